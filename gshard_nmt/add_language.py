@@ -33,15 +33,13 @@ from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import SHARES, Comparison, Outcome, choose, save_average
-from gshard_nmt.run import training_command
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import average
 from gshard_nmt.run.folder import INIT, RunFolder
 from gshard_nmt.run.identity import data_differences
-from gshard_nmt.run.start import Init
-from gshard_nmt.run.starting_point import StartingPoint
+from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config, read_statements
 from gshard_nmt.settings.values import read_run_config
@@ -73,11 +71,8 @@ class Request:
     """What the user asks for.
 
     Attributes:
-      language: the BCP 47 tag of the new language.
-      run: the run folder to start from.
-      checkpoint: its weights, the value of --checkpoint.
+      run, checkpoint: the run folder to start from, and its weights, the value of --checkpoint.
       corpus: the corpus folder with text of the new language.
-      workdir: the folder of the new run.
       replay: the prepared data of the old run; None takes what its last command names.
       new_pieces: the largest number of new pieces of each vocabulary.
       settings: the values of --gin.
@@ -94,13 +89,11 @@ class Request:
 
     @property
     def data(self) -> Path:
-        """The folder of the prepared data of all languages."""
         workdir = paths.absolute(self.workdir)  # "." has no name
         return workdir.with_name(f"{workdir.name}-data")
 
     @property
     def subset(self) -> str:
-        """The name of the new corpus in the prepared data."""
         return f"added-{self.language}"
 
 
@@ -146,7 +139,6 @@ def _data_of_started(request: Request) -> PreparedData:
 
 
 def _make_data(request: Request, old: RunFolder) -> PreparedData:
-    """Makes the prepared data of all languages."""
     config = read_run_config(old.config)
     pairs = _new_pairs(request, old, config)
     old_data = _old_data(request, old)
@@ -243,7 +235,7 @@ def _old_data(request: Request, old: RunFolder) -> PreparedData:
     folder = request.replay
     advice = "Give the folder that the run was trained on with --replay."
     if folder is None:
-        words = shlex.split((training_command.read(old) or [""])[-1])
+        words = shlex.split((old.commands() or [""])[-1])
         named = [word.partition("=")[2] for word in words if word.startswith("--data=")]
         if not named:
             raise UserError(f"{old.path} does not record its prepared data. {advice}")

@@ -1,9 +1,9 @@
 """gshard-train --baselines_of: trains the bilingual baselines of a multilingual run.
 
-With --until converged, each language has a small search. Each of its candidates is trained until dev BLEU
-does not improve any more. The best one is kept, and trains on while its learning rate falls to 0. With
---until budget, each language has one model, which sees the same number of tokens of its language as the
-multilingual run did.
+Each language has one model. With --until converged, its size follows from the number of its training
+pairs, and it is trained until dev BLEU does not improve any more. Then it trains on while its learning
+rate falls to 0. With --until budget, it has the size of the config, and sees the same number of tokens of
+its language as the multilingual run did.
 """
 
 import dataclasses
@@ -16,11 +16,10 @@ from rich.console import Console
 from gshard_nmt import paths
 from gshard_nmt.data.schedule import of_part
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.errors import UserError
-from gshard_nmt.run import baseline_files as files
-from gshard_nmt.run.baseline_search import AS_CONFIG, Candidate, Request, best
-from gshard_nmt.run.bucket_lock import run_lock
-from gshard_nmt.run.folder import CANDIDATES, RunFolder
+from gshard_nmt.errors import UserError, did_you_mean
+from gshard_nmt.run import baselines as files
+from gshard_nmt.run.baselines import AS_CONFIG, SIZE_RULE, SIZES
+from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
@@ -36,6 +35,54 @@ EACH = "--max_minutes_each"
 _TIME_IS_OVER = "the minutes of --max_minutes are over; the same command goes on from here"
 
 
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the user asks of the baselines.
+
+    Attributes:
+      until: "converged" or "budget".
+      sizes: see `files.parse_sizes`.
+      languages: the languages to train; empty means all of the multilingual run.
+      shard: (i, n) trains the i-th part of the languages out of n, from 1.
+      max_tokens: the tokens after which a model ends; 0 means no limit.
+      max_minutes: the minutes of training after which a model ends; 0 means no limit.
+    """
+
+    until: str = "converged"
+    sizes: Sequence[tuple[str, int]] = dataclasses.field(
+        default_factory=lambda: files.parse_sizes(SIZE_RULE)
+    )
+    languages: Sequence[str] = ()
+    shard: tuple[int, int] = (1, 1)
+    max_tokens: int = 0
+    max_minutes: float = 0.0
+
+    @property
+    def converges(self) -> bool:
+        return self.until == "converged"
+
+    def languages_of(self, tokens: Mapping[str, int]) -> list[str]:
+        """Returns the languages to train, the one with the most tokens first.
+
+        Args:
+          tokens: the tokens that the multilingual run saw of each of its languages.
+
+        Raises:
+          UserError: the multilingual run does not have a language.
+        """
+        for language in self.languages:
+            if language not in tokens:
+                raise UserError(
+                    f"--languages: the multilingual run has no language {language!r}"
+                    f"{did_you_mean(language, tokens)} It has {', '.join(sorted(tokens))}; choose some "
+                    "of these."
+                )
+        chosen = self.languages or tokens
+        ordered = sorted(chosen, key=lambda language: (-tokens[language], language))
+        part, parts = self.shard
+        return ordered[part - 1 :: parts]
+
+
 def train_baselines(
     train: Train,
     config: Config,
@@ -46,19 +93,15 @@ def train_baselines(
     processes: Processes = ALONE,
     limit: TimeLimit | None = None,
 ) -> bool:
-    """Trains one bilingual model, or one search of models, for each language of a multilingual run.
+    """Trains one bilingual model for each language of a multilingual run.
 
     Args:
       train: trains one model.
       config: the config of the bilingual models. Each model has its own Data.languages, limit of tokens,
-        and in a search its own size and dropout. It has the weights of Data.schedule that matter to its
-        language.
-      data: the prepared data of the multilingual run.
-      multilingual: the run folder of the multilingual run.
-      workdir: gets one run folder for each language; run/baseline_files.py lists its files. Finished
-        work is used again, and unfinished work is resumed.
+        and perhaps its own size. It has the weights of Data.schedule that matter to its language.
+      workdir: gets one run folder for each language; run/baselines.py lists its files. Finished work is
+        used again, and unfinished work is resumed.
       request: what the user asks.
-      processes: as for `train`.
       limit: the time that this start may take, for all models together.
 
     Returns:
@@ -76,8 +119,8 @@ def train_baselines(
     prepared = PreparedData.open(data)
     # A wrong name in the schedule is found here, because each model has only a part of the schedule.
     prepared.pairs_of(config.data)
-    if request.searches:
-        _check_search(config, prepared, languages, workdir)
+    if request.converges:
+        _check_can_converge(config, prepared, languages)
     if processes.is_first:
         workdir.mkdir(parents=True, exist_ok=True)
         facts = {"of": str(multilingual), "until": request.until, "tokens_by_language": tokens}
@@ -87,18 +130,18 @@ def train_baselines(
     if processes.count > 1:
         runtime.start(config.mesh, workdir / "programs", processes)  # connects the processes
     console = Console(stderr=True, highlight=False, markup=False, quiet=not processes.is_first)
-    trainer = _Trainer(train, config, prepared, workdir, request, processes, limit or TimeLimit())
+    trainer = _Trainer(
+        train, config, prepared, workdir, request, processes, limit or TimeLimit(), console
+    )
     for number, language in enumerate(languages, 1):
-        trainer.say = _Speaker(console, f"language {number} of {len(languages)}, {language}: ")
+        trainer.prefix = f"language {number} of {len(languages)}, {language}: "
         if not trainer.train_language(language, tokens[language]):
             return False
     return True
 
 
-def _check_search(
-    config: Config, prepared: PreparedData, languages: Sequence[str], workdir: Path
-) -> None:
-    """Checks that each model of a search ends when dev BLEU does not improve, and can be scored."""
+def _check_can_converge(config: Config, prepared: PreparedData, languages: Sequence[str]) -> None:
+    """Checks that each model ends when dev BLEU does not improve, and can be scored."""
     train = config.train
     if not (train.patience and train.dev_every and train.keep_best) or not train.metric.startswith(
         "dev_bleu"
@@ -108,11 +151,6 @@ def _check_search(
             f"{train.dev_every}, Train.keep_best = {train.keep_best} and the metric {train.metric}: a "
             "converged baseline ends when its dev BLEU does not improve, so it needs these settings and "
             "Train.bleu_sentences. Use --config bilingual, set them, or give --until budget."
-        )
-    if paths.is_url(workdir):
-        raise UserError(
-            f"--until converged with --workdir {workdir}: the search renames folders, which a bucket "
-            "cannot do. Give a folder of a file system, or --until budget."
         )
     for language in languages:
         pairs = prepared.pairs_of(config.replace(data={"languages": (language,)}).data)
@@ -125,33 +163,22 @@ def _check_search(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Speaker:
-    """Prints progress lines with a prefix."""
-
-    console: Console
-    prefix: str
-
-    def __call__(self, text: str) -> None:
-        self.console.print(f"{self.prefix}{text}", markup=False, soft_wrap=True)
-
-
-@dataclasses.dataclass(frozen=True)
 class _Model:
     """A bilingual model to train.
 
     Attributes:
       language: BCP 47 tag.
-      candidate: its size, dropout and vocabulary.
+      size: a key of SIZES, or AS_CONFIG.
+      train_pairs: the training pairs of the language. A pair with two directions counts once.
       config: its config.
-      data: its prepared data.
       key: see `content_key`.
       limits: see `limits_of`.
     """
 
     language: str
-    candidate: Candidate
+    size: str
+    train_pairs: int
     config: Config
-    data: PreparedData
     key: str
     limits: Mapping[str, float]
 
@@ -169,7 +196,7 @@ class _Model:
 
 @dataclasses.dataclass
 class _Trainer:
-    """Trains the models of each language.
+    """Trains the model of each language.
 
     Process 0 reads and moves the files, and tells the other processes what it has decided. A network file
     system may show them an older state.
@@ -182,10 +209,14 @@ class _Trainer:
     request: Request
     processes: Processes
     limit: TimeLimit
-    say: Callable[[str], None] = print
+    console: Console
+    prefix: str = ""
+
+    def say(self, text: str) -> None:
+        self.console.print(f"{self.prefix}{text}", soft_wrap=True)
 
     def train_language(self, language: str, tokens: int) -> bool:
-        """Trains the models of a language, and puts the best one in place.
+        """Trains the model of a language, or trains it on.
 
         Args:
           language: BCP 47 tag.
@@ -194,120 +225,27 @@ class _Trainer:
         Returns:
           Whether the language is finished. It is not if the time is over.
         """
-        if not self.request.searches:
-            candidate = Candidate(AS_CONFIG, None, self._vocabularies(language)[0])
-            return self._train_to_budget(self._model(language, candidate, tokens))
-        folder = self.workdir / CANDIDATES / language
-        if self.processes.is_first:
-            folder.mkdir(parents=True, exist_ok=True)
-        with run_lock(folder, self.processes.is_first, self.say):
-            return self._search(language)
+        model, folder = self._model(language, tokens), self.workdir / language
 
-    def _train_to_budget(self, model: _Model) -> bool:
-        place = self.workdir / model.language
-
-        def make_room() -> None:
-            record = files.read_record(place)
+        def known_record() -> Record | None:
+            record = files.read_record(folder)
             if record and record["key"] != model.key and not paths.is_url(self.workdir):
                 self.say("its data or its settings have changed; the earlier model is put aside")
-                files.put_aside(self.workdir, model.language)
-
-        self.processes.from_first(make_room)
-        return self._result(model, place) is not None
-
-    def _search(self, language: str) -> bool:
-        pairs = self._train_pairs(language)
-        space, vocabularies = self.request.space, self._vocabularies(language)
-        folder = self.workdir / CANDIDATES / language
-        results: dict[Candidate, Record] = {}
-        scores: dict[Candidate, float | None] = {}
-        count = space.length(pairs, vocabularies)
-        while candidate := space.proposal(pairs, vocabularies, scores):
-            self.say(f"candidate {len(results) + 1} of {count}, {candidate.name}")
-            record = self._candidate_result(self._model(language, candidate))
-            if record is None:
-                return False
-            results[candidate], scores[candidate] = record, files.searched_score(record)
-            self.processes.from_first(lambda: files.write_search(folder, list(results.values())))
-        winner = self._model(language, best(list(results), scores))
-        return self._place(winner, results)
-
-    def _candidate_result(self, model: _Model) -> Record | None:
-        """Returns the record of a candidate, of now or of an earlier start; None at the limit."""
-        known = self.processes.from_first(lambda: self._known(model))
-        if known:
-            self.say(f"{model.candidate.name} is finished: nothing to do")
-            return dict(known)
-        return self._result(model, self._folder(model))
-
-    def _known(self, model: _Model) -> Record | None:
-        """Returns the record of a model if an earlier start has finished it."""
-        places = (self.workdir / model.language, self.workdir / CANDIDATES / model.language)
-        records = (record for place in places for record in files.read_search(place))
-        return next((record for record in records if model.is_in(record)), None)
-
-    def _folder(self, model: _Model) -> Path:
-        """Returns the run folder of a model."""
-
-        def choose() -> str:
-            name = files.folder_name(model.candidate, model.key)
-            return str(
-                files.candidate_folder(self.workdir, model.language, name, model.key, model.data)
-            )
-
-        return Path(self.processes.from_first(choose))
-
-    def _place(self, winner: _Model, results: Mapping[Candidate, Record]) -> bool:
-        """Puts the best model in place. If somebody has removed its folder, it is trained again."""
-        folder, name = self._folder(winner), winner.candidate.name
-        if not self.processes.from_first((folder / files.RECORD).exists):
-            self.say(f"the run folder of {name} is missing; the model is trained again")
-            if self._result(winner, folder) is None:
-                return False
-        if not self._cool_down(winner, folder):
-            return False
-        cooled = dict(self.processes.from_first(lambda: files.read_record(folder)))
-        cooled.pop("search", None)
-        records = list({**results, winner.candidate: cooled}.values())
-        totals = {name: sum(record[name] for record in records) for name in ("tokens", "seconds")}
-        search = {"candidates": len(records), **totals}
-
-        def put_in_place() -> None:
-            files.write_search(folder, records)
-            RunFolder(folder).write_json(files.RECORD, {**cooled, "search": search})
-            files.put_in_place(self.workdir, winner.language, folder)
-
-        self.processes.from_first(put_in_place)
-        score = cooled["dev_bleu"]
-        scored = "no dev BLEU" if score is None else f"dev BLEU {score:.1f}"
-        self.say(f"the best of {len(records)} is {name}, {scored}")
-        return True
-
-    def _result(self, model: _Model, folder: Path) -> Record | None:
-        """Trains a model, or resumes it; returns its record, or None if the time is over."""
-        record = self.processes.from_first(lambda: files.read_record(folder))
-        if model.is_in(record):
-            self.say(f"{folder} is finished: {record['steps']} steps, nothing to do")
-            return dict(record)
-        if not self._train(model, folder):
-            return None
-        facts = {
-            "kind": self.request.until,
-            "language": model.language,
-            "size": model.candidate.size,
-            "dropout": model.candidate.dropout,
-            "vocabulary": model.candidate.vocabulary,
-            "train_pairs": self._train_pairs(model.language),
-            "key": model.key,
-            "limits": dict(model.limits),
-        }
-
-        def finish() -> Record:
-            record = facts | files.outcome(folder, model.config)
-            RunFolder(folder).write_json(files.RECORD, record)
+                files.put_aside(self.workdir, language)
+                return None
             return record
 
-        return dict(self.processes.from_first(finish))
+        record = self.processes.from_first(known_record)
+        if not model.is_in(record):
+            if not self._train(model, folder):
+                return False
+            record = self.processes.from_first(lambda: self._record(model, folder))
+        steps = model.config.optimizer.cooldown_steps
+        has_converged = self.request.converges and record["ended"] == "patience"
+        if has_converged and steps and "cooldown" not in record:
+            return self._cool_down(model, folder, record, steps)
+        self.say(f"{folder} is finished: {record['steps']} steps")
+        return True
 
     def _train(self, model: _Model, folder: Path) -> bool:
         """Trains a model to one of its limits; returns False if the time of this start is over."""
@@ -319,13 +257,12 @@ class _Trainer:
             if seconds >= 60 * each:
                 return True
             limit = limit.within(each - seconds / 60, EACH)
-        if self.processes.from_first(self.limit.is_over):
-            self.say(_TIME_IS_OVER)
+        if not self._has_time():
             return False
-        is_finished = self.train(model.config, model.data.folder, folder, limit)
-        return is_finished or not self.processes.from_first(self.limit.is_over)
+        is_finished = self.train(model.config, self.prepared.folder, folder, limit)
+        return is_finished or self._has_time()
 
-    def _cool_down(self, model: _Model, folder: Path) -> bool:
+    def _cool_down(self, model: _Model, folder: Path, record: Record, steps: int) -> bool:
         """Trains a converged model on for Optimizer.cooldown_steps, as its learning rate falls to 0.
 
         Nobody knows before at which step a model converges. The best checkpoint on dev text is used.
@@ -333,61 +270,59 @@ class _Trainer:
         Returns:
           Whether it is done. It is not if the time of this start is over.
         """
-        record = dict(self.processes.from_first(lambda: files.read_record(folder)))
-        steps = model.config.optimizer.cooldown_steps
-        if not steps or record["ended"] != "patience" or "cooldown" in record:
-            return True
-        self.say(f"{model.candidate.name} has converged and cools down for {steps} steps")
+        if not self._has_time():
+            return False
+        self.say(f"it has converged and cools down for {steps} steps")
         config = model.config.replace(train={"steps": record["steps"] + steps, "patience": 0})
-        is_over = self.processes.from_first(self.limit.is_over)
-        if is_over or not self.train(config, model.data.folder, folder, self.limit):
+        if not self.train(config, self.prepared.folder, folder, self.limit):
             self.say(_TIME_IS_OVER)
             return False
-        cooldown = {"steps": steps, "dev_bleu_before": record["dev_bleu"]}
 
         def finish() -> None:
             now = files.outcome(folder, config) | {"ended": record["ended"]}
+            cooldown = {"steps": steps, "dev_bleu_before": record["dev_bleu"]}
             RunFolder(folder).write_json(files.RECORD, record | now | {"cooldown": cooldown})
 
         self.processes.from_first(finish)
         return True
 
-    def _model(self, language: str, candidate: Candidate, tokens: int = 0) -> _Model:
-        """Returns a model. `tokens` is its share of the multilingual run; 0 means no such limit."""
-        limits = (tokens or self.config.train.tokens, self.request.max_tokens)
-        least = min((limit for limit in limits if limit), default=0)
-        own = self._own_folder(language)
-        has_both = len(self._vocabularies(language)) > 1
-        data = self.prepared
-        if candidate.vocabulary == "own" and has_both and own:
-            data = PreparedData.open(own)
-        alone = self.config.replace(data={"languages": (language,), "schedule": ()})
-        schedule = of_part(self.config.data.schedule, data.components(alone.data))
-        # A baseline begins with random weights, so all of them are trained.
-        train = {"tokens": least, "freeze": ()}
-        config = candidate.applied_to(alone.replace(data={"schedule": schedule}, train=train))
-        return _Model(
-            language,
-            candidate,
-            config,
-            data,
-            files.content_key(config, data, self.request.until),
-            files.limits_of(config, self.request.max_minutes),
-        )
+    def _has_time(self) -> bool:
+        """Returns whether the time of this start is not over, and says so if it is."""
+        is_over = self.processes.from_first(self.limit.is_over)
+        if is_over:
+            self.say(_TIME_IS_OVER)
+        return not is_over
 
-    def _own_folder(self, language: str) -> Path | None:
-        """Returns the folder of prepared data of one language, if there is one."""
-        folder = self.request.own_data and self.request.own_data / language
-        return folder if folder and folder.is_dir() else None
-
-    def _vocabularies(self, language: str) -> list[str]:
-        """Returns the vocabularies that the language can be trained with."""
+    def _record(self, model: _Model, folder: Path) -> Record:
         is_alone = len({pair.language for pair in self.prepared.pairs}) == 1
-        if is_alone:
-            return ["own"]
-        return ["shared", "own"] if self._own_folder(language) else ["shared"]
+        record = {
+            "kind": self.request.until,
+            "language": model.language,
+            "size": model.size,
+            "dropout": model.config.model.residual_dropout,
+            "vocabulary": "own" if is_alone else "shared",
+            "train_pairs": model.train_pairs,
+            "key": model.key,
+            "limits": dict(model.limits),
+            **files.outcome(folder, model.config),
+        }
+        RunFolder(folder).write_json(files.RECORD, record)
+        return record
 
-    def _train_pairs(self, language: str) -> int:
-        """Returns the training pairs of a language. A pair with two directions counts once."""
-        config = self.config.replace(data={"languages": (language,), "schedule": ()})
-        return max(p["train_pairs"] for p in self.prepared.summary(config.data)["pairs"])
+    def _model(self, language: str, tokens: int) -> _Model:
+        """Returns a model. `tokens` is its share of the multilingual run."""
+        budget = self.config.train.tokens if self.request.converges else tokens
+        limits = [limit for limit in (budget, self.request.max_tokens) if limit]
+        alone = self.config.replace(data={"languages": (language,), "schedule": ()})
+        pairs = max(p["train_pairs"] for p in self.prepared.summary(alone.data)["pairs"])
+        schedule = of_part(self.config.data.schedule, self.prepared.components(alone.data))
+        size = files.size_of(pairs, self.request.sizes) if self.request.converges else AS_CONFIG
+        config = alone.replace(
+            model=SIZES.get(size, {}),
+            data={"schedule": schedule},
+            # A baseline begins with random weights, so all of them are trained.
+            train={"tokens": min(limits, default=0), "freeze": ()},
+        )
+        key = files.content_key(config, self.prepared, self.request.until)
+        minutes = files.limits_of(config, self.request.max_minutes)
+        return _Model(language, size, pairs, config, key, minutes)

@@ -51,7 +51,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
-from gshard_nmt.spmd.resize import nearest_mesh
+from gshard_nmt.spmd.mesh import nearest_mesh
 
 FORMATS = ("savedmodel", "huggingface", "ctranslate2")
 

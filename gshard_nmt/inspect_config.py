@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files
-from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape
+from gshard_nmt.decoding.fitting import BatchShape, batch_rows, batch_shape
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import memory, program_cost, ranking, report
@@ -36,8 +36,7 @@ from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.ahead_of_time import DoesNotFit
 from gshard_nmt.spmd.lowering import LoweredFunction
-from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.resize import resized_mesh
+from gshard_nmt.spmd.mesh import Mesh, resized_mesh
 from gshard_nmt.spmd.runtime import Runtime
 from gshard_nmt.spmd.topology import EXAMPLES, MAX_CPU_DEVICES, Topology
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +12,46 @@ from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run import divergence, training_command, training_state
+from gshard_nmt.run import divergence, training_state
 from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
-from gshard_nmt.run.bucket_lock import run_lock
 from gshard_nmt.run.checkpoint.retention import check_metric
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.identity import check_same_settings
-from gshard_nmt.run.lock import RunLock
-from gshard_nmt.run.log import messages
-from gshard_nmt.run.log.alarms import CollapseAlarm
+from gshard_nmt.run.lock import RunLock, run_lock
+from gshard_nmt.run.log import progress as messages
+from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.run.log.figures import FigureNames
-from gshard_nmt.run.log.monitor import Monitor
+from gshard_nmt.run.log.monitor import CollapseAlarm, FigureNames, Monitor
 from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.profile import Profile
-from gshard_nmt.run.start import Start
-from gshard_nmt.run.starting_point import StartingPoint
+from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.run.training_state import TrainingState
-from gshard_nmt.settings.config import Config, differences
+from gshard_nmt.settings.config import Config, Key, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What the user asks of one start of a run.
+
+    Attributes:
+      limit: the time that it may take. Then it saves and ends.
+      profile: whether to write a trace of a few steps.
+      command: the command that the user typed; it is recorded in the run folder.
+      init: the run that a new run starts from; None starts with random weights.
+      set_by_user: the settings of --gin.
+    """
+
+    limit: TimeLimit = dataclasses.field(default_factory=TimeLimit)
+    profile: bool = False
+    command: str = ""
+    init: Init | None = None
+    set_by_user: Collection[Key] = ()
 
 
 def train(
@@ -51,8 +68,6 @@ def train(
     checkpoint.
 
     Args:
-      config: the run.
-      data: a folder that gshard-data prepare made.
       workdir: the run folder. If it holds an unfinished run of the same model and data, that run is
         resumed.
       processes: the processes that train together. All of them see the same folders; the first one
@@ -180,7 +195,7 @@ class _Trainer:
         self.lock.check()
         if is_first:
             self.run.write_config(self.config)
-            training_command.record(self.run, self.start.command)
+            self.run.record_command(self.start.command)
         rollbacks = self.state.divergence.total_rollbacks
         self.log = MetricsLog(self.run, self.state.counters.step, is_first, note, rollbacks)
         names = FigureNames(functions.moe_layer_names(), self.languages)
@@ -310,16 +325,18 @@ class _Trainer:
         Returns:
           The name of the file with the batch; "" if it is not kept.
         """
-        metrics = self.monitor.names.values(bad.metrics)
-        process = self.processes.index
+        metrics = divergence.as_json(self.monitor.names.values(bad.metrics))
+        facts = {"reason": bad.reason(), "decision": decision}
         try:
-            file = divergence.record(self.run, bad, metrics, decision, self.languages, process)
+            file = divergence.record(
+                self.run, bad, facts | {"metrics": metrics}, self.languages, self.processes.index
+            )
         except OSError as error:
             file = ""
             self.progress.note(f"the batch of step {bad.number} cannot be kept: {error.strerror}")
         if decision == "rollback":
             self._go_back()
-        event = divergence.event(bad, metrics, decision)
+        event = facts | {"bad_step": bad.number} | metrics
         event |= {"batch": file, "rollbacks": self.state.divergence.total_rollbacks}
         self.log.write_event(min(bad.number, self.state.counters.step), "divergence", event)
         return file
@@ -384,7 +401,6 @@ class _Trainer:
             error.add_note(f"The steps since the last checkpoint are not saved: {second}")
 
     def _release(self) -> None:
-        """Ends the background threads, also after an error."""
         self.batches.close()
         self.log.close()
         if line := self.profile.close():
@@ -397,7 +413,6 @@ class _Trainer:
                 self.checkpoints.close()
 
     def _over(self, state: TrainingState) -> str:
-        """Returns "done" or "patience" if the run has trained enough, otherwise ""."""
         if self._is_complete(state.counters):
             return "done"
         return "patience" if state.patience.is_over(self.config.train.patience) else ""
@@ -408,7 +423,6 @@ class _Trainer:
         return counters.is_complete(limits.steps, limits.tokens, batch_tokens)
 
     def _close(self, ending: str) -> bool:
-        """Tells the user how the run ended; returns whether it is finished."""
         counters, workdir, limits = self.state.counters, self.run.path, self.config.train
         if ending == "diverged":
             raise UserError(self.failure)

@@ -28,7 +28,7 @@ from gshard_nmt.data.cleaning.config import FILTERS, Cleaning
 from gshard_nmt.data.reading.text_lines import without_compression
 from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.report.output_checks import loops
+from gshard_nmt.evaluation.report.faults import loops
 
 _BLOCK = 4096
 _QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5)

@@ -7,7 +7,6 @@ from pathlib import Path
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.prepare import Options, prepare
-from gshard_nmt.run import training_command
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
@@ -60,5 +59,5 @@ def make_run(folder: Path, config: Config = CONFIG) -> tuple[RunFolder, Prepared
     run = RunFolder(folder / "run")
     run.claim(config, data)
     command = ["gshard-train", "--config=x", f"--data={data.folder}", f"--workdir={run.path}"]
-    training_command.record(run, shlex.join(command))
+    run.record_command(shlex.join(command))
     return run, data

@@ -15,7 +15,7 @@ from gshard_nmt.data.text.vocabulary_match import match_rows
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import SHARES, Change, Outcome
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.start import Init
+from gshard_nmt.run.starting_point import Init
 from tests.newcomer import CONFIG, make_run, write_corpus
 
 

@@ -21,7 +21,7 @@ EXAMPLES = sorted(f"../examples/{path.name}" for path in PACKAGE.parent.glob("ex
 
 GROUND = (
     *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "reading"),
-    *("suggest", "web_page"),
+    "web_page",
 )
 PROGRAMS = (
     *(
@@ -62,6 +62,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "evaluation/metrics/": ("evaluation.metrics", "data.language_codes", "errors"),
     "serving/": ("serving", "data", *GROUND),
     "inspection/": ("inspection", "settings", "spmd", *GROUND),
+    "inspection/products.py": ("inspection", "settings", "model", "spmd", *GROUND),
     # These two look at a whole run, the others at a program.
     "inspection/doctor.py": ("run", "settings", "data", "model", "spmd", *GROUND),
     "inspection/equivalence.py": ("inspection", "run", "settings", "model", "spmd", *GROUND),

@@ -22,8 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from gshard_nmt.errors import UserError
-from gshard_nmt.suggest import did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 
 Entry = Mapping[str, float | Mapping[str, float]]
 """A phase as the config writes it."""

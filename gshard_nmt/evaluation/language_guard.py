@@ -18,10 +18,10 @@ from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.decoding.text_translator import TextTranslator
 from gshard_nmt.evaluation.metrics import significance
 from gshard_nmt.evaluation.validation import DevOutput, DevText, bleu_of_languages, by_language
-from gshard_nmt.run.bucket_lock import run_lock
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.lock import run_lock
 from gshard_nmt.settings.config import Config
 
 RATE = 0.05
@@ -51,7 +51,6 @@ class Change:
 
     @property
     def delta(self) -> float:
-        """BLEU won; below 0 it is lost."""
         return self.after - self.before
 
     @property
@@ -64,7 +63,6 @@ def compare(before: Sequence[DevOutput], after: Sequence[DevOutput]) -> list[Cha
     """Returns the change of each direction of the old run, the largest loss first.
 
     Args:
-      before: the translations of the old run.
       after: those of the new one, of the same sentences and perhaps of further directions.
     """
     now = {output.direction: output for output in after}
@@ -133,14 +131,7 @@ class Comparison:
     def __init__(
         self, old: TextTranslator, config: Config, data: PreparedData, language: str
     ) -> None:
-        """Translates the dev text of the old languages with the old run.
-
-        Args:
-          old: the old run.
-          config: the new run.
-          data: its prepared data.
-          language: the new language.
-        """
+        """Translates the dev text of the old languages with the old run."""
         self._config, self._data, self._language = config, data, language
         old_languages = [name for name in data.languages(config.data) if name != language]
         self._before = self._translated(old, old_languages)

@@ -13,13 +13,12 @@ from gshard_nmt.data.config import SMALLEST_VOCABULARY
 from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.data.sets.manifest import checksum
 from gshard_nmt.data.text.vocabulary import Vocabulary
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_settings
 from gshard_nmt.settings.config import Config
-from gshard_nmt.suggest import did_you_mean
 
 Direction = tuple[str, str]
 """Source and target, as BCP 47 tags."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gshard_nmt.data.text.vocabulary import EOS, LINE_BREAKS
-from gshard_nmt.decoding.batch_shapes import BatchShape, batch_shape
+from gshard_nmt.decoding.fitting import BatchShape, batch_shape
 from gshard_nmt.decoding.source_lines import INVISIBLE
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config

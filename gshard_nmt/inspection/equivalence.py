@@ -39,8 +39,7 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.resize import nearest_mesh, reduced_mesh
+from gshard_nmt.spmd.mesh import Mesh, nearest_mesh, reduced_mesh
 
 TOLERANCE = 5e-5
 """The largest allowed difference in a tensor, relative to its largest value.

@@ -34,63 +34,27 @@ class Reported:
 
 def _gshard(cores: int, parameters: str, steps_per_second: float, core_years: float) -> Reported:
     """Returns a row of GShard table 3; a batch has 4M tokens on 2,048 cores and 1M on fewer."""
-    tokens = 2**22 if cores == 2048 else 2**20
-    return Reported(
-        "GShard table 3",
-        (cores,),
-        tokens,
-        parameters,
-        1 / steps_per_second,
-        core_years=core_years,
-    )
+    tokens, seconds = 2**22 if cores == 2048 else 2**20, 1 / steps_per_second
+    return Reported("GShard table 3", (cores,), tokens, parameters, seconds, None, core_years)
 
 
 def _t96l(*mesh: int) -> Reported:
     """Returns what GShard reports for T(96L): 300k steps in 42 days (section 4.3)."""
-    step_seconds = 42 * 86400 / 300e3
-    return Reported("GShard section 4.3", mesh, 2**22, "2.3B", step_seconds, core_years=235.5)
+    return Reported("GShard section 4.3", mesh, 2**22, "2.3B", 42 * 86400 / 300e3, None, 235.5)
 
 
-def _dense(
-    table: int,
-    mesh: tuple[int, int],
-    rows: int,
-    parameters: str,
-    step_seconds: float,
-    memory_gb: float,
-    flops_utilization: float,
-) -> Reported:
+def _dense(table: int, mesh, rows: int, parameters: str, *figures: float) -> Reported:
     """Returns a row of GSPMD table 2, 3 or 7. A batch has `rows` sequences of 1024 tokens."""
-    return Reported(
-        f"GSPMD table {table}",
-        mesh,
-        rows * 1024,
-        parameters,
-        step_seconds,
-        memory_gb,
-        flops_utilization=flops_utilization,
-    )
+    seconds, gb, flops = figures
+    of = f"GSPMD table {table}", mesh, rows * 1024, parameters, seconds, gb
+    return Reported(*of, flops_utilization=flops)
 
 
-def _sparse(
-    cores: int,
-    parameters: str,
-    step_seconds: float,
-    memory_gb: float,
-    all_to_all_share: float,
-    flops_utilization: float,
-) -> Reported:
+def _sparse(cores: int, parameters: str, *figures: float) -> Reported:
     """Returns a row of GSPMD table 6. A batch has four sequences of 1024 tokens for each core."""
-    return Reported(
-        "GSPMD table 6",
-        (cores,),
-        4 * cores * 1024,
-        parameters,
-        step_seconds,
-        memory_gb,
-        all_to_all_share=all_to_all_share,
-        flops_utilization=flops_utilization,
-    )
+    seconds, gb, all_to_all, flops = figures
+    of = "GSPMD table 6", (cores,), 4 * cores * 1024, parameters, seconds, gb
+    return Reported(*of, all_to_all_share=all_to_all, flops_utilization=flops)
 
 
 REPORTED = {
@@ -137,12 +101,8 @@ def reported(
 ) -> Reported | None:
     """Returns the paper's row for a config on a mesh, or None if the papers report none.
 
-    Args:
-      config: name of the config.
-      mesh: shape of the mesh.
-      batch_tokens: tokens of one side in a batch.
-      weights: number of weights of the model, which settings may have changed; if None, it is not
-        compared.
+    `batch_tokens` are those of one side. `weights` is the number of weights of the model, which settings
+    may have changed; if None, it is not compared.
     """
     for row in REPORTED.get(config, ()):
         if (row.mesh, row.batch_tokens) != (tuple(mesh), batch_tokens):

@@ -1,45 +1,56 @@
-"""Lists the products of a training step with the letters of their tensors, without lowering the step.
+"""Lists the products of a training step with the letters of their tensors, from a trace of the step.
 
-The declared weights tell almost everything: a weight with the letters MH multiplies BLM and gives BLH.
-Only attention, dispatch and combine have products without a weight. Norms, softmax, dropout and position
-embeddings are left out: they take the same time on every mesh that splits activations over all devices.
+TensorFlow traces the forward pass of one block of each stack, on the whole batch and without a mesh. Each
+einsum of the trace has an equation, which gives the letters, and shapes, which give the sizes. The blocks
+of a stack are equal, and microbatches only divide B and G, so one trace is enough for every mesh. Nothing
+is lowered. Norms, softmax, dropout and position embeddings are left out: they take the same time on every
+mesh that splits activations over all devices.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
+from gshard_nmt.inspection.compute import origin_of
+from gshard_nmt.model import transformer
+from gshard_nmt.model.counter_random import Key
+from gshard_nmt.model.layers import Mode
+from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh, Partition
 
 if TYPE_CHECKING:
+    from gshard_nmt.model.config import Model
     from gshard_nmt.settings.config import Config
 
-_EQUATIONS = {
-    "MND": ("BLM", "BLND"),
-    "NDM": ("BLND", "BLM"),
-    "MH": ("BLM", "BLH"),
-    "HM": ("BLH", "BLM"),
-    "M_": ("GSM", "GS_"),
-    "EMH": ("EGCM", "EGCH"),
-    "EHM": ("EGCH", "EGCM"),
-}
-"""Letters of a weight -> letters of the activation that it multiplies, and of the result."""
+_GATE = "GSM,M_->GS_"
+"""The equation of the only product in true float32, which is no einsum; see `layers.exact_product`."""
 
-_FLOAT32 = 4
 _EXACT_PASSES = 6
-"""A product in true float32, as that of the gate, is six bfloat16 products on a TPU (XLA's HIGHEST)."""
+"""A product in true float32 is six bfloat16 products on a TPU (XLA's HIGHEST)."""
+
+_KEPT = {
+    **dict.fromkeys(("query", "key", "value"), "projections"),
+    "output": "attention",
+    **dict.fromkeys(("gate", "wo"), "experts"),
+}
+"""The product with a weight -> the value of `Model.remat_keeps` that keeps its result."""
+
+_TRANSPARENT = ("Cast", "Identity", "Reshape", "Unpack")
+"""Operations whose result has the same elements as their input."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
     """A tensor of the step."""
 
-    # a name. If several products read the same tensor, it is gathered once for all of them.
+    # If several products read the same tensor, it is gathered once for all of them.
     name: str
     letters: str  # its dimensions
-    shape: tuple[int, ...]  # its sizes
+    shape: tuple[int, ...]
     item_bytes: int  # the bytes of an element; 0 if moving the tensor costs nothing
     weight: str = ""  # the name by which Mesh.overrides knows it; "" for an activation
     # whether it is inside a stage of a pipeline, where the axes of the stages split nothing
@@ -55,21 +66,29 @@ class Tensor:
         stages = mesh.partition("P")[0] if self.in_stage else ()
         return tuple(tuple(axis for axis in axes if axis not in stages) for axes in partition)
 
+    def of_microbatch(self, microbatches: int, in_stage: bool) -> "Tensor":
+        """Returns the part of the tensor that one microbatch has: a share of the rows or groups."""
+        sizes = zip(self.letters, self.shape, strict=True)
+        shape = tuple(n // microbatches if letter in "BG" else n for letter, n in sizes)
+        shape = self.shape if self.weight else shape
+        return dataclasses.replace(self, shape=shape, in_stage=in_stage)
+
 
 @dataclasses.dataclass(frozen=True)
 class Product:
     """An einsum of two tensors, and its gradients."""
 
-    part: str  # the layer that it belongs to
+    part: str  # the layer that it belongs to: "encoder 0", or what it is outside of the layers
+    sublayer: str  # the sub-layer, such as "moe_0"; "" outside of the layers
     left: Tensor  # an activation
     right: Tensor  # a weight or an activation
     result: Tensor  # the activation that it makes
-    times: int  # its executions in the forward pass of a step
+    times: int = 1  # its executions in the forward pass of a step
     # the number of bfloat16 products that compute it; 0 for a lookup. Its gradients have at most one.
     passes: int = 1
     recomputed: bool = False  # whether the backward pass computes its part again
-    # whether the backward pass does not compute it again even so, because the result was kept or
-    # ends its part
+    # whether the backward pass does not compute it again even so, because the result was kept or ends
+    # its part
     is_found: bool = False
 
 
@@ -77,23 +96,22 @@ class Product:
 class Exchange:
     """An activation that changes its layout, forward and, as its gradient, backward."""
 
-    part: str  # as in `Product`
     before: Tensor  # the tensor
     after: Tensor  # the same tensor with its dimensions in the new order
     times: int  # as in `Product`
-    recomputed: bool  # as in `Product`
+    recomputed: bool
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
     """A training step as products."""
 
-    products: tuple[Product, ...]  # all products
-    exchanges: tuple[Exchange, ...]  # dispatch and combine of the MoE layers
+    products: Sequence[Product]
+    exchanges: Sequence[Exchange]  # dispatch and combine of the MoE layers
     # the activations that are kept from the forward pass to the backward pass, with their number
-    kept: tuple[tuple[Tensor, int], ...]
+    kept: Sequence[tuple[Tensor, int]]
     # (kind, tensor, times) of the collectives among the stages of a pipeline
-    along_stages: tuple[tuple[str, Tensor, int], ...]
+    along_stages: Sequence[tuple[str, Tensor, int]]
     weights: Mapping[str, ArraySpec]  # all weights, by name
     state: Mapping[str, ArraySpec]  # all arrays that the step takes, by name
 
@@ -120,235 +138,254 @@ def step_of(
             f"--advise: Model.dispatch is {model.dispatch!r}; only the communication of 'einsum' and "
             "'gather' can be predicted. Choose one of them with --gin \"Model.dispatch = 'einsum'\"."
         )
-    layers = _Layers(config, weights, rounds_operands)
+    one_block = dataclasses.replace(
+        model,
+        encoder_layers=model.encoder_layers and model.block_layers("encoder"),
+        decoder_layers=model.block_layers("decoder"),
+        stack="unrolled",
+        stages=1,
+        remat="none",
+        remat_keeps="inputs",
+    )
+    batch = tuple((name, state[name]) for name in BATCH_ARRAYS if name in state)
+    of_one_block = tuple((name, _without_repeats(spec)) for name, spec in weights.items())
+    traced = trace(one_block, of_one_block, batch)
+    layers = _Layers(config, traced, weights, rounds_operands)
     return Step(
-        tuple(layers.products()),
-        tuple(layers.exchanges()),
-        tuple(layers.kept()),
-        tuple(layers.along_stages()),
+        layers.products,
+        layers.exchanges,
+        list(layers.kept()),
+        list(layers.along_stages()),
         weights,
         state,
     )
 
 
+def _without_repeats(spec: ArraySpec) -> ArraySpec:
+    if not spec.letters.startswith("R"):
+        return spec
+    return dataclasses.replace(spec, shape=(1, *spec.shape[1:]))
+
+
+_Specs = tuple[tuple[str, ArraySpec], ...]
+
+
+@functools.lru_cache(maxsize=16)
+def trace(model: "Model", weights: _Specs, batch: _Specs) -> list[Product]:
+    """Returns the products of the forward pass of a model whose stacks have one block each."""
+
+    def forward(weights: Mapping[str, "tf.Tensor"], batch: Mapping[str, "tf.Tensor"]):
+        zero = tf.zeros([], tf.uint32)
+        mode = Mode(training=True, key=Key(zero, zero))
+        moe = model.moe(training=True) if model.experts else None
+        memory = None
+        if model.encoder_layers:
+            memory, _ = transformer.encode(model, weights, batch, mode, moe)
+        return transformer.decode(model, weights, memory, batch, mode, moe)[0]
+
+    groups = [
+        {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in specs}
+        for specs in (weights, batch)
+    ]
+    graph = tf.function(forward, autograph=False).get_concrete_function(*groups).graph
+    # Dicts are flattened in the order of their keys.
+    names = [name for group in groups for name in sorted(group)]
+    places = {x.name: name for x, name in zip(graph.inputs, names, strict=False)}
+    reader = _Reader(places, dict(weights), model.experts)
+    products = map(reader.product, graph.get_operations())
+    return [product for product in products if product]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    """Reads products from the operations of a trace."""
+
+    arguments: Mapping[str, str]  # a tensor of the trace -> the argument of the step that it is
+    weights: Mapping[str, ArraySpec]
+    experts: int
+
+    def product(self, operation: Any) -> Product | None:
+        """Returns the product that an operation computes; None if it computes none."""
+        equation = _equation(operation)
+        if operation.type == "GatherV2" and self._weight(operation.inputs[0], "VM"):
+            return self._lookup(operation)
+        result_letters = equation.partition("->")[2]
+        if not set("BG") & set(result_letters):  # a table of relative positions
+            return None
+        left_letters, right_letters = equation.partition("->")[0].split(",")
+        left = self._tensor(operation.inputs[0], left_letters)
+        right = self._tensor(operation.inputs[1], right_letters)
+        result = self._tensor(operation.outputs[0], result_letters)
+        if "J" in left_letters:  # dispatch or combine: the one-hot tensor is the left one
+            left, right = right, left
+        passes = _EXACT_PASSES if equation == _GATE else 1
+        layer = origin_of(operation.name).layer.split()
+        if not layer:  # the logits read the embedding in another layout than the lookup
+            right = dataclasses.replace(right, name=f"{right.name} of the logits")
+            return Product("logits", "", left, right, result, passes=passes)
+        part = f"{layer[0]} {layer[-1].rpartition('_')[2]}"
+        return Product(part, layer[-1], left, right, result, passes=passes)
+
+    def _lookup(self, operation: Any) -> Product:
+        """Returns the lookup of an embedding, as a product with one-hot tokens."""
+        table = self._tensor(operation.inputs[0], "VM")
+        shape = (*operation.inputs[1].shape.as_list(), table.shape[0])
+        one_hot = Tensor(f"{table.name}/tokens", "BLV", shape, 0)
+        embedded = self._tensor(operation.outputs[0], "BLM")
+        return Product(table.weight, "", one_hot, table, embedded, passes=0)
+
+    def _weight(self, x: "tf.Tensor", letters: str) -> str:
+        """Returns the name of the weight that a tensor is, if it has these letters; else ""."""
+        name = self.arguments.get(_source(x)[0], "")
+        spec = self.weights.get(name)
+        return name if spec and spec.letters.removeprefix("R") == letters else ""
+
+    def _tensor(self, x: "tf.Tensor", letters: str) -> Tensor:
+        weight, shape = self._weight(x, letters), tuple(x.shape.as_list())
+        if "J" in letters:  # all slots of a group: C of each of the E experts
+            place = letters.index("J")
+            slots = (self.experts, shape[place] // self.experts)
+            shape = (*shape[:place], *slots, *shape[place + 1 :])
+            letters = letters.replace("J", "EC")
+        name, item_bytes = _source(x)
+        if weight:
+            return Tensor(weight, letters, shape, x.dtype.size, weight)
+        return Tensor(name, letters, shape, item_bytes)
+
+
+def _equation(operation: Any) -> str:
+    """Returns the equation of an einsum, or of the gate; "" for other operations."""
+    if operation.type == "Einsum":
+        return operation.get_attr("equation").decode()
+    return _GATE if operation.type == "XlaDot" else ""
+
+
+def _source(x: "tf.Tensor") -> tuple[str, int]:
+    """Returns the tensor whose elements a tensor has, and the fewest bytes of an element on the way."""
+    item_bytes = x.dtype.size
+    while x.op.type in _TRANSPARENT:
+        x = x.op.inputs[0]
+        item_bytes = min(item_bytes, x.dtype.size)
+    return x.name, item_bytes
+
+
 class _Layers:
-    """The layers of a config, taken from the names of its weights."""
+    """The layers of a config: all blocks and microbatches, and what is kept or computed again."""
 
     def __init__(
-        self, config: "Config", weights: Mapping[str, ArraySpec], rounds_operands: bool
+        self,
+        config: "Config",
+        traced: Sequence[Product],
+        weights: Mapping[str, ArraySpec],
+        rounds_operands: bool,
     ) -> None:
-        model, data = config.model, config.data
-        self._rounds_operands = rounds_operands
-        self._model, self._weights = model, weights
+        self._model, self._weights = config.model, weights
         self._microbatches = config.train.microbatches
-        self._rows = data.rows // self._microbatches
-        self._length = {"encoder": data.source_length, "decoder": data.target_length}
-        self._item_bytes = 2 if model.activation_dtype == "bfloat16" else _FLOAT32
-        self._pipelined = model.stack == "pipeline"
-        self._recomputed = model.stack in ("scan", "pipeline") or model.remat != "none"
+        self._rounds_operands = rounds_operands
+        self._pipelined = self._model.stack == "pipeline"
+        self._recomputed = self._model.stack in ("scan", "pipeline") or self._model.remat != "none"
+        self.products = [self._of_step(product) for product in traced]
+        self.exchanges = [*self._exchanges()]
 
-    def _sizes(self, stack: str) -> dict[str, int]:
-        """Returns the sizes of the letters of a stack's activations."""
-        model, length = self._model, self._length[stack]
-        sizes = {
-            "B": self._rows,
-            "L": length,
-            "T": length,
-            "M": model.model_dim,
-            "N": model.heads,
-            "D": model.head_dim,
-        }
-        if model.has_experts(stack):
-            moe = model.moe(training=True)
-            groups = moe.groups(self._rows * self._microbatches, length) // self._microbatches
-            tokens = self._rows * length // groups
-            capacity = moe.gating.slots(tokens)
-            sizes |= {"G": groups, "S": tokens, "E": model.experts, "C": capacity}
-        return sizes
+    def _of_step(self, product: Product) -> Product:
+        """Returns a product of one block and the whole batch as those of all blocks of the step."""
+        tensors = (product.left, product.right, product.result)
+        if not product.sublayer:  # outside of the stages of a pipeline is the whole batch
+            number = 1 if self._pipelined else self._microbatches
+            left, right, result = (tensor.of_microbatch(number, False) for tensor in tensors)
+            return dataclasses.replace(product, left=left, right=right, result=result, times=number)
+        left, right, result = (
+            tensor.of_microbatch(self._microbatches, self._pipelined) for tensor in tensors
+        )
+        stack = product.part.split()[0]
+        return dataclasses.replace(
+            product,
+            left=left,
+            right=right,
+            result=result,
+            times=self._times(stack),
+            passes=product.passes if self._rounds_operands else min(product.passes, 1),
+            recomputed=self._recomputed,
+            is_found=self._ends_part(stack, product) or self._is_kept(product),
+        )
 
-    def _activation(
-        self, name: str, letters: str, sizes: Mapping[str, int], item_bytes: int = 0
-    ) -> Tensor:
-        shape = tuple(sizes[letter] for letter in letters)
-        item_bytes = item_bytes or self._item_bytes
-        return Tensor(name, letters, shape, item_bytes, in_stage=self._pipelined)
-
-    def _times(self, stack: str, repeats: int) -> int:
-        """Returns how often a device computes a block of a stack, of which there are R = `repeats`.
+    def _times(self, stack: str) -> int:
+        """Returns how often a device computes a block of a stack, of which there are R.
 
         A pipeline has R / P blocks on a device and also computes bubbles.
         """
+        repeats = self._model.repeats(stack)
         if not self._pipelined:
             return repeats * self._microbatches
         schedule = self._model.pipeline_schedule(stack, self._microbatches)
         return schedule.iterations * repeats // (schedule.stages * schedule.visits)
 
-    def _blocks(self) -> Iterator[tuple[str, str, int]]:
-        """Yields (stack, sub-layer, executions in a step)."""
-        seen = set()
-        for name, spec in self._weights.items():
-            if "/block/" in name:
-                stack, _, sublayer, *_ = name.split("/")
-                if (stack, sublayer) not in seen:
-                    seen.add((stack, sublayer))
-                    yield stack, sublayer, self._times(stack, spec.shape[0])
-
-    def products(self) -> Iterator[Product]:
-        """Yields all products of a step."""
-        for name, spec in self._weights.items():
-            if "/block/" in name and spec.letters[1:] in _EQUATIONS:
-                yield self._of_weight(name, spec)
-            elif name.endswith("_embedding") and spec.letters == "VM":
-                yield from self._of_embedding(name, spec)
-        for stack, sublayer, times in self._blocks():
-            if "attention" in sublayer:
-                yield from self._of_attention(stack, sublayer, times)
-            elif sublayer.startswith("moe") and self._model.dispatch == "einsum":
-                yield from self._of_dispatch(stack, sublayer, times)
-
-    def _of_weight(self, name: str, spec: ArraySpec) -> Product:
-        stack, _, sublayer, *inside, leaf = name.split("/")
-        letters, shape = spec.letters[1:], spec.shape[1:]
-        is_memory = sublayer.startswith("cross") and leaf in ("key", "value")
-        source, part = "encoder" if is_memory else stack, _part(stack, sublayer)
-        left, result = _EQUATIONS[letters]
-        sizes = self._sizes(stack) | dict(zip(letters, shape, strict=True))
-        sizes["L"] = self._length[source]
-        # Query, key and value read the same tensor, as do the two products of GEGLU.
-        reads = f"{part}/{sublayer}/{'memory' if is_memory else left}"
-        is_gate = letters == "M_"
-        return Product(
-            part,
-            self._activation(reads, left, sizes),
-            self._weight(name, _FLOAT32 if is_gate else self._item_bytes),
-            self._activation(f"{part}/{sublayer}/{leaf}/{result}", result, sizes),
-            self._times(stack, spec.shape[0]),
-            _EXACT_PASSES if is_gate and self._rounds_operands else 1,
-            self._recomputed,
-            # What a shared expert computes is not among the kept results.
-            is_found=self._ends_part(stack, sublayer, leaf)
-            or (not inside and self._is_kept(sublayer, leaf)),
-        )
-
-    def _weight(self, name: str, item_bytes: int) -> Tensor:
-        """Returns a weight of one block."""
-        spec = self._weights[name]
-        return Tensor(
-            name, spec.letters[1:], spec.shape[1:], item_bytes, name, in_stage=self._pipelined
-        )
-
-    def _ends_part(self, stack: str, sublayer: str, leaf: str) -> bool:
-        """Returns whether a weight is the last of a part that is computed again."""
-        if not sublayer.startswith("feed_forward") or leaf != "wo":
+    def _ends_part(self, stack: str, product: Product) -> bool:
+        """Returns whether a product is the last of a part that is computed again."""
+        kind, _, layer = product.sublayer.rpartition("_")
+        if kind != "feed_forward" or not product.right.weight.endswith("/wo"):
             return False
-        layer = int(sublayer.rpartition("_")[2])
-        return self._model.remat == "layer" or layer == self._model.block_layers(stack) - 1
+        return self._model.remat == "layer" or int(layer) == self._model.block_layers(stack) - 1
 
-    def _is_kept(self, sublayer: str, leaf: str) -> bool:
-        """Returns whether `Model.remat_keeps` keeps the result of the product with a weight."""
-        if "attention" in sublayer:
-            return self._model.remat_has("attention" if leaf == "output" else "projections")
-        is_moe = sublayer.startswith("moe")
-        return is_moe and leaf in ("gate", "wo") and self._model.remat_has("experts")
+    def _is_kept(self, product: Product) -> bool:
+        """Returns whether `Model.remat_keeps` keeps the result of a product."""
+        weight = product.right.weight
+        if not weight:  # the slots that dispatch fills
+            return product.result.letters == "GECM" and self._model.remat_has("experts")
+        _, inside = weight.split(f"/{product.sublayer}/")  # "shared/wo" of a shared expert
+        kept, is_expert = _KEPT.get(inside, ""), product.sublayer.startswith("moe")
+        return bool(kept) and (kept == "experts") == is_expert and self._model.remat_has(kept)
 
-    def _of_embedding(self, name: str, spec: ArraySpec) -> Iterator[Product]:
-        """Yields the lookup of an embedding, as a product with one-hot tokens, and the logits."""
-        stack = "encoder" if name.startswith("source") else "decoder"
-        sizes = self._sizes(stack) | {"V": spec.shape[0]}
-        times = self._microbatches
-        if self._pipelined:  # outside of the stages is the whole batch
-            sizes["B"], times = self._rows * times, 1
-        table = Tensor(name, "VM", spec.shape, _FLOAT32, name)
-        x, logits = (
-            dataclasses.replace(tensor, in_stage=False)
-            for tensor in (
-                self._activation(f"{stack}/embedded", "BLM", sizes, _FLOAT32),
-                self._activation(f"{stack}/logits", "BLV", sizes, _FLOAT32),
-            )
-        )
-        one_hot = dataclasses.replace(logits, name=f"{stack}/tokens", item_bytes=0)
-        yield Product(name, one_hot, table, x, times, 0)
-        if stack == "decoder":
-            last = dataclasses.replace(x, name="decoder/last")
-            transposed = dataclasses.replace(table, name=f"{name} of the logits")
-            yield Product("logits", last, transposed, logits, times)
-
-    def _of_attention(self, stack: str, sublayer: str, times: int) -> Iterator[Product]:
-        part, sizes = _part(stack, sublayer), self._sizes(stack)
-        sizes["T"] = self._length["encoder" if sublayer.startswith("cross") else stack]
-        names = {
-            name: self._activation(f"{part}/{sublayer}/{name}", letters, sizes, item_bytes)
-            for name, letters, item_bytes in (
-                ("query", "BLND", 0),
-                ("key", "BTND", 0),
-                ("value", "BTND", 0),
-                ("context", "BLND", 0),
-                ("logits", "BNLT", _FLOAT32),
-            )
-        }
-        query, key, value, context, logits = names.values()
-        yield Product(part, query, key, logits, times, recomputed=self._recomputed)
-        yield Product(part, logits, value, context, times, recomputed=self._recomputed)
-
-    def _of_dispatch(self, stack: str, sublayer: str, times: int) -> Iterator[Product]:
-        part, sizes = _part(stack, sublayer), self._sizes(stack)
-        place = f"{part}/{sublayer}"
-        mask = self._activation(f"{place}/mask", "GSEC", sizes)
-        weights = self._activation(f"{place}/weights", "GSEC", sizes)
-        tokens = self._activation(f"{place}/GSM", "GSM", sizes)
-        slots = self._activation(f"{place}/slots", "GECM", sizes)
-        outputs = dataclasses.replace(slots, name=f"{place}/outputs")
-        combined = dataclasses.replace(tokens, name=f"{place}/combined")
-        is_kept = self._model.remat_has("experts")
-        yield Product(part, tokens, mask, slots, times, 1, self._recomputed, is_kept)
-        yield Product(part, outputs, weights, combined, times, recomputed=self._recomputed)
-
-    def exchanges(self) -> Iterator[Exchange]:
+    def _exchanges(self) -> Iterator[Exchange]:
         """Yields dispatch and combine of each MoE layer: GECM -> EGCM and back (GShard section 3.2)."""
-        for stack, sublayer, times in self._blocks():
-            if not sublayer.startswith("moe"):
+        layers = {p.left.name: p for p in self.products if p.left.letters == "EGCM"}
+        for product in layers.values():
+            if not product.right.weight.endswith("/wi"):
                 continue
-            part, sizes = _part(stack, sublayer), self._sizes(stack)
+            outputs = product.left
             # XLA sends them as bfloat16 if they only go from product to product, which round them to it.
-            is_rounded = self._rounds_operands and self._model.dispatch == "einsum"
-            item_bytes = 2 if is_rounded else self._item_bytes
-            by_group = self._activation(f"{part}/{sublayer}/slots", "GECM", sizes, item_bytes)
-            by_expert = self._activation(f"{part}/{sublayer}/outputs", "EGCM", sizes, item_bytes)
+            if self._rounds_operands and self._model.dispatch == "einsum":
+                outputs = dataclasses.replace(outputs, item_bytes=2)
+            experts, groups, *rest = outputs.shape
+            slots = dataclasses.replace(
+                outputs,
+                name=f"{outputs.name}/slots",
+                letters="GECM",
+                shape=(groups, experts, *rest),
+            )
             recomputed = self._recomputed and not self._model.remat_has("experts")
-            yield Exchange(part, by_group, by_expert, times, recomputed)
-            yield Exchange(part, by_expert, by_group, times, recomputed)
+            yield Exchange(slots, outputs, product.times, recomputed)
+            yield Exchange(outputs, slots, product.times, recomputed)
 
     def kept(self) -> Iterator[tuple[Tensor, int]]:
         """Yields what the forward pass keeps: the inputs of parts and some results, or all results."""
-        by_layer = self._model.remat == "layer"
         if not self._recomputed:
-            for product in self.products():
+            for product in self.products:
                 yield product.result, product.times // self._microbatches
             return
-        parts = {
-            (stack, _part(stack, sublayer) if by_layer else stack): times
-            for stack, sublayer, times in self._blocks()
-        }
         # A pipeline keeps the results of all iterations, and a loop those of one microbatch.
         loops = 1 if self._pipelined else self._microbatches
-        for (stack, part), times in parts.items():
-            yield self._activation(part, "BLM", self._sizes(stack)), times // loops
+        by_layer = self._model.remat == "layer"
+        parts = {p.part: p.part.split()[0] for p in self.products if p.sublayer}
+        for stack in parts.values() if by_layer else dict.fromkeys(parts.values()):
+            yield self._state(stack), self._times(stack) // loops
         if self._model.remat_has("experts"):
-            for exchange in self.exchanges():
-                kept = dataclasses.replace(exchange.after, item_bytes=self._item_bytes)
+            item_bytes = self._state("decoder").item_bytes
+            for exchange in self.exchanges:
+                kept = dataclasses.replace(exchange.after, item_bytes=item_bytes)
                 yield kept, exchange.times // loops
-        for product in self.products():
-            weight = product.right.weight
-            if product.is_found and ("attention" in weight or weight.endswith("/gate")):
+        for product in self.products:
+            is_of_attention = "attention" in product.sublayer and product.right.weight
+            if product.is_found and (is_of_attention or product.right.weight.endswith("/gate")):
                 yield product.result, product.times // loops
-        for x in self._states():
-            yield x, self._microbatches
+        for stack in dict.fromkeys(parts.values()) if self._pipelined else ():
+            yield self._state(stack), self._microbatches
 
-    def _states(self) -> Iterator[Tensor]:
-        """Yields the microbatch in a stage of each pipeline, [B/n, L, M]."""
-        for stack in dict.fromkeys(stack for stack, _, _ in self._blocks()):
-            if self._pipelined:
-                yield self._activation(f"{stack} stage", "BLM", self._sizes(stack))
+    def _state(self, stack: str) -> Tensor:
+        """Returns the input [B, L, M] of a block of a stack."""
+        layers = (p for p in self.products if p.sublayer and p.part.startswith(stack))
+        first = next(p.left for p in layers if p.left.letters == "BLM")
+        return dataclasses.replace(first, name=f"{stack} state")
 
     def along_stages(self) -> Iterator[tuple[str, Tensor, int]]:
         """Yields the collectives among the stages of the pipelines, see `Pipeline`.
@@ -357,18 +394,16 @@ class _Layers:
         results are summed over the stages. The gradients do the same in reverse. With several visits,
         the weights move to their stages first, and their gradients move back.
         """
-        for x in self._states():
-            stack = x.name.partition(" ")[0]
-            schedule = self._model.pipeline_schedule(stack, self._microbatches)
+        stacks = dict.fromkeys(p.part.split()[0] for p in self.products if p.sublayer)
+        for stack in stacks if self._pipelined else ():
+            schedule, x = (
+                self._model.pipeline_schedule(stack, self._microbatches),
+                self._state(stack),
+            )
             yield "collective-permute", x, 2 * schedule.iterations
             yield "all-gather", x, 2 * self._microbatches
             yield "all-reduce", x, 2 * self._microbatches
             for name, spec in self._weights.items():
                 if schedule.visits > 1 and name.startswith(f"{stack}/block/"):
-                    times = 2 * spec.shape[0] // schedule.stages
-                    yield "all-to-all", self._weight(name, _FLOAT32), times
-
-
-def _part(stack: str, sublayer: str) -> str:
-    """Returns the name of the layer of a sub-layer, for instance "encoder 0" of self_attention_0."""
-    return f"{stack} {sublayer.rpartition('_')[2]}"
+                    weight = Tensor(name, spec.letters[1:], spec.shape[1:], 4, name, in_stage=True)
+                    yield "all-to-all", weight, 2 * spec.shape[0] // schedule.stages

@@ -83,7 +83,6 @@ def rank(
 
     Args:
       config: the run. Its own mesh is only listed beside the others.
-      weights: the weights of the model, by name.
       arrays: the training state and the batch, by name.
 
     Raises:
@@ -214,8 +213,13 @@ def report(
     listed = [*(candidate for candidate, _ in compiled), *others][:_MOST_LINES]
     rows: list[tuple[str, ...]] = [("mesh", "predicted", "compiled", "memory", "compiled")]
     for number, candidate in enumerate(listed, start=1):
-        name_and_figures = _cells(candidate, inspections.get(candidate.title))
-        rows.append((f"{number:2}. {next(name_and_figures)}", *name_and_figures))
+        title, inspection = f"{number:2}. {candidate.title}", inspections.get(candidate.title)
+        predicted = seconds_text(candidate.prediction.step_seconds)
+        seconds = inspection.step_seconds if inspection else None
+        peak = size_text(inspection.memory.peak) if inspection else "-"
+        peak += " (does not fit)" if inspection and not inspection.fits else ""
+        compiled_seconds = seconds_text(seconds) if seconds else "-"
+        rows.append((title, predicted, compiled_seconds, size_text(candidate.memory), peak))
     lines = [
         f"ADVICE for {name} on {topology.name}, {topology.num_devices:,} devices: of {ranking.tried} "
         f"meshes {ranking.divide} divide and {len(ranking.candidates)} fit by formula; "
@@ -239,18 +243,6 @@ def compiled_text(inspection: Inspection) -> str:
     if not inspection.fits or inspection.step_seconds is None:
         return f"it does not fit: {memory} of memory"
     return f"a step takes {seconds_text(inspection.step_seconds)}, with {memory} of memory"
-
-
-def _cells(candidate: Candidate, inspection: Inspection | None) -> Iterator[str]:
-    yield candidate.title
-    yield seconds_text(candidate.prediction.step_seconds)
-    seconds = inspection.step_seconds if inspection else None
-    yield seconds_text(seconds) if seconds else "-"
-    yield size_text(candidate.memory)
-    if inspection is None:
-        yield "-"
-    else:
-        yield size_text(inspection.memory.peak) + ("" if inspection.fits else " (does not fit)")
 
 
 def why(candidate: Candidate, ranking: Ranking) -> str:
@@ -281,7 +273,6 @@ def why(candidate: Candidate, ranking: Ranking) -> str:
 
 
 def gin_lines(candidate: Candidate) -> list[str]:
-    """Returns the settings of a candidate as lines for a gin file."""
     settings = [
         f"{part.capitalize()}.{field} = {value!r}"
         for part, fields in candidate.settings.items()

@@ -136,8 +136,8 @@ def _expected(inspection: Inspection) -> list[str]:
         place = f"{source.shape}, {size_text(size)}, {source.origin.place}"
         lines.append(f"    {_times(count)}{source.kind} {place}: {source.why}")
     if rest := sources[_MOST_LINES:]:
-        size = size_text(sum(size for _, _, size in rest))
-        lines.append(f"    and {len(rest)} more, {size} together (see --json)")
+        together = size_text(sum(size for _, _, size in rest))
+        lines.append(f"    and {len(rest)} more, {together} together (see --json)")
     return lines
 
 

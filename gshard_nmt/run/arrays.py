@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.suggest import did_you_mean
 
 CONTROL = {
     "seed": ArraySpec((2,), np.dtype(np.uint32)),
@@ -40,7 +39,6 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
     """Returns the functions of a run: initialize, train, evaluate.
 
     Args:
-      config: the run.
       data: the summary of prepared data, or `RunFolder.data`. Its `source_vocabulary` and
         `target_vocabulary` are the true sizes of the vocabularies. These may be smaller than the
         sizes in the config if the corpus is small. Its `pairs` name the languages. None takes the
@@ -184,12 +182,10 @@ def parameter_table(specs: ArraySpecs, mesh: Mesh) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Returns the rows of a table as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    """Returns a shape such as "4x128", or "scalar"."""
     return "x".join(map(str, shape)) or "scalar"

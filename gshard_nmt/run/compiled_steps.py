@@ -18,7 +18,6 @@ from gshard_nmt.spmd.program import Program
 
 
 def lower_train_step(config: Config, functions: StepFunctions, mesh: Mesh) -> LoweredFunction:
-    """Lowers one training step: (state, batch, control) -> (state, metrics)."""
     state = state_specs(functions)
     inputs = [state, batch_specs(config), CONTROL]
     return lower(functions.train_step, inputs, [_letters(state), {}], mesh)
@@ -43,12 +42,10 @@ class CompiledSteps:
 
     @functools.cached_property
     def state_specs(self) -> ArraySpecs:
-        """Shape, dtype and letters of every array of the state."""
         return state_specs(self.functions)
 
     @functools.cached_property
     def batch_specs(self) -> ArraySpecs:
-        """Shape, dtype and letters of every array of a batch."""
         return batch_specs(self.config)
 
     @functools.cached_property
@@ -112,9 +109,7 @@ class CompiledSteps:
         """Compiles a function of arrays for the devices of the run, or takes it from the cache.
 
         Args:
-          name: the name of the function in the cache.
           function: takes one mapping of tensors for each of `inputs`.
-          inputs: the specs of the inputs.
           letters: for each output, the letters of its arrays.
         """
         return self._compile(name, lambda: lower(function, inputs, letters, self.devices.mesh))

@@ -28,8 +28,6 @@ MOST_ROLLBACKS = 3
 MOST_RECORDS = 100
 """Batches of bad steps that each process keeps as text. Later ones are only named in metrics.jsonl."""
 
-Arrays = Mapping[str, np.ndarray]
-
 
 class Step(NamedTuple):
     """A training step.
@@ -42,7 +40,7 @@ class Step(NamedTuple):
     """
 
     number: int
-    batch: Arrays
+    batch: Mapping[str, np.ndarray]
     metrics: Mapping[str, Any]
     rows: Sequence[int] = ()
 
@@ -71,7 +69,6 @@ class StepWatch:
         self._last: Step | None = None
 
     def add(self, step: Step) -> None:
-        """Looks at the step before this one."""
         self.settle()
         self._last = step
 
@@ -89,21 +86,15 @@ class StepWatch:
 
 @dataclasses.dataclass
 class DivergenceCounts:
-    """Counts bad steps and decides how a run goes on. The counts are saved with each checkpoint.
-
-    Attributes:
-      last_bad_step: the number of the last bad step; -1 before the first.
-      skips_in_row: the number of bad steps in a row up to the last bad step.
-      rollbacks: how often the run has gone back to a checkpoint, by the step of the checkpoint as text.
-    """
+    """Counts bad steps and decides how a run goes on. The counts are saved with each checkpoint."""
 
     last_bad_step: int = -1
     skips_in_row: int = 0
     rollbacks: dict[str, int] = dataclasses.field(default_factory=dict)
+    """How often the run has gone back to a checkpoint, by the step of the checkpoint as text."""
 
     @property
     def total_rollbacks(self) -> int:
-        """The number of times that the run has gone back to any checkpoint."""
         return sum(self.rollbacks.values())
 
     def decide(self, policy: str, step: int, checkpoint: int | None) -> Decision:
@@ -111,7 +102,6 @@ class DivergenceCounts:
 
         Args:
           policy: Train.on_divergence.
-          step: the number of the bad step.
           checkpoint: the step of the newest checkpoint; None if there is none yet.
         """
         self.skips_in_row = self.skips_in_row + 1 if step == self.last_bad_step + 1 else 1
@@ -129,22 +119,15 @@ class DivergenceCounts:
 def record(
     run: RunFolder,
     bad: Step,
-    metrics: Mapping[str, float],
-    decision: Decision,
+    facts: Mapping[str, Any],
     languages: Sequence[str],
     process: int = 0,
 ) -> str:
-    """Writes the batch of a bad step as text, with its languages and the metrics of the step.
+    """Writes the batch of a bad step as text, with its languages and what is known of the step.
 
-    Args:
-      run: the run folder. The file is divergence/step-N.json, or step-N.2.json if the run has gone
-        back and comes to a bad step of this number for the second time. In a run of several processes,
-        each writes its own rows, to step-N.process-1.json.
-      bad: the step.
-      metrics: its metrics as numbers, with the figures of the router.
-      decision: what the run does next.
-      languages: the languages of the run; language number i of a batch is languages[i - 1].
-      process: the number of this process.
+    The file is divergence/step-N.json, or step-N.2.json if the run has gone back and comes to a bad step
+    of this number for the second time. In a run of several processes, each writes its own rows, to
+    step-N.process-1.json.
 
     Returns:
       The name of the file in the run folder; "" if the folder has MOST_RECORDS already.
@@ -159,27 +142,12 @@ def record(
     }
     if len(own) >= MOST_RECORDS:
         return ""
-    beginnings = itertools.chain(
-        [f"step-{bad.number}"], (f"step-{bad.number}.{time}" for time in itertools.count(2))
-    )
-    name = next(f"{start}{ending}" for start in beginnings if f"{start}{ending}" not in own)
-    name = f"{folder.name}/{name}"
-    sentences = sentences_of(bad.batch, run.vocabularies(), languages, bad.rows)
-    content = {
-        "step": bad.number,
-        "reason": bad.reason(),
-        "decision": decision,
-        "metrics": as_json(metrics),
-        "sentences": sentences,
-    }
-    run.write_text(name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    return name
-
-
-def event(bad: Step, metrics: Mapping[str, float], decision: Decision) -> dict[str, Any]:
-    """Returns the values of a bad step for metrics.jsonl."""
-    facts = {"reason": bad.reason(), "decision": decision, "bad_step": bad.number}
-    return facts | as_json(metrics)
+    times = itertools.chain([""], (f".{time}" for time in itertools.count(2)))
+    name = next(n for t in times if (n := f"step-{bad.number}{t}{ending}") not in own)
+    sentences = sentences_of(bad, run.vocabularies(), languages)
+    content = {"step": bad.number, **facts, "sentences": sentences}
+    run.write_text(f"divergence/{name}", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return f"divergence/{name}"
 
 
 def as_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
@@ -188,30 +156,22 @@ def as_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def sentences_of(
-    batch: Arrays,
-    vocabularies: tuple[Vocabulary, Vocabulary],
-    languages: Sequence[str],
-    rows: Sequence[int] = (),
+    step: Step, vocabularies: tuple[Vocabulary, Vocabulary], languages: Sequence[str]
 ) -> list[dict[str, str | int]]:
-    """Returns the sentence pairs of a batch as text.
+    """Returns `row`, `language`, `source` and `target` of each sentence pair of a batch, by rows.
 
-    Args:
-      batch: the arrays of a batch, int32[B, L] each.
-      vocabularies: the source and the target vocabulary.
-      languages: the languages of the run.
-      rows: the number of each row; () numbers them from 0.
-
-    Returns:
-      For each pair `row`, `language`, `source` and `target`, in the order of the rows.
+    Language number i of a batch is languages[i - 1].
     """
+    batch = step.batch
     pairs: list[dict[str, str | int]] = []
     sides: tuple[list[list[int]], list[list[int]]] = ([], [])
     for row, segments in enumerate(batch["target_segments"]):
+        number = step.rows[row] if step.rows else row
         for segment in range(1, int(segments.max(initial=0)) + 1):
             is_source = batch["source_segments"][row] == segment
             is_target = segments == segment
             language = int(batch["target_languages"][row][is_target][0])
-            pairs.append({"row": rows[row] if rows else row, "language": languages[language - 1]})
+            pairs.append({"row": number, "language": languages[language - 1]})
             sides[0].append(batch["source_ids"][row][is_source].tolist())
             sides[1].append(batch["target_labels"][row][is_target].tolist())
     texts = [vocabulary.decode(ids) for vocabulary, ids in zip(vocabularies, sides, strict=True)]
@@ -221,7 +181,6 @@ def sentences_of(
 
 
 def explanation(bad: Step, decision: Decision, back_to: int | None) -> str:
-    """Returns the line that tells the user about a bad step."""
     actions = {
         "skip": "its update was left out, and training goes on",
         "rollback": f"training goes on from the checkpoint of step {back_to}, with the next batches",
@@ -231,23 +190,18 @@ def explanation(bad: Step, decision: Decision, back_to: int | None) -> str:
 
 
 def stop_message(bad: Step, policy: str, workdir: str, file: str) -> str:
-    """Returns the error message of a run that stops because of a bad step."""
+    advice = {
+        "stop": "The same command goes on after this batch; Train.on_divergence = 'skip' does so without "
+        "stopping.",
+        "skip": f"{MOST_SKIPS} updates in a row were left out.",
+        "rollback": "Going back to the last checkpoint did not help.",
+    }[policy]
+    if policy != "stop":
+        advice += (
+            " Lower Optimizer.learning_rate or set Optimizer.linear_warmup_steps, and start again with a "
+            "new --workdir."
+        )
     batch = f" The batch is kept in {workdir}/{file}." if file else ""
-    if policy == "stop":
-        advice = (
-            "The same command goes on after this batch; Train.on_divergence = 'skip' does so without "
-            "stopping."
-        )
-    else:
-        repeated = (
-            f"{MOST_SKIPS} updates in a row were left out"
-            if policy == "skip"
-            else "going back to the last checkpoint did not help"
-        )
-        advice = (
-            f"{repeated[0].upper()}{repeated[1:]}. Lower Optimizer.learning_rate or set "
-            "Optimizer.linear_warmup_steps, and start again with a new --workdir."
-        )
     return (
         f"{workdir}: training has diverged at step {bad.number}: {bad.reason()}. The weights of the step "
         f"before it are saved.{batch} {advice}"

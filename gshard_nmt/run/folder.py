@@ -5,6 +5,7 @@ parameters.txt    name, shape, dtype, sharding and bytes of every array
 data.json         languages, directions, vocabulary sizes, and what must not change (identity.py)
 source.model, target.model      the vocabularies
 metrics.jsonl     one JSON object for each logged step
+command.txt       the commands that trained it
 budget.json       tokens seen of each language, steps, seconds
 init.json         the run that this one started from, and what each array began as (starting_point.py)
 trainer.lock      names the trainer that is at work (lock.py)
@@ -46,11 +47,10 @@ RUN_FORMAT = "gshard-nmt run 1"
 INIT = "init.json"
 """What a run begins with, if it begins with the weights of another run."""
 
+_COMMANDS = "command.txt"
+
 VISIBLE_SECONDS = 75.0
 """The longest time until all processes see a new file. NFS may remember for 60 s that there is none."""
-
-CANDIDATES = "candidates"
-"""Folder of the run folders that the search for baselines trains: candidates/LANGUAGE/NAME."""
 
 _MAY_CHANGE = tuple(
     [f"Model.{field}:" for field in Model.COMPILATION]
@@ -105,12 +105,10 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
-        """Path of the resolved configuration, gin text."""
         return self.path / "config.gin"
 
     @property
     def checkpoints(self) -> Path:
-        """Path of the folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
@@ -121,11 +119,9 @@ class RunFolder:
         somebody else has trained should remove it first.
 
         The bilingual baselines of one run have equal programs, so they share one folder. It is beside
-        their baselines.json. The candidates of a search are two folders deeper.
+        their baselines.json.
         """
         parent = self.path.parent
-        if parent.parent.name == CANDIDATES:
-            parent = parent.parent.parent
         shared = (parent / "baselines.json").exists()
         return (parent if shared else self.path) / "programs"
 
@@ -159,11 +155,6 @@ class RunFolder:
             )
         remedy = "Restore the file from a copy of the run folder."
         data = json_shape.read(file, _DATA_OF_ANY_FORMAT, remedy)
-        if "format" not in data and "pairs" in data:
-            raise UserError(
-                f"{self.path} was made by an earlier version of gshard-nmt, and this version cannot read "
-                "it. Use that version, or train the run again in another folder."
-            )
         if (written := data.get("format", RUN_FORMAT)) != RUN_FORMAT:
             raise UserError(
                 f"{self.path} has the format {written!r} of gshard-nmt {data.get('version', '?')}; this "
@@ -195,8 +186,34 @@ class RunFolder:
         self.write_text(name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
-        """Writes a text file, as `write_json` does."""
         files.write(self.path / name, text)
+
+    def record_command(self, command: str) -> None:
+        """Adds a command to command.txt, unless the last start had the same one, or it is empty."""
+        commands = self.commands()
+        if command and commands[-1:] != [command]:
+            self.write_text(_COMMANDS, "".join(f"{line}\n" for line in [*commands, command]))
+
+    def commands(self) -> list[str]:
+        """Returns the commands that trained the run, in order; [] if none is recorded or can be read.
+
+        Each begins on a line of its own, as a shell reads it. A value in quotes may have several lines.
+        """
+        try:
+            lines = (self.path / _COMMANDS).read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError):
+            return []
+        commands, command = [], ""
+        for line in lines:
+            command += line
+            try:
+                shlex.split(command)
+            except ValueError:  # a quote is open
+                command += "\n"
+            else:
+                commands += [command] if command else []
+                command = ""
+        return commands
 
     def vocabularies(self) -> tuple["Vocabulary", "Vocabulary"]:
         """Loads the source and the target vocabulary.
@@ -238,8 +255,6 @@ class RunFolder:
         is written.
 
         Args:
-          config: the run.
-          data: its prepared data.
           is_first: whether this is the first process of the run. The others may see the folder while
             the first one makes it, or see an old state of a network file system, so only the first one
             decides that the files in it are not those of a run.
@@ -268,8 +283,6 @@ class RunFolder:
         moment, the same claim can be made again.
 
         Args:
-          config: the run.
-          data: its prepared data.
           write: whether to write the files. Only the first process does; the others only check.
           record_start: writes `INIT`, if the run has one.
 
@@ -303,10 +316,6 @@ class RunFolder:
         """Waits until this process sees a file that process 0 writes.
 
         A network file system may show a folder for a minute as it was when somebody last looked.
-
-        Args:
-          name: the name of the file.
-          clock: the time.
 
         Raises:
           UserError: the file did not appear in `VISIBLE_SECONDS`.
@@ -354,7 +363,6 @@ class RunFolder:
             )
 
     def _is_intact(self, name: str, recorded: str) -> bool:
-        """Returns whether a file exists and has the recorded hash."""
         path = self.path / name
         return path.is_file() and recorded == checksum(path)
 
@@ -394,13 +402,6 @@ class RunFolder:
                         path.unlink()
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
-        if "vocabulary" not in self.data["prepared"]:
-            raise UserError(
-                f"--workdir {self.path} was trained on data that an earlier version prepared, and this "
-                "version reads the examples in another order, so it cannot be resumed. It can still be "
-                "decoded, evaluated and exported; to train, prepare the data again and give another "
-                "--workdir."
-            )
         recorded = read_run_config(self.config)
         changed = [
             line

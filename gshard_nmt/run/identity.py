@@ -35,7 +35,6 @@ def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:
 
 
 def hash_of_settings(config: Config) -> str:
-    """Returns the SHA-256 of the text of Model, Data and Optimizer as hex digits."""
     text = as_gin([config.model, config.data, config.optimizer])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -72,7 +71,6 @@ def data_differences(recorded: Mapping[str, Any], data: "PreparedData") -> list[
     Args:
       recorded: the contents of the run's `data.json`: the hashes are in `files`, and the settings
         that the data was prepared with are in `prepared`.
-      data: the prepared data that is there now.
     """
     lines = []
     files = recorded["files"]

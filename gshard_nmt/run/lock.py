@@ -14,13 +14,13 @@ A second trainer is refused. It takes the lock over if the owner is dead:
 A trainer that was suspended for long may lose its lock to another one. It calls `check` before it saves
 or logs, and stops.
 
-A lock is created with a hard link and taken over with a rename, because NFS does both atomically.
+A lock is created exclusively and taken over with a rename, because NFS does both atomically. An object
+store has no renames, but it replaces an object only if nobody else has replaced it since it was read.
 """
 
 import contextlib
 import dataclasses
 import datetime
-import errno
 import json
 import os
 import secrets
@@ -29,9 +29,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from gshard_nmt import files, json_shape
+from gshard_nmt import files, json_shape, paths
 from gshard_nmt.errors import UserError
 
 LOCK_NAME = "trainer.lock"
@@ -41,8 +41,9 @@ STALE_SECONDS = 60.0
 WATCH_SECONDS = 3 * HEARTBEAT_SECONDS
 """The least time to watch a lock for heartbeats before it is taken over."""
 
-_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _BEAT_DIGITS = 12
+_FREE = b""
+"""The lock in a bucket when nobody holds it. An object that is removed could be made by two hosts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,15 +82,17 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Self:
-        """Returns this process as the owner of a new lock."""
         now = datetime.datetime.now(datetime.UTC)
-        state = _state_of(os.getpid())
+        state = state_of(os.getpid())
+        namespace = ""
+        with contextlib.suppress(OSError):
+            namespace = os.readlink("/proc/self/ns/pid")
         return cls(
             host=socket.gethostname(),
             pid=os.getpid(),
             started=state[1] if state else 0,
             boot=_text_of("/proc/sys/kernel/random/boot_id"),
-            namespace=_link_of("/proc/self/ns/pid"),
+            namespace=namespace,
             since=f"{now:%Y-%m-%d %H:%M:%S} UTC",
             token=secrets.token_hex(8),
         )
@@ -107,11 +110,8 @@ class Owner:
             return False
         except PermissionError:
             pass  # it exists and belongs to another user
-        state = _state_of(self.pid)
-        if state is None:
-            return True
-        letter, started = state
-        return letter not in "ZX" and started == self.started
+        state = state_of(self.pid)
+        return state is None or (state[0] not in "ZX" and state[1] == self.started)
 
 
 _OWNER = json_shape.fields(
@@ -124,26 +124,26 @@ _OWNER = json_shape.fields(
 """What a lock file says about its owner."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Sighting:
-    """What a look at a lock file saw.
+class Sighting(NamedTuple):
+    """What a look at a lock file saw: its bytes, and when it was changed last.
 
-    Attributes:
-      content: the bytes of the file, heartbeat included.
-      changed: time of the last change by the clock of the file system, in nanoseconds.
+    The time is that of the file system's clock, in nanoseconds.
     """
 
     content: bytes
-    changed: int
+    changed: int = 0
 
     @property
     def owner(self) -> Owner | None:
         """The owner; None if the file is damaged or not yet complete."""
-        return _parse(self.content)
+        try:
+            return Owner(**json_shape.parse(self.content.partition(b"\n")[0], _OWNER))
+        except ValueError:
+            return None
 
 
 class RunLock:
-    """The lock of one run folder, as a context manager.
+    """The lock of one run folder on a disk, as a context manager.
 
     Entering it raises UserError if another trainer holds the lock.
     """
@@ -152,24 +152,20 @@ class RunLock:
         self,
         folder: Path,
         is_holder: bool = True,
-        say: Callable[[str], None] | None = None,
+        say: Callable[[str], None] = lambda _: None,
         clock: Time = SYSTEM_TIME,
         owner: Owner | None = None,
     ) -> None:
         """Takes no lock yet.
 
         Args:
-          folder: the run folder. It must exist.
           is_holder: whether this process is to hold the lock. In a run of several processes only the
             first one does; for the others this object does nothing.
           say: shows a line when this process begins to wait for a lock that may be stale.
-          clock: the time.
           owner: this process; tests give another one.
         """
         self._path = folder / LOCK_NAME
-        self._is_holder = is_holder
-        self._say = say
-        self._clock = clock
+        self._is_holder, self._say, self._clock = is_holder, say, clock
         self._owner = owner or Owner.this_process()
         self._beat_count = 0
         self._ended = threading.Event()
@@ -178,8 +174,10 @@ class RunLock:
     def __enter__(self) -> Self:
         if self._is_holder:
             with files.reported_as(f"--workdir {self._path.parent}"):
-                while not self._create():
-                    self._remove_if_dead()
+                while not self.create():
+                    if (sighting := self.look()) is not None:
+                        self._check_is_dead(sighting)
+                        self.remove(sighting)
             self._thread.start()
         return self
 
@@ -189,7 +187,9 @@ class RunLock:
         self._ended.set()
         self._thread.join(2 * HEARTBEAT_SECONDS)
         with contextlib.suppress(OSError):
-            self._release()
+            sighting = self.look()
+            if sighting is not None and self._is_own(sighting):
+                self._release(sighting)
 
     def check(self) -> None:
         """Checks that this process still holds the lock. Call it before anything is written.
@@ -201,7 +201,7 @@ class RunLock:
             return
         for _ in range(5):
             try:
-                sighting = self._look()
+                sighting = self.look()
             except OSError:
                 return  # if the file server does not answer, the write that follows will tell
             if self._is_own(sighting):
@@ -221,20 +221,70 @@ class RunLock:
         """Writes the next heartbeat, if this process still holds the lock."""
         with self._path.open("r+b", buffering=0) as file:
             content = file.read()
-            if self._is_own(Sighting(content, 0)):
+            if self._is_own(Sighting(content)):
                 self._beat_count += 1
                 file.seek(content.index(b"\n") + 1)
-                file.write(f"{self._beat_count:0{_BEAT_DIGITS}}\n".encode())
+                file.write(self._beats)
 
-    def _release(self) -> None:
-        """Removes the lock, if this process still holds it."""
-        if self._is_own(self._look()):
+    def create(self, content: bytes = b"") -> bool:
+        """Makes the lock of this process, or one with this content; returns False if there is one.
+
+        Until its content is written, others take it for a damaged lock, and watch it.
+        """
+        try:
+            file = self._path.open("xb", buffering=0)
+        except FileExistsError:
+            return False
+        try:
+            with file:
+                file.write(content or self._content)
+        except OSError:
             self._path.unlink()
+            raise
+        for path in self._path.parent.glob(f"{LOCK_NAME}.*"):
+            # Killed trainers have moved it aside. One with our token is ours, and is put back.
+            with contextlib.suppress(FileNotFoundError):
+                if not self._is_own(Sighting(path.read_bytes())):
+                    path.unlink()
+        return True
 
+    def look(self) -> Sighting | None:
+        try:
+            # Opening a file makes an NFS client ask the server for its present content.
+            with self._path.open("rb") as file:
+                return Sighting(file.read(), os.fstat(file.fileno()).st_mtime_ns)
+        except FileNotFoundError:
+            return None
+
+    def remove(self, dead: Sighting) -> None:
+        """Removes a lock, unless it has changed in the meantime."""
+        aside = self._path.with_name(f"{LOCK_NAME}.{self._owner.token}")
+        with contextlib.suppress(FileNotFoundError):  # another trainer was faster
+            self._path.rename(aside)
+            if (content := aside.read_bytes()) != dead.content:
+                self.create(content)  # the lock of another trainer, who was faster
+            aside.unlink()
+
+    def _release(self, own: Sighting) -> None:
+        del own
+        self._path.unlink()
+
+    def _now_of_the_file_system(self) -> int:
+        """Returns the time that a file gets which is written now, in nanoseconds."""
+        probe = self._path.with_name(f"{files.TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+        probe.write_bytes(b"x")
+        try:
+            return probe.stat().st_mtime_ns
+        finally:
+            probe.unlink()
+
+    @property
     def _content(self) -> bytes:
-        """Returns what this process writes into the lock."""
-        owner = json.dumps(dataclasses.asdict(self._owner))
-        return f"{owner}\n{self._beat_count:0{_BEAT_DIGITS}}\n".encode()
+        return json.dumps(dataclasses.asdict(self._owner)).encode() + b"\n" + self._beats
+
+    @property
+    def _beats(self) -> bytes:
+        return f"{self._beat_count:0{_BEAT_DIGITS}}\n".encode()
 
     def _beat_until_the_end(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
@@ -246,113 +296,31 @@ class RunLock:
         owner = sighting.owner if sighting else None
         return owner is not None and owner.token == self._owner.token
 
-    def _create(self) -> bool:
-        """Creates the lock file with its content in one step; returns False if there is a lock."""
-        content = self._content()
-        temporary = self._path.with_name(f"{files.TEMPORARY_PREFIX}{self._owner.token}")
-        temporary.write_bytes(content)
-        try:
-            os.link(temporary, self._path)
-        except FileNotFoundError:
-            return False  # a trainer that has the lock by now has removed our file as a leftover
-        except FileExistsError:
-            # If an answer of the file server was lost, it may report that our own link exists.
-            return self._is_own(self._look())
-        except OSError as error:
-            if error.errno not in _NO_HARD_LINKS:
-                raise
-            if not self._create_without_links(content):
-                return False
-        finally:
-            temporary.unlink(missing_ok=True)
-        self._remove_leftovers()
-        return True
-
-    def _remove_leftovers(self) -> None:
-        """Removes locks that killed trainers moved aside, but not this one, which is put back."""
-        for path in self._path.parent.glob(f"{LOCK_NAME}.*"):
-            with contextlib.suppress(FileNotFoundError):
-                if not self._is_own(Sighting(path.read_bytes(), 0)):
-                    path.unlink()
-
-    def _create_without_links(self, content: bytes) -> bool:
-        try:
-            with self._path.open("xb") as file:
-                file.write(content)
-        except FileExistsError:
-            return False
-        return True
-
-    def _remove_if_dead(self) -> None:
-        """Removes the lock if its owner is dead.
+    def _check_is_dead(self, first: Sighting) -> None:
+        """Returns when it is known that the owner of a lock is dead.
 
         Raises:
-          UserError: the owner is alive.
+          UserError: it is alive.
         """
-        sighting = self._look()
-        if sighting is None:
-            return
-        owner = sighting.owner
+        owner = first.owner
         if owner is not None and owner.is_visible_from(self._owner):
             if owner.is_running():
                 raise self._refusal(owner)
-        else:
-            self._watch(sighting)
-        self._remove(sighting)
-
-    def _watch(self, first: Sighting) -> None:
-        """Waits until a lock has shown no heartbeat for long enough.
-
-        Raises:
-          UserError: it showed one.
-        """
+            return
         age = max(0.0, (self._now_of_the_file_system() - first.changed) / 1e9)
         wait = max(STALE_SECONDS - age, WATCH_SECONDS)
-        say = self._say or (lambda _: None)
-        say(
-            f"{self._path.parent} is locked by {_name(first.owner)}; waiting {wait:.0f} s for a sign "
+        self._say(
+            f"{self._path.parent} is locked by {_name(owner)}; waiting {wait:.0f} s for a sign "
             "that it is still alive"
         )
         ends = self._clock.monotonic() + wait
         while self._clock.monotonic() < ends:
             self._clock.sleep(1.0)
-            sighting = self._look()
+            sighting = self.look()
             if sighting is None:
                 return
             if sighting != first:
                 raise self._refusal(sighting.owner)
-
-    def _remove(self, dead: Sighting) -> None:
-        """Removes a lock, unless it has changed in the meantime."""
-        aside = self._path.with_name(f"{LOCK_NAME}.{self._owner.token}")
-        try:
-            self._path.rename(aside)
-        except FileNotFoundError:
-            return  # another trainer was faster
-        with contextlib.suppress(FileNotFoundError):  # its new owner has removed a dead lock
-            if aside.read_bytes() != dead.content:
-                # This is the lock of another trainer, who was faster. It gets its lock back.
-                with contextlib.suppress(FileExistsError):
-                    os.link(aside, self._path)
-            aside.unlink()
-
-    def _look(self) -> Sighting | None:
-        """Reads the lock file; returns None if there is none."""
-        try:
-            # Opening a file makes an NFS client ask the server for its present content.
-            with self._path.open("rb") as file:
-                return Sighting(file.read(), os.fstat(file.fileno()).st_mtime_ns)
-        except FileNotFoundError:
-            return None
-
-    def _now_of_the_file_system(self) -> int:
-        """Returns the time that a file gets which is written now, in nanoseconds."""
-        probe = self._path.with_name(f"{files.TEMPORARY_PREFIX}{secrets.token_hex(8)}")
-        probe.write_bytes(b"x")
-        try:
-            return probe.stat().st_mtime_ns
-        finally:
-            probe.unlink()
 
     def _refusal(self, owner: Owner | None) -> UserError:
         return UserError(
@@ -362,19 +330,45 @@ class RunLock:
         )
 
 
+class BucketLock(RunLock):
+    """The lock of a run folder in a bucket. The clock of the store is not asked."""
+
+    def beat(self) -> None:
+        sighting = self.look()
+        if sighting is not None and self._is_own(sighting):
+            self._beat_count += 1
+            paths.swap(self._path, self._content, sighting.content)
+
+    def create(self, content: bytes = b"") -> bool:
+        before = paths.read_now(self._path)
+        return not before and paths.swap(self._path, content or self._content, before)
+
+    def look(self) -> Sighting | None:
+        content = paths.read_now(self._path)
+        return Sighting(content) if content else None
+
+    def remove(self, dead: Sighting) -> None:
+        paths.swap(self._path, _FREE, dead.content)
+
+    def _release(self, own: Sighting) -> None:
+        self.remove(own)
+
+    def _now_of_the_file_system(self) -> int:
+        return 0
+
+
+def run_lock(
+    folder: Path, is_holder: bool = True, say: Callable[[str], None] = lambda _: None
+) -> RunLock:
+    """Returns the lock of a run folder on a disk or in a bucket. `RunLock` explains the arguments."""
+    return (BucketLock if paths.is_url(folder) else RunLock)(folder, is_holder, say)
+
+
 def _name(owner: Owner | None) -> str:
     return f"process {owner.pid} on {owner.host}" if owner else "an unknown process"
 
 
-def _parse(content: bytes) -> Owner | None:
-    """Returns the owner that a lock file names; None if the file is damaged or not yet complete."""
-    try:
-        return Owner(**json_shape.parse(content.partition(b"\n")[0], _OWNER))
-    except ValueError:
-        return None
-
-
-def _state_of(pid: int) -> tuple[str, int] | None:
+def state_of(pid: int) -> tuple[str, int] | None:
     """Returns the state of a process as a letter, and its start time; None if they are unknown."""
     # The name of the program stands in parentheses and may itself have spaces and parentheses.
     fields = _text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()
@@ -384,12 +378,5 @@ def _state_of(pid: int) -> tuple[str, int] | None:
 def _text_of(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _link_of(path: str) -> str:
-    try:
-        return os.readlink(path)
     except OSError:
         return ""

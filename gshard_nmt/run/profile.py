@@ -24,7 +24,6 @@ class Profile:
         Args:
           folder: the folder of the run's event files. The trace is in its plugins/profile.
           wanted: whether the user asks for a trace. If not, this object does nothing.
-          process: the number of this process.
         """
         self._folder, self._wanted, self._process = folder, wanted, process
         self._steps = self._last_step = 0
@@ -78,7 +77,6 @@ class Profile:
         )
 
     def _copy(self, source: Path, name: str) -> None:
-        """Copies the files of a trace to the run folder."""
         target = self._folder / "plugins" / "profile" / name
         target.mkdir(parents=True, exist_ok=True)
         for file in sorted(source.rglob("*.xplane.pb")):

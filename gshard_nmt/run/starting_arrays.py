@@ -64,10 +64,7 @@ def assemble(
     """Returns the arrays of the new run by name.
 
     Args:
-      devices: the devices of the run.
       recipe: what each array begins with.
-      old: the arrays of the other run.
-      initial: the initial arrays of the new run.
     """
     import jax
 

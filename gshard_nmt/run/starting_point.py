@@ -9,6 +9,7 @@ import dataclasses
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,6 @@ from gshard_nmt.run.checkpoint.manifest import Manifest
 from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, Loaded, load_weights
 from gshard_nmt.run.folder import INIT, RunFolder
-from gshard_nmt.run.start import Init
 from gshard_nmt.run.starting_arrays import Recipe, assemble, is_whole, placed
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
@@ -52,6 +52,32 @@ _RECORD = json_shape.fields(
     {"from": json_shape.text(), "checkpoint": json_shape.text()},
     dict.fromkeys(("weights", "label", "moment_steps", "arrays"), json_shape.anything()),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Init:
+    """What the user asks for with --init_from.
+
+    Attributes:
+      run: the absolute path of the other run folder.
+      checkpoint: its weights, as `Chosen.parse` reads them.
+    """
+
+    run: str
+    checkpoint: str = "best"
+
+    @classmethod
+    def of(cls, run: Path, checkpoint: str) -> "Init":
+        """Returns the wish for a run folder and a value of --checkpoint.
+
+        Raises:
+          UserError: the checkpoint is not a word that names one.
+        """
+        Chosen.parse(checkpoint)
+        return cls(str(paths.absolute(run)), checkpoint)
+
+    def __str__(self) -> str:
+        return f"{self.run}, checkpoint {self.checkpoint}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,11 +114,7 @@ class StartingPoint:
         """Returns where a run starts from; None if it starts with random weights, or has started.
 
         Args:
-          run: the run folder, which may not exist yet.
           wanted: what the user asks for now. None takes what the folder records.
-          config: the run.
-          data: its prepared data.
-          functions: its functions.
 
         Raises:
           UserError: the run has started from something else, or the other run does not fit.
@@ -268,7 +290,6 @@ class OldState:
         """Prints the table to stdout and a line through `note`, and writes init.json.
 
         Args:
-          run: the folder of the new run.
           is_first: whether this is process 0. The others do nothing.
           note: prints a line.
         """
@@ -299,7 +320,6 @@ class OldState:
 
 
 def _recorded(run: RunFolder) -> Any:
-    """Returns what init.json of a run folder has; None if the run started with random weights."""
     file = run.path / INIT
     if not file.exists():
         return None
@@ -349,11 +369,7 @@ class Row:
 
 
 def table_rows(point: StartingPoint, with_moments: Collection[str]) -> list[Row]:
-    """Returns a row for each weight with its moments, each other array, and each old weight left out.
-
-    Args:
-      with_moments: the weights whose moments are taken over.
-    """
+    """Returns a row for each weight with its moments, each other array, and each old weight left out."""
     groups = as_groups(point.specs)
     moments = [name for name in groups["optimizer"] if name.startswith("moments/")]
     trained = {name.split("/", 2)[2] for name in moments}
@@ -378,7 +394,6 @@ def table_rows(point: StartingPoint, with_moments: Collection[str]) -> list[Row]
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Returns how many weights were copied, changed, new and left out, in words."""
     weights = [row for row in rows if row.moments]
     copied = sum(row.begins == "copied" for row in weights)
     new = sum(row.begins.startswith("new") for row in weights)

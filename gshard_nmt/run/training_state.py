@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt.data.batching.batches import new_position
+from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
-from gshard_nmt.run import input_state
 from gshard_nmt.run.arrays import as_groups, from_groups
 from gshard_nmt.run.checkpoint.checkpoint import Groups
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
@@ -26,10 +27,57 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import DivergenceCounts
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.run.patience import Patience
 from gshard_nmt.settings.config import Train
-from gshard_nmt.spmd.lowering import ArraySpecs
+from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.processes import Processes
+from gshard_nmt.spmd.runtime import Runtime
+
+
+@dataclasses.dataclass
+class Patience:
+    """Counts validations in a row without a better score. It is saved with each checkpoint.
+
+    Attributes:
+      metric: the name of the score that counts; see `Train.metric`.
+      best: the best score so far; None before the first.
+      scored_with: the settings of the best score. If the settings change, the count starts anew.
+      validations: the number of validations since the best score.
+    """
+
+    metric: str
+    best: float | None = None
+    scored_with: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    validations: int = 0
+
+    def count(self, scores: Scores) -> None:
+        """Counts a validation, unless it has no score, or BLEU has been 0 until now."""
+        score = scores.values.get(self.metric)
+        if score is None:
+            return
+        if self.best is None or dict(self.scored_with) != dict(scores.scored_with):
+            improves = True
+        elif self.metric.startswith("dev_bleu"):
+            # Until the first n-grams match, BLEU is 0, whatever the model learns.
+            improves = score > self.best or score == self.best == 0
+        else:
+            improves = score < self.best
+        if improves:
+            self.best, self.scored_with, self.validations = score, dict(scores.scored_with), 0
+        else:
+            self.validations += 1
+
+    def is_over(self, limit: int) -> bool:
+        return bool(limit) and self.validations >= limit
+
+    def facts(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def resumed(cls, metric: str, facts: Mapping[str, Any] | None) -> "Patience":
+        """Returns the count of a checkpoint, or a new one if the run now follows another metric."""
+        if not facts or facts["metric"] != metric:
+            return cls(metric)
+        return cls(**facts)
 
 
 @dataclasses.dataclass
@@ -84,8 +132,6 @@ def restore(
     weights of the checkpoint.
 
     Args:
-      checkpoints: the checkpoints of the run.
-      programs: the programs of the run.
       note: gets a line for each checkpoint that cannot be used, and if `Train.ema` was switched.
 
     Raises:
@@ -107,7 +153,7 @@ def restore(
     if "ema" in restored.manifest.tensors and "ema" not in specs:
         note(f"Train.ema is off: the average of step {state.counters.step} is left out")
     state.arrays = from_groups(groups)
-    state.cursors = input_state.from_devices(groups["input"])
+    state.cursors = cursors_from_devices(groups["input"])
     return state
 
 
@@ -164,7 +210,7 @@ def save(checkpoints: CheckpointWriter, programs: CompiledSteps, state: Training
     specs = _specs(programs)
     assert state.cursors is not None
     groups = as_groups(state.arrays)
-    groups["input"] = input_state.to_devices(state.cursors, specs["input"], programs.devices)
+    groups["input"] = cursors_to_devices(state.cursors, specs["input"], programs.devices)
     try:
         checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state))
     except NotFiniteError as error:
@@ -213,7 +259,6 @@ def write_budget(run: RunFolder, manifest: Manifest) -> None:
 
 
 def _facts(state: TrainingState) -> dict[str, Any]:
-    """Returns the facts of a checkpoint of a state, as JSON values."""
     return state.counters.metadata() | {
         "patience": state.patience.facts(),
         "divergence": dataclasses.asdict(state.divergence),
@@ -223,10 +268,9 @@ def _facts(state: TrainingState) -> dict[str, Any]:
 
 
 def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
-    """Returns shape, dtype and letters of the arrays of a checkpoint, by the names of their groups."""
     return {
         **as_groups(programs.state_specs),
-        "input": input_state.input_specs(programs.config.data),
+        "input": input_specs(programs.config.data),
     }
 
 
@@ -235,3 +279,44 @@ def _letters(specs: Mapping[str, ArraySpecs]) -> dict[str, dict[str, str]]:
         group: {name: spec.letters for name, spec in arrays.items()}
         for group, arrays in specs.items()
     }
+
+
+_LITTLE_ENDIAN = np.dtype("<i8")
+
+
+def input_specs(config: Data) -> dict[str, ArraySpec]:
+    """Returns shape, dtype and letters of the arrays.
+
+    There is one array, `position` int32[B, 2 + phases, 2]: `new_position` in words of 32 bits.
+    """
+    return {"position": ArraySpec((*new_position(config).shape, 2), np.dtype(np.int32), "B__")}
+
+
+def cursors_to_devices(
+    state: Mapping[str, np.ndarray], specs: ArraySpecs, devices: Runtime
+) -> dict:
+    """Places the state of the input on the devices.
+
+    Args:
+      state: the result of `TrainBatches.state()`: int64[B, ...] arrays in which the rows of this process
+        are correct.
+    """
+    words = {
+        name: np.ascontiguousarray(array, _LITTLE_ENDIAN).view(np.int32).reshape(specs[name].shape)
+        for name, array in state.items()
+    }
+    return devices.put(words, specs)
+
+
+def cursors_from_devices(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Returns the state of the input: int64[B, ...] arrays with the rows of this process.
+
+    The rows that other processes hold are 0.
+    """
+    state = {}
+    for name, array in arrays.items():
+        words = np.zeros(array.shape, np.int32)
+        for shard in array.addressable_shards:
+            words[shard.index] = shard.data
+        state[name] = words.view(_LITTLE_ENDIAN).reshape(array.shape[:-1]).astype(np.int64)
+    return state

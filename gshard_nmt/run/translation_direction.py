@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.data.language_codes import known_as
-from gshard_nmt.errors import UserError
-from gshard_nmt.suggest import did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 
 
 def choose_direction(
@@ -14,7 +13,6 @@ def choose_direction(
 
     Args:
       pairs: the directions of the model, each with `source` and `target`.
-      source: the value of --lang; "" if it was not given.
       target: the value of --target; "" if it was not given.
 
     Raises:

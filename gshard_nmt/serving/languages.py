@@ -5,9 +5,8 @@ from collections.abc import Collection
 
 from gshard_nmt.data.cleaning.language import identifier, label_of
 from gshard_nmt.data.language_codes import language_name, nearest
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.serving.batching import Refusal
-from gshard_nmt.suggest import did_you_mean
 
 AUTO = "auto"
 """The source language of a request that asks the server to detect the language."""

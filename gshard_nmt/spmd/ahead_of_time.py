@@ -28,14 +28,12 @@ from gshard_nmt.spmd.waiting import wait_for
 class Compiled:
     """A program that the compiler has partitioned and scheduled for a topology."""
 
-    topology: Topology
-    """The topology that it was compiled for."""
+    topology: Topology  # The topology that it was compiled for
+    # jax's compiled object. It cannot be run unless the devices of the topology exist.
     executable: Any
-    """jax's compiled object. It cannot be run unless the devices of the topology exist."""
-    compile_seconds: float
-    """Seconds that partitioning and compiling took."""
+    compile_seconds: float  # Seconds that partitioning and compiling took
+    # CPU seconds of all threads, which do not depend on how busy the machine is
     compile_cpu_seconds: float
-    """CPU seconds of all threads, which do not depend on how busy the machine is."""
 
     @property
     def text(self) -> str:
@@ -200,7 +198,6 @@ def compile_for(
     """Partitions and compiles a lowered function for the devices of a topology.
 
     Args:
-      devices: its devices, as `devices_of` returned them.
       lowered: a function that was lowered with the mesh of `devices`.
       donate: indices of the input groups whose memory the outputs may reuse.
       independent_rows: whether sums must have the same order for any number of rows, as in

@@ -26,12 +26,10 @@ DimsMapping = Sequence[int | str | Sequence[str]] | Partition
 class ActiveMesh:
     """The mesh that annotations follow, and a record of the annotations so far."""
 
-    mesh: Mesh | None = None
-    """The devices; None turns annotations into identities."""
-    manual: tuple[str, ...] = ()
-    """The axes of the mesh that are partitioned manually."""
+    mesh: Mesh | None = None  # The devices; None turns annotations into identities
+    manual: tuple[str, ...] = ()  # The axes of the mesh that are partitioned manually
+    # (letters, shape) of each activation so far. Activations are annotated without a name.
     annotated: set[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=set)
-    """(letters, shape) of each activation so far. Activations are annotated without a name."""
 
 
 _NO_MESH = ActiveMesh()
@@ -51,11 +49,6 @@ def rules(mesh: Mesh | None) -> Iterator[ActiveMesh]:
 
 def partition_of(caller: str, rank: int, mesh: Mesh, dims_mapping: DimsMapping) -> Partition:
     """Returns the mesh axes of each dimension of a tensor.
-
-    Args:
-      caller: the name of the user's function, for error messages.
-      rank: the number of dimensions of the tensor.
-      dims_mapping: for each dimension a mesh axis, several, or -1.
 
     Raises:
       UserError: a wrong number of entries, an unknown mesh axis, or a mesh axis used twice.

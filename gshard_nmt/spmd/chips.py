@@ -12,24 +12,15 @@ class Chip:
     FLOPS, memory and memory bandwidth are per device, which on v3 is one of the two cores of a chip.
     """
 
-    name: str
-    """The name of the generation, which is the first part of a topology's name."""
-    devices_per_chip: int
-    """2 if each core of a chip is a device of its own, else 1."""
-    peak_flops: float
-    """bfloat16 additions and multiplications per second."""
-    hbm_bytes: int
-    """Size of the memory."""
-    hbm_bandwidth: float
-    """Bytes per second between memory and cores."""
-    link_bandwidth: float
-    """Bytes per second over one link of the chip, in one direction."""
+    name: str  # The name of the generation, which is the first part of a topology's name
+    devices_per_chip: int  # 2 if each core of a chip is a device of its own, else 1
+    peak_flops: float  # bfloat16 additions and multiplications per second
+    hbm_bytes: int  # Size of the memory
+    hbm_bandwidth: float  # Bytes per second between memory and cores
+    link_bandwidth: float  # Bytes per second over one link of the chip, in one direction
+    # Cycles per second: `peak_flops` divided by the FLOPs that the matrix units do in one cycle
     clock: float
-    """Cycles per second: `peak_flops` divided by the FLOPs that the matrix units do in one cycle."""
-    pod: tuple[int, ...]
-    """Number of chips along each axis of the largest slice."""
-    source: str
-    """Where the figures are from."""
+    pod: tuple[int, ...]  # Number of chips along each axis of the largest slice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,21 +31,16 @@ class Gpu(Chip):
     of a host).
     """
 
+    # Additions and multiplications per second of float32 products. XLA computes these in TF32.
     tf32_flops: float
-    """Additions and multiplications per second of float32 products. XLA computes these in TF32."""
+    # Bytes per second between a GPU and those of other hosts, in one direction. We take one network
+    # adapter of 400 Gbit/s for each GPU, or 200 Gbit/s for each A100, as in NVIDIA's DGX systems.
     network_bandwidth: float
-    """Bytes per second between a GPU and those of other hosts, in one direction. We take one network
-    adapter of 400 Gbit/s for each GPU, or 200 Gbit/s for each A100, as in NVIDIA's DGX systems."""
-    compute_capability: tuple[int, int]
-    """The version of the instruction set."""
-    cores: int
-    """Number of streaming multiprocessors."""
-    float32_units: int
-    """Units of each core that multiply float32."""
-    shared_memory: int
-    """Bytes of the memory inside a core."""
-    cache: int
-    """Bytes of the second-level cache."""
+    compute_capability: tuple[int, int]  # The version of the instruction set
+    cores: int  # Number of streaming multiprocessors
+    float32_units: int  # Units of each core that multiply float32
+    shared_memory: int  # Bytes of the memory inside a core
+    cache: int  # Bytes of the second-level cache
 
     @property
     def description(self) -> str:
@@ -100,143 +86,40 @@ def peak_of(chip: Chip, dtype: str) -> float:
     return chip.tf32_flops if isinstance(chip, Gpu) and dtype == "f32" else chip.peak_flops
 
 
-_SPECS = "github.com/openxla/xla, xla/backends/gpu/target_config/specs"
-
 # The documentation gives figures per chip; we divide them by the devices of a chip.
 # A v3 chip has 4 links of 656 Gbit/s in each direction. For the other generations the documentation
 # gives the total of a chip in both directions, which we divide by 2 and by 4 (2D) or 6 (3D) links.
-CHIPS: dict[str, Chip] = {
-    chip.name: chip
-    for chip in (
-        Chip(
-            "v3",
-            devices_per_chip=2,
-            peak_flops=123e12 / 2,
-            hbm_bytes=16 * GIB,
-            hbm_bandwidth=900e9 / 2,
-            link_bandwidth=656e9 / 8,
-            clock=0.94e9,
-            pod=(32, 32),
-            source="cloud.google.com/tpu/docs/v3; links: Jouppi et al., CACM 63(7), 2020, table 3",
-        ),
-        Chip(
-            "v4",
-            devices_per_chip=1,
-            peak_flops=275e12,
-            hbm_bytes=32 * GIB,
-            hbm_bandwidth=1200e9,
-            link_bandwidth=50e9,
-            clock=1.05e9,
-            pod=(12, 16, 16),
-            source="cloud.google.com/tpu/docs/v4; links: Jouppi et al., ISCA 2023, table 4",
-        ),
-        Chip(
-            "v5e",
-            devices_per_chip=1,
-            peak_flops=197e12,
-            hbm_bytes=16 * GIB,
-            hbm_bandwidth=819e9,
-            link_bandwidth=400e9 / 2 / 4,
-            clock=1.5e9,
-            pod=(16, 16),
-            source="cloud.google.com/tpu/docs/v5e",
-        ),
-        Chip(
-            "v5p",
-            devices_per_chip=1,
-            peak_flops=459e12,
-            hbm_bytes=95 * GIB,
-            hbm_bandwidth=2765e9,
-            link_bandwidth=1200e9 / 2 / 6,
-            clock=1.75e9,
-            pod=(16, 20, 28),
-            source="cloud.google.com/tpu/docs/v5p",
-        ),
-        Chip(
-            "v6e",
-            devices_per_chip=1,
-            peak_flops=918e12,
-            hbm_bytes=32 * GIB,
-            hbm_bandwidth=1640e9,
-            link_bandwidth=800e9 / 2 / 4,
-            clock=1.75e9,
-            pod=(16, 16),
-            source="cloud.google.com/tpu/docs/v6e",
-        ),
-        Gpu(
-            "a100",
-            devices_per_chip=1,
-            peak_flops=312e12,
-            tf32_flops=156e12,
-            hbm_bytes=85_100_068_864,
-            hbm_bandwidth=2039.04e9,
-            link_bandwidth=600e9 / 2,
-            network_bandwidth=200e9 / 8,
-            clock=1.41e9,
-            pod=(512, 8),
-            compute_capability=(8, 0),
-            cores=108,
-            float32_units=64,
-            shared_memory=164 * 2**10,
-            cache=40 * 2**20,
-            source=f"NVIDIA A100 80GB data sheet, 2021 (SXM); compiler: {_SPECS}",
-        ),
-        Gpu(
-            "h100",
-            devices_per_chip=1,
-            peak_flops=989.4e12,
-            tf32_flops=494.7e12,
-            hbm_bytes=84_942_979_072,
-            hbm_bandwidth=3352.32e9,
-            link_bandwidth=900e9 / 2,
-            network_bandwidth=400e9 / 8,
-            clock=1.98e9,
-            pod=(512, 8),
-            compute_capability=(9, 0),
-            cores=132,
-            float32_units=128,
-            shared_memory=228 * 2**10,
-            cache=50 * 2**20,
-            source=f"NVIDIA H100 architecture white paper, 2022 (SXM5, no sparsity); compiler: {_SPECS}",
-        ),
-        Gpu(
-            "h200",
-            devices_per_chip=1,
-            peak_flops=989.4e12,
-            tf32_flops=494.7e12,
-            hbm_bytes=151_397_597_184,
-            hbm_bandwidth=4800e9,
-            link_bandwidth=900e9 / 2,
-            network_bandwidth=400e9 / 8,
-            clock=1.98e9,
-            pod=(512, 8),
-            compute_capability=(9, 0),
-            cores=132,
-            float32_units=128,
-            shared_memory=228 * 2**10,
-            cache=50 * 2**20,
-            source=f"NVIDIA H200 data sheet, 2024 (SXM, no sparsity); compiler: {_SPECS}",
-        ),
-        Gpu(
-            "b200",
-            devices_per_chip=1,
-            peak_flops=2250e12,
-            tf32_flops=1125e12,
-            hbm_bytes=191_514_411_008,
-            hbm_bandwidth=7672.32e9,
-            link_bandwidth=1800e9 / 2,
-            network_bandwidth=400e9 / 8,
-            clock=1.965e9,
-            pod=(512, 8),
-            compute_capability=(10, 0),
-            cores=148,
-            float32_units=128,
-            shared_memory=228 * 2**10,
-            cache=132_644_864,
-            source=f"NVIDIA Blackwell data sheet, 2024 (HGX B200, no sparsity); compiler: {_SPECS}",
-        ),
-    )
-}
+# Sources: cloud.google.com/tpu/docs, the pages v3 to v6e. Links of v3: Jouppi et al., CACM 63(7), 2020,
+# table 3; of v4: Jouppi et al., ISCA 2023, table 4.
+# fmt: off
+_TPUS = (
+    #    name   devices  FLOPS          memory    its bandwidth  link          clock   pod
+    Chip("v3",  2,       123e12 / 2,    16 * GIB, 900e9 / 2,     656e9 / 8,      0.94e9, (32, 32)),
+    Chip("v4",  1,       275e12,        32 * GIB, 1200e9,        50e9,           1.05e9, (12, 16, 16)),
+    Chip("v5e", 1,       197e12,        16 * GIB, 819e9,         400e9 / 2 / 4,  1.5e9,  (16, 16)),
+    Chip("v5p", 1,       459e12,        95 * GIB, 2765e9,        1200e9 / 2 / 6, 1.75e9, (16, 20, 28)),
+    Chip("v6e", 1,       918e12,        32 * GIB, 1640e9,        800e9 / 2 / 4,  1.75e9, (16, 16)),
+)
+# Sources: NVIDIA A100 80GB data sheet, 2021 (SXM); H100 architecture white paper, 2022 (SXM5, no
+# sparsity); H200 data sheet, 2024 (SXM, no sparsity); Blackwell data sheet, 2024 (HGX B200, no sparsity).
+# Figures for the compiler: github.com/openxla/xla, xla/backends/gpu/target_config/specs.
+_GPUS = (
+    #   name       FLOPS     memory           bandwidth  NVLink      clock             TF32 FLOPS
+    Gpu("a100", 1, 312e12,   85_100_068_864,  2039.04e9, 600e9 / 2,  1.41e9,  (512, 8), 156e12,
+        network_bandwidth=200e9 / 8, compute_capability=(8, 0), cores=108, float32_units=64,
+        shared_memory=164 * 2**10, cache=40 * 2**20),
+    Gpu("h100", 1, 989.4e12, 84_942_979_072,  3352.32e9, 900e9 / 2,  1.98e9,  (512, 8), 494.7e12,
+        network_bandwidth=400e9 / 8, compute_capability=(9, 0), cores=132, float32_units=128,
+        shared_memory=228 * 2**10, cache=50 * 2**20),
+    Gpu("h200", 1, 989.4e12, 151_397_597_184, 4800e9,    900e9 / 2,  1.98e9,  (512, 8), 494.7e12,
+        network_bandwidth=400e9 / 8, compute_capability=(9, 0), cores=132, float32_units=128,
+        shared_memory=228 * 2**10, cache=50 * 2**20),
+    Gpu("b200", 1, 2250e12,  191_514_411_008, 7672.32e9, 1800e9 / 2, 1.965e9, (512, 8), 1125e12,
+        network_bandwidth=400e9 / 8, compute_capability=(10, 0), cores=148, float32_units=128,
+        shared_memory=228 * 2**10, cache=132_644_864),
+)
+# fmt: on
+CHIPS: dict[str, Chip] = {chip.name: chip for chip in (*_TPUS, *_GPUS)}
 
 # The data center network has 6.4 Tbit/s (v5e) and 25.6 Tbit/s (v6e) for each pod of 256 chips, and
 # 50 Gbit/s for each chip of v5p: cloud.google.com/tpu/docs, the pages v5e, v6e and v5p. The pages of v3

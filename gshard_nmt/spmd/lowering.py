@@ -62,14 +62,11 @@ class Signature:
 class LoweredFunction:
     """A function in StableHLO, which is not partitioned or compiled yet."""
 
-    stablehlo: bytes
-    """MLIR bytecode of a module with a function `main`."""
-    signature: Signature
-    """The arguments and results of `main`."""
+    stablehlo: bytes  # MLIR bytecode of a module with a function `main`
+    signature: Signature  # The arguments and results of `main`
+    # (letters, shape) of every activation that the function annotates
     annotated: frozenset[tuple[str, Dimensions]] = frozenset()
-    """(letters, shape) of every activation that the function annotates."""
-    mesh: Mesh | None = None
-    """The mesh that the annotations follow; None if there are none."""
+    mesh: Mesh | None = None  # The mesh that the annotations follow; None if there are none
 
 
 def lower(
@@ -145,10 +142,6 @@ def annotations_of(
 ) -> list[str]:
     """Lowers a function and returns its annotations in order, as XLA writes them.
 
-    Args:
-      function: takes float32 tensors and returns one tensor.
-      mesh: the mesh whose rules the annotations follow.
-
     Returns:
       The sharding of each annotation, followed by the dimensions that it leaves to propagation.
     """
@@ -161,59 +154,15 @@ def annotations_of(
     def named(group):
         return [{"result": function(*(group[name] for name in names))}]
 
-    lowered = lower(named, [inputs], [{}], mesh)
-    return [
-        f"{annotation.sharding} {annotation.unspecified}".rstrip()
-        for annotation in _operations(lowered)
-        if isinstance(annotation, _Annotation)
-    ]
+    return annotations_in(lower(named, [inputs], [{}], mesh))
 
 
-@dataclasses.dataclass(frozen=True)
-class AnnotationCount:
-    """Counts how much of a lowered function is annotated (GSPMD section 5.1)."""
-
-    forward: int
-    """Number of annotations that the author of the model wrote."""
-    gradient: int
-    """Number of annotations that differentiation added."""
-    tensors: int
-    """Number of results of all other operations."""
-
-    @property
-    def share(self) -> float:
-        """Annotations that the author wrote, as a share of all tensors."""
-        return self.forward / self.tensors
-
-
-def count_annotations(lowered: LoweredFunction) -> AnnotationCount:
-    """Counts the annotations of a lowered function, and its tensors."""
-    forward = gradient = tensors = 0
-    for operation in _operations(lowered):
-        if not isinstance(operation, _Annotation):
-            tensors += operation
-        elif operation.is_gradient:
-            gradient += 1
-        else:
-            forward += 1
-    return AnnotationCount(forward, gradient, tensors)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Annotation:
-    """One `@Sharding` custom call."""
-
-    sharding: str
-    unspecified: str
-    is_gradient: bool
-
-
-def _operations(lowered: LoweredFunction) -> list[_Annotation | int]:
-    """Returns an _Annotation for each annotation, and the number of results of each other operation."""
+def annotations_in(lowered: LoweredFunction) -> list[str]:
+    """Returns the text of each `@Sharding` custom call."""
     from jax.interpreters import mlir
     from jaxlib.mlir import ir
 
-    operations: list[_Annotation | int] = []
+    annotations: list[str] = []
 
     def text(operation, attribute):
         attributes = operation.attributes
@@ -221,20 +170,15 @@ def _operations(lowered: LoweredFunction) -> list[_Annotation | int]:
 
     def visit(operation):
         if text(operation, "call_target_name") == "Sharding":
-            # TensorFlow puts the operations of a gradient into this name scope.
-            is_gradient = "gradient_tape/" in str(operation.location)
             sharding, unspecified = (
-                text(operation, "mhlo.sharding"),
-                text(operation, "backend_config"),
+                text(operation, name) for name in ("mhlo.sharding", "backend_config")
             )
-            operations.append(_Annotation(sharding, unspecified, is_gradient))
-        else:
-            operations.append(len(operation.results))
+            annotations.append(f"{sharding} {unspecified}".rstrip())
         return ir.WalkResult.ADVANCE
 
     with mlir.make_ir_context():
         ir.Module.parse(lowered.stablehlo).operation.walk(visit)
-    return operations
+    return annotations
 
 
 def _flatten(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:

@@ -118,12 +118,11 @@ class _Conversion:
     """A conversion of one tensor between automatic and manual partitioning."""
 
     mesh: Mesh
-    partition: Partition
-    """The mesh axes of each dimension of the full tensor."""
+    partition: Partition  # The mesh axes of each dimension of the full tensor
+    # The axes that are manual for the shards, and automatic for the full tensor
     manual: tuple[str, ...]
-    """The axes that are manual for the shards, and automatic for the full tensor."""
+    # The axes that an enclosing block made manual, for the shards and for the full tensor
     outer_manual: tuple[str, ...]
-    """The axes that an enclosing block made manual, for the shards and for the full tensor."""
 
     @staticmethod
     def of(

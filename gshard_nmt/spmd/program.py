@@ -23,12 +23,10 @@ class Program:
     """A compiled program. Call it with one dict of arrays for each group of inputs."""
 
     signature: Signature
-    executable: Any
-    """jax's compiled object."""
-    lower_seconds: float
-    """Seconds to lower the function, or to read it from the cache."""
+    executable: Any  # jax's compiled object
+    lower_seconds: float  # Seconds to lower the function, or to read it from the cache
+    # Seconds to compile the program with XLA, or to read it from XLA's cache
     compile_seconds: float
-    """Seconds to compile the program with XLA, or to read it from XLA's cache."""
 
     def __call__(self, *groups: Mapping[str, object]) -> list[dict]:
         """Runs the program; returns one dict of sharded arrays for each group of outputs."""

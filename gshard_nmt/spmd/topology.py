@@ -31,17 +31,14 @@ INSTALL_LIBTPU = "pip install 'libtpu==0.0.42.*'"
 class Topology:
     """A TPU slice or several, a number of GPUs, or a number of CPU devices."""
 
-    name: str
-    """The name that `parse` read."""
-    chip: Chip | None
-    """The generation of the chips or the model of the GPUs; None for CPU devices."""
+    name: str  # The name that `parse` read
+    chip: Chip | None  # The generation of the chips or the model of the GPUs; None for CPU devices
+    # Number of chips along each axis of the torus; (hosts, GPUs of a host) for GPUs, (n,) for n CPU
+    # devices.
     shape: tuple[int, ...]
-    """Number of chips along each axis of the torus; (hosts, GPUs of a host) for GPUs, (n,) for n CPU
-    devices."""
-    slices: int = 1
-    """Number of equal TPU slices, each of this shape."""
+    slices: int = 1  # Number of equal TPU slices, each of this shape
+    # Bytes per second between a chip and those of other slices, in one direction; 0 for one slice
     slice_bandwidth: float = 0.0
-    """Bytes per second between a chip and those of other slices, in one direction; 0 for one slice."""
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -105,7 +102,6 @@ class Topology:
 
     @property
     def one_slice(self) -> str:
-        """The name of one of the slices."""
         return self.name.partition("*")[0]
 
     def wraps(self) -> tuple[bool, ...]:

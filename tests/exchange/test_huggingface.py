@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.decoding.batch_shapes import BatchShape
+from gshard_nmt.decoding.fitting import BatchShape
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import (

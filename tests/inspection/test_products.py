@@ -1,4 +1,4 @@
-"""The products of a step, listed from the declared weights, against counts by hand."""
+"""The products of a step, read from a trace of the step, against counts by hand."""
 
 import math
 
@@ -79,7 +79,7 @@ def test_a_block_of_one_layer_is_recomputed_as_a_layer_is():
 
 def test_the_encoders_output_has_the_length_of_the_source():
     demo = step("demo", "Data.source_length = 48", "Data.target_length = 16")
-    lengths = {p.right.weight: p.left.shape[1] for p in demo.products if "cross" in p.left.name}
+    lengths = {p.right.weight: p.left.shape[1] for p in demo.products if "cross" in p.sublayer}
     lengths = {name.rpartition("/")[2]: n for name, n in lengths.items() if "_0/" in name}
     assert lengths == {"query": 16, "key": 48, "value": 48, "output": 16}
 

@@ -11,7 +11,7 @@ SEED = 11
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("campaign", "cases"), [("kill", 10), ("wrong_input", 100)])
+@pytest.mark.parametrize(("campaign", "cases"), [("kill", 5), ("wrong_input", 35)])
 def test_a_short_campaign_finds_no_defect(campaign, cases):
     """The final state is equal to the bit; there is no traceback and no lost file."""
     flags = ["--minutes", "10", "--cases", str(cases), "--seed", str(SEED)]

@@ -24,11 +24,6 @@ SLOW = pytest.mark.slow
 CASES = [
     ("unet3d", (2, 4)),
     pytest.param("conformer", (2, 4), marks=SLOW),
-    pytest.param("conformer", (2, 2), marks=SLOW),
-    pytest.param("conformer", (1, 4), marks=SLOW),
-    pytest.param("conformer", (8, 1), marks=SLOW),
-    pytest.param("unet3d", (2, 2), marks=SLOW),
-    pytest.param("unet3d", (1, 8), marks=SLOW),
     pytest.param("deep unet3d", (1, 8), marks=SLOW),
 ]
 

@@ -89,16 +89,8 @@ def test_a_stack_without_experts_is_left_out(monkeypatch):
     assert use.chosen.shape[0] == 1
 
 
-@pytest.mark.parametrize(
-    ("mesh", "model"),
-    [
-        pytest.param(Mesh(("x",), (8,)), {"stack": "scan"}, id="8, as a loop"),
-        pytest.param(Mesh(("x",), (2,)), {}, id="2", marks=pytest.mark.slow),
-        pytest.param(CROSSED, {}, id="2x4", marks=pytest.mark.slow),
-    ],
-)
-def test_a_mesh_counts_what_eager_operations_count(mesh, model, eager):
-    use = counts(mesh, **model)
+def test_a_mesh_counts_what_eager_operations_count(eager):
+    use = counts(CROSSED, stack="scan")
     for name, values in dataclasses.asdict(eager).items():
         if isinstance(values, np.ndarray):
             np.testing.assert_allclose(getattr(use, name), values, rtol=1e-5, err_msg=name)

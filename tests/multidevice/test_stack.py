@@ -31,18 +31,12 @@ TRANSLATION = dataclasses.replace(LANGUAGE_MODEL, encoder_layers=1, dispatch="ei
 DENSE_TOO = dataclasses.replace(
     TRANSLATION, encoder_layers=0, decoder_layers=4, moe_every=2, second_expert="all"
 )
-# The models of the slow cases are parts of TRANSLATION, which the fast cases scan and recompute.
-SLOW_CASES = {
-    "every layer recomputed": (LANGUAGE_MODEL, {"remat": "layer"}),
-    "a scan": (LANGUAGE_MODEL, {"stack": "scan"}),
-    "recomputed, most kept": (LANGUAGE_MODEL, {"remat": "layer", "remat_keeps": "projections"}),
-}
 CASES = {
     "a scan that attends to the encoder": (TRANSLATION, {"stack": "scan"}),
     "every block recomputed": (TRANSLATION, {"remat": "block"}),
     "a scan by layer of blocks of two": (DENSE_TOO, {"stack": "scan", "remat": "layer"}),
     "a scan that keeps most": (TRANSLATION, {"stack": "scan", "remat_keeps": "projections"}),
-} | SLOW_CASES
+}
 
 
 def batch() -> dict[str, tf.Tensor]:
@@ -92,9 +86,7 @@ def plain():
     return of
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=[pytest.mark.slow] * (c in SLOW_CASES)) for c in CASES]
-)
+@pytest.mark.parametrize("case", CASES)
 def test_a_scan_and_recomputation_change_no_value_and_no_gradient(case, plain):
     model, way = CASES[case]
     expected = plain(model)

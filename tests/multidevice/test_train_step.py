@@ -39,7 +39,6 @@ TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 CROSSED = {"B": "x", "G": ("x", "y"), "E": ("y", "x"), "V": "y", "H": "y"}
 MESHES = {
     "1": Mesh(("x",), (1,)),
-    "2": Mesh(("x",), (2,)),
     "8": Mesh(("x",), (8,)),
     "4x2 with tensors split": Mesh(("x", "y"), (4, 2), rules=TENSOR),
     "2x4 with groups and experts over both": Mesh(("x", "y"), (2, 4), rules=CROSSED),
@@ -130,15 +129,7 @@ def one_device(start):
     return compute(MESHES["1"], *start)
 
 
-# Two devices follow the same rules as eight, so they are in the slow tier.
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name == "2"))
-        for name in MESHES
-        if name != "1"
-    ],
-)
+@pytest.mark.parametrize("name", list(MESHES)[1:])
 def test_a_mesh_computes_the_loss_every_gradient_and_the_update_of_one_device(
     name, start, one_device
 ):

@@ -63,6 +63,7 @@ def batch(run: RunFolder) -> dict[str, np.ndarray]:
 
 
 METRICS = {"loss": float("nan"), "gradient_norm": float("inf"), "overflow_fraction": 0.25}
+FACTS = {"decision": "skip", "metrics": divergence.as_json(METRICS)}
 
 
 def bad_step(run: RunFolder) -> Step:
@@ -70,7 +71,7 @@ def bad_step(run: RunFolder) -> Step:
 
 
 def test_the_batch_of_a_bad_step_is_kept_as_text_with_languages_and_metrics(run):
-    name = divergence.record(run, bad_step(run), METRICS, "skip", LANGUAGES)
+    name = divergence.record(run, bad_step(run), FACTS, LANGUAGES)
     assert name == "divergence/step-450.json"
     content = json.loads((run.path / name).read_text())
     assert content["sentences"] == [
@@ -79,7 +80,6 @@ def test_the_batch_of_a_bad_step_is_kept_as_text_with_languages_and_metrics(run)
     ]
     assert content["metrics"] == {"loss": "nan", "gradient_norm": "inf", "overflow_fraction": 0.25}
     assert (content["step"], content["decision"]) == (450, "skip")
-    assert content["reason"] == "the loss is not finite"
 
 
 def test_every_process_keeps_its_own_rows_and_the_folder_does_not_grow_without_end(
@@ -88,8 +88,7 @@ def test_every_process_keeps_its_own_rows_and_the_folder_does_not_grow_without_e
     monkeypatch.setattr(divergence, "MOST_RECORDS", 2)
     bad = bad_step(run)._replace(rows=[6, 7])
     names = [
-        divergence.record(run, bad, METRICS, "skip", LANGUAGES, process)
-        for process in (3, 13, 0, 3, 3, 0, 0)
+        divergence.record(run, bad, FACTS, LANGUAGES, process) for process in (3, 13, 0, 3, 3, 0, 0)
     ]
     parts = [".process-3", ".process-13", "", ".2.process-3", None, ".2", None]
     assert names == ["" if part is None else f"divergence/step-450{part}.json" for part in parts]
@@ -100,7 +99,7 @@ def test_every_process_keeps_its_own_rows_and_the_folder_does_not_grow_without_e
 
 def test_a_row_without_text_has_no_sentences(run):
     empty = {name: np.zeros_like(array) for name, array in batch(run).items()}
-    assert divergence.sentences_of(empty, run.vocabularies(), LANGUAGES) == []
+    assert divergence.sentences_of(Step(1, empty, {}), run.vocabularies(), LANGUAGES) == []
 
 
 def test_skipping_stops_if_nothing_is_learned_any_more():

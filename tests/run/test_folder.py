@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shlex
 
 import pytest
 
@@ -126,20 +127,6 @@ def test_a_changed_subset_is_named(run, data):
         "  the corpus back: fingerprint 0123456789abcdef, now none",
         "  the corpus web: fingerprint none, now fedcba9876543210",
     ]
-
-
-def test_a_run_on_data_of_an_earlier_version_is_not_resumed(run, data):
-    facts = json.loads((run.path / "data.json").read_text())
-    for name in ("vocabulary", "spare_tags", "subset_tags"):
-        del facts["prepared"][name]
-    (run.path / "data.json").write_text(json.dumps(facts))
-    with pytest.raises(UserError) as raised:
-        RunFolder(run.path).claim(DEMO, data)
-    assert str(raised.value) == (
-        f"--workdir {run.path} was trained on data that an earlier version prepared, and this version "
-        "reads the examples in another order, so it cannot be resumed. It can still be decoded, "
-        "evaluated and exported; to train, prepare the data again and give another --workdir."
-    )
 
 
 def test_a_folder_with_other_files_is_not_touched(tmp_path, data):
@@ -401,15 +388,6 @@ def test_a_run_of_another_format_is_refused_with_its_version(run, data):
             use(RunFolder(run.path))
 
 
-def test_a_run_from_before_there_were_formats_is_not_read(run, data):
-    facts = json.loads((run.path / "data.json").read_text())
-    del facts["format"]
-    (run.path / "data.json").write_text(json.dumps(facts))
-    for use in (lambda r: r.direction("fr", ""), lambda r: r.claim(DEMO, data)):
-        with pytest.raises(UserError, match="was made by an earlier version of gshard-nmt"):
-            use(RunFolder(run.path))
-
-
 def test_a_claim_removes_what_killed_writers_left(run, data):
     before = sorted(os.listdir(run.path))
     (run.path / f"{files.TEMPORARY_PREFIX}0123").write_bytes(b"half")
@@ -440,3 +418,32 @@ def test_decoding_uses_the_programs_of_a_run_folder_only_if_they_are_trusted(run
     run.programs.rmdir()
     # A run folder that cannot be written gets no folder for them.
     assert trusting.programs_to_decode == users
+
+
+def test_each_new_command_is_recorded_once(tmp_path):
+    run = RunFolder(tmp_path)
+    assert run.commands() == []
+    for command in ("gshard-train --config=a", "gshard-train --config=a", "gshard-train b", ""):
+        run.record_command(command)
+    assert run.commands() == ["gshard-train --config=a", "gshard-train b"]
+    assert (tmp_path / "command.txt").read_text().count("\n") == 2
+
+
+def test_a_command_may_have_several_lines(tmp_path):
+    """`--gin $'STEPS = 14\\nTrain.log_every = 2'` sets two settings with one flag."""
+    run = RunFolder(tmp_path)
+    commands = [
+        shlex.join(["gshard-train", "--gin=STEPS = 14\n\nTrain.log_every = 2", f"--data={data}"])
+        for data in ("a", "it's \u2028 'b'\n")
+    ]
+    for command in [*commands, commands[1]]:
+        run.record_command(command)
+    assert run.commands() == commands
+    with (tmp_path / "command.txt").open("a") as file:
+        file.write("gshard-train --data='cut")
+    assert run.commands() == commands
+
+
+def test_a_damaged_file_is_no_command(tmp_path):
+    (tmp_path / "command.txt").write_bytes(b"\xff\n")
+    assert RunFolder(tmp_path).commands() == []

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 import subprocess
@@ -11,9 +10,10 @@ import types
 
 import pytest
 
+from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import lock
-from gshard_nmt.run.lock import LOCK_NAME, Owner, RunLock
+from gshard_nmt.run.lock import LOCK_NAME, BucketLock, Owner, RunLock, run_lock
 from tests.run.fake_time import FakeTime
 
 HERE = Owner.this_process()
@@ -32,7 +32,7 @@ def write_lock(folder, owner: Owner, age: float = 0.0):
 
 
 def owner_of(folder) -> Owner:
-    return lock._parse((folder / LOCK_NAME).read_bytes())
+    return lock.Sighting((folder / LOCK_NAME).read_bytes()).owner
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_another_process_with_the_number_of_the_owner_is_not_mistaken_for_it(tmp
 
 def test_a_killed_process_whose_parent_has_not_noticed_is_gone(tmp_path):
     process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
-    _, started = lock._state_of(process.pid)
+    _, started = lock.state_of(process.pid)
     owner = dataclasses.replace(HERE, pid=process.pid, started=started)
     assert owner.is_running()
     process.kill()
@@ -172,64 +172,34 @@ def test_of_two_trainers_that_find_a_dead_lock_one_gets_it(tmp_path):
     """The slower one has judged the old lock when the faster one already holds a new lock."""
     write_lock(tmp_path, OTHER_HOST)
     slower = RunLock(tmp_path)
-    dead = slower._look()
+    dead = slower.look()
     (tmp_path / LOCK_NAME).unlink()
     with RunLock(tmp_path) as faster:
-        slower._remove(dead)
+        slower.remove(dead)
         faster.check()
         with pytest.raises(UserError, match="is in use"), slower:
             pytest.fail("two trainers in one folder")
         faster.check()
 
 
-def test_a_live_lock_that_another_trainer_moves_aside_is_not_removed(tmp_path):
-    """The other one took it for the dead lock that it had seen, and puts it back."""
-    with RunLock(tmp_path) as held:
-        (tmp_path / LOCK_NAME).rename(tmp_path / f"{LOCK_NAME}.other")
-        (tmp_path / f"{LOCK_NAME}.dead").write_bytes(b"half")
-        held._remove_leftovers()
-        assert os.listdir(tmp_path) == [f"{LOCK_NAME}.other"]
-        (tmp_path / f"{LOCK_NAME}.other").rename(tmp_path / LOCK_NAME)
+def test_what_killed_trainers_moved_aside_is_removed_and_a_live_lock_is_put_back(tmp_path):
+    """Another trainer took it for the dead lock that it had seen."""
+    held = RunLock(tmp_path)
+    assert held.create()
+    (tmp_path / LOCK_NAME).rename(tmp_path / f"{LOCK_NAME}.other")
+    (tmp_path / f"{LOCK_NAME}.dead").write_bytes(b"half")
+    assert held.create()
+    assert sorted(os.listdir(tmp_path)) == [LOCK_NAME, f"{LOCK_NAME}.other"]
+    held.remove(lock.Sighting(b"another lock"))
+    held.check()
 
 
-def test_a_trainer_whose_file_is_taken_for_a_leftover_is_told_that_the_folder_is_in_use(
-    tmp_path, monkeypatch
-):
-    link = os.link
-    with RunLock(tmp_path), monkeypatch.context() as patches:
-
-        def remove_and_link(source, target):
-            patches.setattr(os, "link", link)
-            source.unlink()
-            link(source, target)
-
-        patches.setattr(os, "link", remove_and_link)
-        with pytest.raises(UserError, match="is in use: process"), RunLock(tmp_path):
-            pytest.fail("two trainers in one folder")
-
-
-def test_a_lost_answer_of_the_file_server_is_no_refusal(tmp_path, monkeypatch):
-    link = os.link
-
-    def link_and_deny(*paths):
-        link(*paths)
-        raise FileExistsError(errno.EEXIST, "exists")
-
-    monkeypatch.setattr(lock.os, "link", link_and_deny)
-    with RunLock(tmp_path) as held:
-        held.check()
-
-
-def test_a_file_system_without_hard_links_is_locked_too(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError(errno.EPERM, "no hard links here")
-
-    monkeypatch.setattr(lock.os, "link", refuse)
-    with RunLock(tmp_path) as held:
-        held.check()
-        with pytest.raises(UserError, match="is in use"), RunLock(tmp_path):
-            pytest.fail("two trainers in one folder")
-    assert os.listdir(tmp_path) == []
+def test_a_lock_that_is_not_written_yet_is_watched_and_not_taken(tmp_path):
+    (tmp_path / LOCK_NAME).touch()
+    time = FakeTime(lambda: write_lock(tmp_path, OTHER_HOST))
+    with pytest.raises(UserError, match="process 7 on other-host trains in it"):
+        RunLock(tmp_path, clock=time.clock).__enter__()
+    assert time.now == 1
 
 
 def test_a_heartbeat_comes_by_itself(tmp_path, monkeypatch):
@@ -261,3 +231,81 @@ def test_a_trainer_that_was_killed_leaves_a_lock_that_the_next_one_takes(tmp_pat
     with RunLock(tmp_path, clock=time.clock) as held:
         held.check()
     assert time.now == 0
+
+
+LOCK = f"bucket/run/{LOCK_NAME}"
+
+
+@pytest.fixture
+def folder(bucket):
+    return paths.folder_path("workdir", "gs://bucket/run")
+
+
+def test_the_kind_of_the_lock_is_that_of_the_folder(folder, tmp_path):
+    assert type(run_lock(folder)) is BucketLock
+    assert type(run_lock(tmp_path)) is RunLock
+
+
+def test_a_second_trainer_is_refused_and_a_third_starts_after_the_first(bucket, folder):
+    with BucketLock(folder) as held:
+        held.check()
+        with pytest.raises(UserError, match="is in use: process"), BucketLock(folder):
+            pass
+        held.check()
+    assert bucket.read(LOCK)[0] == b""
+    with BucketLock(folder) as held:
+        held.check()
+
+
+def test_a_lock_of_another_machine_without_heartbeat_is_taken_over(bucket, folder):
+    BucketLock(folder, owner=OTHER_HOST).create()
+    time, lines = FakeTime(), []
+    with BucketLock(folder, say=lines.append, clock=time.clock) as held:
+        held.check()
+    assert 60 <= time.now < 62
+    assert lines == [
+        "gs://bucket/run is locked by process 7 on other-host; waiting 60 s for a sign that it is still "
+        "alive"
+    ]
+
+
+def test_a_lock_of_another_machine_with_a_heartbeat_is_not(bucket, folder):
+    theirs = BucketLock(folder, owner=OTHER_HOST)
+    theirs.create()
+    time = FakeTime(theirs.beat)
+    with (
+        pytest.raises(UserError, match="is in use: process 7 on other-host trains in it since"),
+        BucketLock(folder, clock=time.clock),
+    ):
+        pass
+    theirs.check()
+
+
+def test_a_trainer_that_lost_its_lock_notices_it_and_does_not_free_that_of_the_other(
+    bucket, folder
+):
+    with BucketLock(folder, clock=FakeTime().clock) as held:
+        bucket.remove(LOCK)
+        BucketLock(folder, owner=OTHER_HOST).create()
+        with pytest.raises(UserError, match="process 7 on other-host took it over"):
+            held.check()
+        held.beat()
+    assert b"other-host" in bucket.read(LOCK)[0]
+
+
+def test_of_two_trainers_that_take_over_one_lock_only_one_gets_it(bucket, folder):
+    dead = BucketLock(folder, owner=OTHER_HOST)
+    dead.create()
+    first, second = BucketLock(folder), BucketLock(folder)
+    first_saw, second_saw = first.look(), second.look()
+    first.remove(first_saw)
+    assert first.create()
+    second.remove(second_saw)
+    assert not second.create()
+    first.check()
+
+
+def test_a_store_that_refuses_is_an_oserror_with_the_name_of_the_lock(bucket, folder):
+    bucket.full = True
+    with pytest.raises(UserError, match=r"^--workdir gs://bucket/run: it cannot be written: .*403"):
+        BucketLock(folder).__enter__()

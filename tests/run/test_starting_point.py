@@ -15,8 +15,7 @@ from gshard_nmt.run.arrays import as_groups, state_specs, step_functions, weight
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.start import Init
-from gshard_nmt.run.starting_point import Row, StartingPoint, summary
+from gshard_nmt.run.starting_point import Init, Row, StartingPoint, summary
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE

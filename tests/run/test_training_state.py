@@ -2,20 +2,22 @@
 
 import types
 
+import jax
 import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run import input_state, training_state
+from gshard_nmt.run import training_state
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.run.patience import Patience
-from gshard_nmt.run.training_state import TrainingState
+from gshard_nmt.run.training_state import Patience, TrainingState
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec
+from gshard_nmt.spmd.mesh import Mesh
 
 DEMO = load_config("demo").replace(
     data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
@@ -29,7 +31,7 @@ def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
     specs = {name: ArraySpec((2, 3), np.dtype(np.float32), "EM") for name in names}
     state = devices.put({n: np.full((2, 3), i, np.float32) for i, n in enumerate(names)}, specs)
     programs = types.SimpleNamespace(devices=devices, state_specs=specs, config=DEMO)
-    shapes = {name: spec.shape[:-1] for name, spec in input_state.input_specs(DEMO.data).items()}
+    shapes = {name: spec.shape[:-1] for name, spec in training_state.input_specs(DEMO.data).items()}
     cursors = {
         name: np.arange(np.prod(shape)).reshape(shape) - 2**40 for name, shape in shapes.items()
     }
@@ -71,7 +73,7 @@ def test_the_moving_average_may_be_switched_on_and_off(tmp_path, before, note):
     values = {name: np.full((2, 3), i, np.float32) for i, name in enumerate(both, 1)}
     cursors = {
         name: np.zeros(spec.shape[:-1], np.int64)
-        for name, spec in input_state.input_specs(DEMO.data).items()
+        for name, spec in training_state.input_specs(DEMO.data).items()
     }
 
     def programs(specs):
@@ -123,7 +125,7 @@ def test_a_state_that_is_not_finite_is_not_saved(tmp_path):
     checkpoints = CheckpointWriter(tmp_path / "checkpoints")
     cursors = {
         name: np.zeros(spec.shape[:-1], np.int64)
-        for name, spec in input_state.input_specs(DEMO.data).items()
+        for name, spec in training_state.input_specs(DEMO.data).items()
     }
     training = TrainingState(state, cursors, RunCounters(step=5), Patience("dev_nll"))
     with pytest.raises(
@@ -133,3 +135,100 @@ def test_a_state_that_is_not_finite_is_not_saved(tmp_path):
         training_state.save(checkpoints, programs, training)
     checkpoints.close()
     assert checkpoints.steps() == []
+
+
+SCHEDULE = ({"from_step": 5, "temperature": 1.0},)
+DATA = load_config("demo").replace(data={"rows": 8, "schedule": SCHEDULE}).data
+SPECS = training_state.input_specs(DATA)
+
+
+def state() -> dict[str, np.ndarray]:
+    """Numbers of more than 32 bits: the columns of two phases."""
+    position = np.arange(32, dtype=np.int64).reshape(8, 4) * 2**33 + 7
+    position[:, 2] = np.arange(8) + 2**40
+    return {"position": position}
+
+
+def test_it_comes_back_as_it_was_on_any_mesh():
+    for shape in (1, 2, 8):
+        devices = runtime.start(Mesh(shape=(shape,)))
+        arrays = training_state.cursors_to_devices(state(), SPECS, devices)
+        assert {array.dtype for array in arrays.values()} == {np.dtype(np.int32)}
+        assert arrays["position"].addressable_shards[0].data.shape == (8 // shape, 4, 2)
+        restored = training_state.cursors_from_devices(arrays)
+        for name, array in state().items():
+            np.testing.assert_array_equal(restored[name], array)
+            assert restored[name].dtype == np.int64
+
+
+def test_a_process_reads_only_the_rows_of_its_own_devices():
+    arrays = training_state.cursors_to_devices(state(), SPECS, runtime.start(Mesh(shape=(4,))))
+    local = {
+        name: types.SimpleNamespace(
+            shape=array.shape, addressable_shards=array.addressable_shards[2:]
+        )
+        for name, array in arrays.items()
+    }
+    restored = training_state.cursors_from_devices(local)
+    np.testing.assert_array_equal(restored["position"][4:], state()["position"][4:])
+    assert not restored["position"][:4].any()
+
+
+def test_the_words_are_low_word_first():
+    arrays = training_state.cursors_to_devices(state(), SPECS, runtime.start(Mesh()))
+    assert np.asarray(arrays["position"])[3, 2].tolist() == [3, 2**8]
+    assert jax.tree.map(lambda array: array.shape, arrays) == {"position": (8, 4, 2)}
+
+
+def counted(patience: Patience, *values: float, **settings: object) -> Patience:
+    for value in values:
+        patience.count(Scores({patience.metric: value}, settings))
+    return patience
+
+
+def test_a_run_ends_after_the_given_number_of_validations_without_a_better_score():
+    patience = counted(Patience("dev_nll"), 3.0, 2.0, 2.0, 2.5)
+    assert patience.best == 2.0
+    assert patience.is_over(2)
+    assert not patience.is_over(3)
+    assert not patience.is_over(0)
+    assert not counted(patience, 1.9).is_over(1)
+
+
+def test_a_higher_bleu_is_better():
+    assert counted(Patience("dev_bleu/fr"), 10.0, 12.0).validations == 0
+    assert counted(Patience("dev_bleu/fr"), 12.0, 10.0, 11.0).validations == 2
+
+
+def test_scores_with_other_settings_start_the_count_anew():
+    patience = counted(Patience("dev_bleu"), 30.0, 20.0, bleu_sentences=10)
+    assert patience.validations == 1
+    counted(patience, 5.0, bleu_sentences=100)
+    assert (patience.best, patience.validations) == (5.0, 0)
+
+
+def test_a_validation_without_the_score_is_not_counted():
+    patience = counted(Patience("dev_bleu"), 30.0)
+    patience.count(Scores({"dev_nll": 3.0}))
+    assert patience.validations == 0
+
+
+def test_the_count_is_resumed_unless_another_metric_is_followed():
+    patience = counted(Patience("dev_nll"), 2.0, 2.0, dev_batches=1)
+    assert Patience.resumed("dev_nll", patience.facts()) == patience
+    assert Patience.resumed("dev_bleu", patience.facts()) == Patience("dev_bleu")
+    assert Patience.resumed("dev_nll", None) == Patience("dev_nll")
+
+
+def test_the_count_begins_when_bleu_is_above_0():
+    patience = Patience("dev_bleu")
+    for score in (0.0, 0.0, 0.0, 0.0):
+        patience.count(Scores({"dev_bleu": score}))
+        assert patience.validations == 0
+    for score, validations in ((3.0, 0), (0.0, 1), (3.0, 2), (3.1, 0)):
+        patience.count(Scores({"dev_bleu": score}))
+        assert patience.validations == validations
+    nll = Patience("dev_nll")
+    for validations in (0, 1, 2):
+        nll.count(Scores({"dev_nll": 0.0}))
+        assert nll.validations == validations

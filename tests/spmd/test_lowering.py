@@ -8,11 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from gshard_nmt.spmd.lowering import (
-    AnnotationCount,
     ArraySpec,
     Signature,
     as_jax_function,
-    count_annotations,
     lower,
     unflatten,
 )
@@ -49,20 +47,6 @@ def test_flat_arguments_are_in_the_order_of_sorted_names():
     names, specs = zip(*Signature(groups, ()).flat_inputs(), strict=True)
     assert names == ("a", "b", "c")
     assert unflatten(groups, specs) == [{"a": short, "b": long}, {"c": short}]
-
-
-def test_annotations_are_counted_by_their_author():
-    def gradient(group):
-        with tf.GradientTape() as tape:
-            tape.watch(group["x"])
-            y = annotate(tf.sin(group["x"]), "BH") * 2.0
-        return [{"dx": tape.gradient(y, group["x"], output_gradients=group["x"])}]
-
-    specs = {"x": ArraySpec((4, 6), F32, "BH")}
-    count = count_annotations(lower(gradient, [specs], [{}], MESH))
-    assert (count.forward, count.gradient) == (1, 1)
-    assert 4 <= count.tensors <= 12
-    assert AnnotationCount(7, 9, 1000).share == 0.007
 
 
 def test_a_lowered_function_lists_the_annotated_activations():

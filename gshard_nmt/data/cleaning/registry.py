@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from gshard_nmt.data.cleaning.block import About, Block
 from gshard_nmt.data.cleaning.config import FILTERS, Cleaning
 from gshard_nmt.data.sets.corpus import SentencePair
-from gshard_nmt.errors import UserError
-from gshard_nmt.suggest import did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 
 Mask = NDArray[np.bool_]
 Filter = Callable[[Block, About], Mask | Sequence[bool] | Sequence[SentencePair | None]]

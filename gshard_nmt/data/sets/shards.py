@@ -33,9 +33,8 @@ from gshard_nmt.data.sets.manifest import (
     read_manifest,
 )
 from gshard_nmt.data.sets.records import OpenShards, ShardReader
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.reading import patiently_or_fail
-from gshard_nmt.suggest import did_you_mean
 
 
 def word_type(*vocabularies: int) -> np.dtype:

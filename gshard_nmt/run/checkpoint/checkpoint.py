@@ -85,7 +85,6 @@ class Checkpoints:
           retention: which checkpoints to keep; None gives the defaults.
           identity: digests of what must not change in a run. They are recorded in each checkpoint, and a
             checkpoint with other digests is not read.
-          processes: the processes of the run.
         """
         self.folder = folder
         self.retention = retention or Retention()
@@ -99,7 +98,7 @@ class Checkpoints:
         """Returns the steps of all committed checkpoints, the oldest first, as process 0 sees them.
 
         Raises:
-          UserError: the folder has checkpoints of an older version of this package, or may not be read.
+          UserError: the folder may not be read.
           TryAgain: it cannot be read now.
         """
         return list(self._processes.from_first(self._committed))
@@ -178,7 +177,6 @@ class Checkpoints:
         """Yields each sound checkpoint as `restore` reads it. It is read when it is asked for.
 
         Args:
-          groups, steps: as for `restore`.
           problems: gets a line for each checkpoint that cannot be used, by step.
         """
         for step in self._newest_first() if steps is None else steps:
@@ -209,7 +207,6 @@ class Checkpoints:
         return Restored(manifest, arrays, tuple(problems.values()))
 
     def _nothing(self, problems: Mapping[int, str]) -> UserError | TryAgain:
-        """Returns the error that says why no checkpoint can be used."""
         if not problems:
             whole = [s for s in self._folders() if (self.folder / str(s) / manifests.NAME).exists()]
             if whole:
@@ -341,7 +338,6 @@ class Checkpoints:
         return manifest
 
     def _note(self, step: int, problem: UnsoundError) -> None:
-        """Remembers what is wrong with a checkpoint."""
         self._known[step] = problem
         if isinstance(problem, UnreadableError):
             self._unread[step] = problem
@@ -370,11 +366,6 @@ class Checkpoints:
                 return {path.name for path in paths.entries(self.folder)}
 
         listed = self._look(names)
-        if {"last", "best"} & listed:
-            raise UserError(
-                f"{self.folder} has checkpoints of an older version of gshard-nmt, in last/ and best/. "
-                "Use that version, or start again with a new --workdir."
-            )
         return sorted(int(name) for name in listed if name.isdecimal())
 
     def _committed(self) -> list[int]:
@@ -390,7 +381,6 @@ class Checkpoints:
             raise failure(self.folder, problem) from problem
 
     def _present(self) -> list[int]:
-        """Returns the steps whose scores count."""
         return self._committed()
 
     def _read_scores(self) -> dict[int, Scores]:
@@ -415,7 +405,6 @@ class Checkpoints:
 
 
 def flat(groups: Groups) -> dict[str, Any]:
-    """Returns the arrays of all groups by "group/name"."""
     return {
         f"{group}/{name}": array
         for group, arrays in groups.items()

@@ -7,6 +7,7 @@ is removed only after a newer one has been committed.
 
 import contextlib
 import dataclasses
+import enum
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,15 @@ from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 
+class Found(enum.StrEnum):
+    """What there is of a step."""
+
+    NOTHING = "nothing, or a damaged checkpoint"
+    SOUND = "a sound checkpoint"
+    FOREIGN = "a checkpoint of another run"
+    UNREADABLE = "a checkpoint that cannot be read now"
+
+
 class CheckpointWriter(Checkpoints):
     """The checkpoints of a run folder, for the processes that train it."""
 
@@ -41,7 +51,6 @@ class CheckpointWriter(Checkpoints):
         """Writes nothing yet.
 
         Args:
-          folder, retention, identity, processes: as for `Checkpoints`.
           on_commit: process 0 calls it in the background for each checkpoint, just before the commit.
         """
         super().__init__(folder, retention, identity, processes)
@@ -80,7 +89,6 @@ class CheckpointWriter(Checkpoints):
         return adopted
 
     def _unfinished(self) -> list[int]:
-        """Returns the steps of the folders that are not committed."""
         committed = set(self._committed())
         return [step for step in self._folders() if step not in committed]
 
@@ -120,7 +128,6 @@ class CheckpointWriter(Checkpoints):
 
         Args:
           groups: the shapes, dtypes and shardings of the arrays that will be saved.
-          letters: as for `save`.
         """
         prepare_checksums(flat(groups), flat(letters))
 
@@ -140,11 +147,9 @@ class CheckpointWriter(Checkpoints):
 
         Args:
           step: training steps done.
-          groups: the arrays.
           letters: the letters of the arrays of each group, for checksums of each expert.
           facts: JSON values.
           scores: the scores of this step, if it was validated.
-          average_of: the checkpoints whose average this is.
 
         Returns:
           Whether a checkpoint is being written.
@@ -157,13 +162,13 @@ class CheckpointWriter(Checkpoints):
             self.start_saving()
         self.wait()
         present = self._processes.from_first(lambda: self._presence(step))
-        if present == _SOUND:
+        if present == Found.SOUND:
             return False
-        if present == _UNREADABLE:
+        if present == Found.UNREADABLE:
             raise failure(
                 self.folder / str(step), UnreadableError(f"{manifests.NAME} cannot be read")
             )
-        if present == _FOREIGN:
+        if present == Found.FOREIGN:
             raise UserError(
                 f"{self.folder / str(step)} is a checkpoint of another run or another version of "
                 "gshard-nmt. Move it away, or start again with a new --workdir."
@@ -210,15 +215,17 @@ class CheckpointWriter(Checkpoints):
                 "the newest sound checkpoint."
             ) from problem
 
-    def _presence(self, step: int) -> int:
-        """Returns what there is of a step: `_FREE`, `_SOUND`, `_FOREIGN` or `_UNREADABLE`."""
+    def _presence(self, step: int) -> Found:
         self._read_scores()
         known = self._known.get(step)
         if known is None or (isinstance(known, UnsoundError) and known.is_damage):
-            return _FREE
+            return Found.NOTHING
         if isinstance(known, UnreadableError):
-            return _UNREADABLE
-        return _FOREIGN if isinstance(known, ForeignError) else _SOUND
+            return Found.UNREADABLE
+        if isinstance(known, ForeignError):
+            return Found.FOREIGN
+        # Training may come to the step of an average, which cannot be trained further.
+        return Found.NOTHING if self.manifest(step).average_of else Found.SOUND
 
     def check_for_errors(self) -> None:
         """Raises UserError if the checkpoint that is being written in the background has failed."""
@@ -277,7 +284,6 @@ class CheckpointWriter(Checkpoints):
         tensor_files.remove(self.folder / str(step), manifests.NAME)
 
     def close(self) -> None:
-        """Waits for the last checkpoint, then ends the background threads."""
         try:
             self.wait()
         finally:
@@ -372,7 +378,3 @@ class CheckpointWriter(Checkpoints):
             with contextlib.suppress(Exception):
                 if not exists(self.folder / str(step) / manifests.NAME):
                     self._remove(step)
-
-
-_FREE, _SOUND, _FOREIGN, _UNREADABLE = range(4)
-"""What there is of a step: nothing or a damaged checkpoint, a sound one, another run's, or unknown."""

@@ -115,7 +115,6 @@ def prepare_checksums(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> 
 
     Args:
       arrays: arrays, or their shapes, dtypes and shardings, by name.
-      letters: as for `compute_checksums`.
     """
     if not _suits_the_host(arrays):
         program(arrays, letters)
@@ -138,7 +137,6 @@ def program(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> Any:
 
     Args:
       arrays: arrays, or their shapes, dtypes and shardings, by name.
-      letters: as for `compute_checksums`.
     """
     return _compiled(
         tuple(
@@ -227,7 +225,6 @@ def _host_sums(rows: np.ndarray) -> np.ndarray:
 
 
 def _word_dtype(dtype: Any) -> Any:
-    """Returns the unsigned integer dtype with the number of bits of `dtype`."""
     words = {1: np.uint8, 2: np.uint16, 4: np.uint32}
     size = np.dtype(dtype).itemsize
     if size not in words:

@@ -101,7 +101,6 @@ class Manifest:
         }
 
     def placed(self, places: Mapping[tuple[str, str], int]) -> "Manifest":
-        """Returns a copy with the places of the packed tensors."""
         tensors = {
             group: {
                 name: dataclasses.replace(tensor, place=places.get((group, name)))
@@ -123,7 +122,6 @@ class Manifest:
 
     @property
     def nbytes(self) -> int:
-        """Size of all tensors in bytes."""
         return sum(
             int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
             for tensors in self.tensors.values()
@@ -137,7 +135,6 @@ class Manifest:
 
     @property
     def text(self) -> str:
-        """The manifest as JSON, with its own checksum."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "version": self.version,

@@ -5,9 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.settings.config import Train
-from gshard_nmt.suggest import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Retention:
 
     @classmethod
     def of(cls, train: Train) -> "Retention":
-        """Returns the rules of a run."""
         return cls(train.keep_last, train.keep_every, train.keep_best, train.metric)
 
     def ranked(self, scores: Mapping[int, Scores]) -> list[int]:
@@ -51,9 +49,6 @@ class Retention:
         Only checkpoints that were scored with the settings of the newest scored checkpoint take part.
         If two checkpoints have equal BLEU, lower nats per token come first. If these are equal too,
         the earlier step comes first.
-
-        Args:
-          scores: the scores of each checkpoint, by step.
         """
         scored = {step: s for step, s in scores.items() if self._has_score(s)}
         if not scored:
@@ -63,11 +58,7 @@ class Retention:
         return sorted(comparable, key=lambda step: (*self._cost(comparable[step]), step))
 
     def reasons(self, scores: Mapping[int, Scores]) -> dict[int, list[str]]:
-        """Returns for each step why its checkpoint is kept: some of "last", "every", "best".
-
-        Args:
-          scores: the scores of each checkpoint, by step.
-        """
+        """Returns for each step why its checkpoint is kept: some of "last", "every", "best"."""
         newest = sorted(scores)[-self.last :]
         best = self.ranked(scores)[: self.best]
         return {
@@ -87,7 +78,6 @@ class Retention:
         return math.isfinite(scores.values.get(self.metric, math.nan))
 
     def _cost(self, values: Mapping[str, float]) -> tuple[float, float]:
-        """Returns the key to sort by; lower is better."""
         if not self.metric.startswith("dev_bleu"):
             return values[self.metric], 0.0
         nats = values.get(self.metric.replace("bleu", "nll", 1), math.inf)

@@ -31,15 +31,14 @@ def new_writer(before_commit: Callable[[], None], processes: int) -> Any:
     """Returns an orbax checkpointer that writes in the background.
 
     Args:
-      processes: the number of processes that write together.
       before_commit: called in process 0 when the arrays of all processes are on the disk, just before
         the commit file is written.
     """
     ocp = orbax()
+    _silence_dropped_writes()
     import jax
     from orbax.checkpoint import options
 
-    _silence_unfinished_writes()
     # Several processes each write a part of an array that all of them hold. In one process this is no
     # gain, and orbax would compile a program for each shape to cut out the parts.
     handlers = ocp.type_handlers
@@ -98,24 +97,20 @@ _SMALL_BYTES = 2**16
 _PACKED, _WORDS = "packed", "words"
 
 
-def _silence_unfinished_writes() -> None:
-    """Keeps Python from printing what becomes of the other arrays if orbax cannot write one.
+@functools.cache
+def _silence_dropped_writes() -> None:
+    """Keeps Python from printing a traceback for each array that orbax drops after its first error.
 
-    Orbax raises the first error and drops the coroutines that write the other arrays. Python reports
-    these when it collects them, each with a traceback.
+    Orbax raises the error that counts. Python would print the others when it collects their coroutines.
     """
-    previous_hook = sys.unraisablehook
-    if hasattr(previous_hook, "is_of_tensor_files"):
-        return
+    print_ignored = sys.unraisablehook
 
     def hook(ignored: "sys.UnraisableHookArgs") -> None:
         frames = (frame for frame, _ in traceback.walk_tb(ignored.exc_traceback))
         modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
-        is_interrupt = issubclass(ignored.exc_type, KeyboardInterrupt)
-        if is_interrupt or not modules & {"orbax", "asyncio"}:
-            previous_hook(ignored)
+        if issubclass(ignored.exc_type, KeyboardInterrupt) or not modules & {"orbax", "asyncio"}:
+            print_ignored(ignored)
 
-    hook.is_of_tensor_files = True  # type: ignore[attr-defined]
     sys.unraisablehook = hook
 
 
@@ -128,7 +123,6 @@ def load(
     reading when the first one failed. No process waits for another one.
 
     Args:
-      folder: the folder of the checkpoint.
       wanted: the shape, dtype and sharding of each array, by the name of its group and its own name.
       places: as `pack` returned them.
 
@@ -194,7 +188,6 @@ _BATCH_BYTES = 2**31
 def _batches(
     keys: Sequence[tuple[str, str]], wanted: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[list[tuple[str, str]]]:
-    """Yields the names of the arrays that are read at once."""
     batch: list[tuple[str, str]] = []
     size = 0
     for group, name in keys:
@@ -284,7 +277,6 @@ def remove(folder: Path, manifest: str) -> None:
     """Removes a checkpoint. If this is killed, a part of a checkpoint does not look like a whole.
 
     Args:
-      folder: the folder of the checkpoint.
       manifest: the name of its manifest, which is removed first, after the commit file.
     """
     path = location(folder)
@@ -295,7 +287,6 @@ def remove(folder: Path, manifest: str) -> None:
 
 
 def location(folder: Path) -> Any:
-    """Returns the absolute path of a folder, as orbax takes it."""
     from etils import epath
 
     return epath.Path(paths.absolute(folder))

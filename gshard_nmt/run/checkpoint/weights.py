@@ -73,8 +73,6 @@ def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, A
     """Reads the weights that were chosen, and verifies them.
 
     Args:
-      checkpoints: the checkpoints of the run.
-      choice: which of them.
       specs: shape, dtype and sharding of each array, as jax.ShapeDtypeStruct.
 
     Raises:
@@ -203,5 +201,4 @@ def average(
 
 
 def _place(index: tuple[slice, ...], spec: Any) -> tuple[tuple[int, int], ...]:
-    """Returns the first and last element of a shard in each dimension."""
     return tuple(part.indices(size)[:2] for part, size in zip(index, spec.shape, strict=True))

@@ -31,7 +31,6 @@ class Interval:
 
     @property
     def training_seconds(self) -> float:
-        """Seconds without validations."""
         return self.seconds - self.phases["validation"]
 
     @property
@@ -44,7 +43,6 @@ class Interval:
         return self.training_seconds - self.phases["step"]
 
     def metrics(self) -> dict[str, float]:
-        """Returns seconds_per_step, and the share of the time of each phase of training."""
         seconds = max(self.training_seconds, 1e-9)
         shares = {
             f"share_{phase}": self.phases[phase] / seconds
@@ -58,12 +56,10 @@ class Clock:
     """Measures the phases of training between two log lines."""
 
     def __init__(self) -> None:
-        """Starts the first interval."""
         self._restart()
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Counts the time of the block as one of PHASES."""
         began = time.perf_counter()
         try:
             yield
@@ -71,7 +67,6 @@ class Clock:
             self._phases[name] += time.perf_counter() - began
 
     def count_step(self) -> None:
-        """Counts one training step."""
         self._steps += 1
 
     def interval(self) -> Interval:
@@ -112,7 +107,6 @@ def slow_process(step_seconds: Sequence[float], own_seconds: Sequence[float]) ->
 
 
 def slow_process_text(process: int, own_seconds: Sequence[float]) -> str:
-    """Returns the sentence that tells the user about a slow process."""
     return (
         f"process {process} is slow: its host works {own_seconds[process]:.3f} s in each step while the "
         f"devices wait ({float(np.median(own_seconds)):.3f} s in the median of all processes)"
@@ -128,13 +122,11 @@ class TimeLimit:
     """
 
     def __init__(self, minutes: float = 0, flag: str = "--max_minutes") -> None:
-        """Starts to measure the time."""
         self.minutes = minutes
         self.flag = flag
         self._ends = time.perf_counter() + 60 * minutes
 
     def is_over(self) -> bool:
-        """Returns whether the time is over."""
         return bool(self.minutes) and time.perf_counter() >= self._ends
 
     def within(self, minutes: float, flag: str) -> "TimeLimit":
@@ -142,7 +134,6 @@ class TimeLimit:
 
         Args:
           minutes: the limit of the part; 0 means that it has none of its own.
-          flag: the flag that sets it.
         """
         part = TimeLimit(minutes, flag)
         if not minutes or (self.minutes and self._ends <= part._ends):

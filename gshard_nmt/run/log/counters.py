@@ -33,7 +33,6 @@ class RunCounters:
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of all languages, as of the last `read`."""
         return sum(self.tokens.values())
 
     def metadata(self) -> dict[str, Any]:
@@ -45,7 +44,6 @@ class RunCounters:
 
         Args:
           tokens_seen: the metric of this name, uint32[languages, 2]; an array of the devices.
-          languages: the names of its rows.
         """
         self.step += 1
         self._unread, self._languages = tokens_seen, languages

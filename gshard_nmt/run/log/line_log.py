@@ -10,18 +10,20 @@ import itertools
 import json
 import math
 import os
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gshard_nmt import files, paths
 from gshard_nmt.json_shape import fields, parse, whole
 
 Say = Callable[[str], None]
 """Shows one line to the user."""
 
-_MOST_WAITING_LINES = 100_000
 _FLUSH_SECONDS = 10.0
+_UPLOAD_SECONDS = 60.0
 _LINE = fields({"step": whole()}, optional={"rollbacks": whole()})
 
 
@@ -36,12 +38,10 @@ class LineLog:
         """Opens nothing yet.
 
         Args:
-          path: the file.
           say: shows a line if the file is damaged or cannot be written.
         """
         self._path, self._say = path, say
         self._waiting: list[bytes] = []
-        self._dropped = 0
 
     def resume(self, step: int, rollbacks: float = math.inf) -> None:
         """Removes the lines after a step, and damaged lines.
@@ -50,7 +50,6 @@ class LineLog:
         are moved to a file beside the log, so nothing is lost.
 
         Args:
-          step: the step that the run resumes from.
           rollbacks: lines that tell of more rollbacks than this number are removed too.
         """
         try:
@@ -70,15 +69,10 @@ class LineLog:
                     f"{self._path} cannot be written: {error.strerror}. Training goes on; the lines are "
                     "written as soon as it is possible again"
                 )
-            if len(self._waiting) > _MOST_WAITING_LINES:
-                self._waiting.pop(0)
-                self._dropped += 1
             return
         if len(self._waiting) > 1:
-            lost = f"; {self._dropped} older lines are lost" if self._dropped else ""
-            self._say(f"{self._path} is written again{lost}")
+            self._say(f"{self._path} is written again")
         self._waiting.clear()
-        self._dropped = 0
 
     def _write(self, data: bytes) -> None:
         """Appends to the file; leaves it as it was if not everything can be written."""
@@ -97,13 +91,15 @@ class LineLog:
         end, damaged = None, None
         size = os.fstat(file.fileno()).st_size
         line = b"\n"
-        for begin, line in _lines(file):
+        begin = 0
+        for line in file:
             place = _place_of(line)
             if place is None:
                 damaged = begin
                 break
             if end is None and (place[0] > step or place[1] > rollbacks):
                 end = begin
+            begin += len(line)
         is_cut = damaged is not None and damaged + len(line) == size and not line.endswith(b"\n")
         if damaged is not None and not is_cut:
             self._move_aside(file, damaged)
@@ -116,7 +112,6 @@ class LineLog:
             file.write(b"\n")
 
     def _move_aside(self, file: Any, begin: int) -> None:
-        """Copies the file from a place on into a new file beside it."""
         names = (f"{self._path.stem}.damaged-{n}{self._path.suffix}" for n in itertools.count(1))
         aside = next(p for p in map(self._path.with_name, names) if not p.exists())
         file.seek(begin)
@@ -130,21 +125,14 @@ class LineLog:
 
 
 class EventFiles:
-    """The event files that TensorBoard shows.
+    """The event files that TensorBoard shows. It hides older values of the steps from the first on.
 
     They are written in the calling thread. tensorboardX's own writer uses a thread that ends at the first
     error; its queue then fills up, and the next call waits forever.
     """
 
     def __init__(self, folder: Path, first_step: int, say: Say) -> None:
-        """Opens nothing yet.
-
-        Args:
-          folder: the folder of the files; it is made if it does not exist.
-          first_step: the first step that this start of the run logs. TensorBoard hides older values of
-            this step and of later steps.
-          say: shows a line if the files cannot be written.
-        """
+        """Opens nothing yet. `say` shows a line if the files cannot be written."""
         self._folder, self._first_step, self._say = folder, first_step, say
         self._writer: Any = None
         self._next_flush = 0.0
@@ -165,7 +153,6 @@ class EventFiles:
             self.close()
 
     def close(self) -> None:
-        """Closes the file."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -176,32 +163,87 @@ class EventFiles:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
 
+        def write(step: int, **content: Any) -> None:
+            self._writer.write_event(event_pb2.Event(wall_time=time.time(), step=step, **content))
+
         if self._writer is None:
             self._folder.mkdir(parents=True, exist_ok=True)
             # The writer's own names have whole seconds, and it overwrites a file of the same name.
-            suffix = f".{time.time_ns()}"
-            self._writer = EventsWriter(str(self._folder / "events"), suffix)
+            self._writer = EventsWriter(str(self._folder / "events"), f".{time.time_ns()}")
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._writer.write_event(
-                event_pb2.Event(wall_time=time.time(), step=self._first_step, session_log=start)
-            )
+            write(self._first_step, session_log=start)
         for name, value in values.items():
-            event = event_pb2.Event(
-                wall_time=time.time(), step=step, summary=summary.scalar(name, value)
-            )
-            self._writer.write_event(event)
+            write(step, summary=summary.scalar(name, value))
         self._first_step = step + 1
         if time.monotonic() >= self._next_flush:  # a flush waits for the disk
             self._writer.flush()
             self._next_flush = time.monotonic() + _FLUSH_SECONDS
 
 
-def _lines(file: Any) -> Iterator[tuple[int, bytes]]:
-    """Yields each line of a binary file and the place where it begins."""
-    begin = 0
-    for line in file:
-        yield begin, line
-        begin += len(line)
+class LogMirror:
+    """A folder of this machine for logs, and its copy in the run folder.
+
+    An object of a bucket cannot grow, so the logs of a run in a bucket are written to a temporary folder.
+    Files that have changed are copied to the bucket once a minute, before each checkpoint, and at the
+    end. If the run folder is on a disk, the folder is the run folder itself, and nothing is copied.
+
+    Attributes:
+      folder: the folder to write the logs to.
+    """
+
+    def __init__(self, run_folder: Path, names: tuple[str, ...], say: Say) -> None:
+        """Copies the logs of an earlier start to this machine.
+
+        Args:
+          names: the logs that continue the files in the run folder. All other logs are new files.
+          say: shows a line if the bucket cannot be written.
+
+        Raises:
+          OSError: an earlier log cannot be read.
+        """
+        self.folder = run_folder
+        self._target, self._say = run_folder, say
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if not paths.is_url(run_folder):
+            return
+        self._temporary = tempfile.TemporaryDirectory(prefix="gshard-nmt-logs-")
+        self.folder = Path(self._temporary.name)
+        self._copied: dict[Path, tuple[int, int]] = {}
+        self._next_upload = time.monotonic() + _UPLOAD_SECONDS
+        self._failed = False
+        for name in names:
+            if (run_folder / name).exists():
+                (self.folder / name).write_bytes((run_folder / name).read_bytes())
+
+    def upload(self, at_once: bool = False) -> None:
+        """Copies changed files to the bucket, if a minute has passed or `at_once` is set.
+
+        A log that cannot be written ends no run. The next call tries again.
+        """
+        if self._temporary is None or not (at_once or time.monotonic() >= self._next_upload):
+            return
+        self._next_upload = time.monotonic() + _UPLOAD_SECONDS
+        try:
+            for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+                state = file.stat().st_size, file.stat().st_mtime_ns
+                if self._copied.get(file) != state:
+                    files.write(self._target / file.relative_to(self.folder), file.read_bytes())
+                    self._copied[file] = state
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                reason = error.strerror or error
+                self._say(
+                    f"the logs cannot be copied to {self._target}: {reason}. Training goes on"
+                )
+            self._failed = True
+
+    def close(self) -> None:
+        """Copies changed files, and removes the temporary folder."""
+        self.upload(at_once=True)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
 
 
 def _place_of(line: bytes) -> tuple[int, int] | None:

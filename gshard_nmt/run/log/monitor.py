@@ -1,9 +1,11 @@
 """Turns the metrics of training steps into numbers for the log, and shows them."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gshard_nmt.run.log.alarms import CollapseAlarm
+import numpy as np
+
 from gshard_nmt.run.log.clock import (
     Clock,
     Interval,
@@ -13,9 +15,115 @@ from gshard_nmt.run.log.clock import (
     slow_process_text,
 )
 from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.run.log.figures import FigureNames
 from gshard_nmt.run.log.progress import MetricsLog, TrainingProgress
 from gshard_nmt.spmd.processes import Processes
+
+LINES = 3
+"""The number of log lines in a row that must agree before an alarm starts or ends."""
+
+FIGURE = "effective_experts"
+
+
+class CollapseAlarm:
+    """Warns if few experts of an MoE layer get most of its tokens, and reports when this is over.
+
+    A layer has collapsed if its effective experts, exp(entropy of the load), are fewer than a quarter of
+    E in LINES log lines in a row. If E is 4 or less, a quarter of E is at most 1. The limit is then 1.1,
+    because the value is 1 if one expert gets all tokens.
+
+    The counts are not saved with a checkpoint. A run that is resumed counts anew, so it warns again after
+    LINES log lines: its new log would else not mention a collapse that has begun before.
+    """
+
+    def __init__(self, experts: int, layers: Sequence[str]) -> None:
+        """Starts without an alarm.
+
+        Args:
+          experts: E; 0 in a dense model.
+        """
+        self._experts, self._layers = experts, layers
+        self._limit = max(experts / 4, 1.1)
+        self._lines = dict.fromkeys(layers, 0)
+        self._collapsed: set[str] = set()
+
+    def check(self, values: Mapping[str, float]) -> str:
+        """Returns a line to show, or "" if nothing has changed since the last log line.
+
+        Args:
+          values: the named figures of the log line, such as `effective_experts/encoder_1`.
+        """
+        started: list[str] = []
+        ended: list[str] = []
+        for layer in self._layers:
+            value = values[f"{FIGURE}/{layer}"]
+            is_collapsed = layer in self._collapsed
+            # All comparisons with NaN are false, so NaN neither starts nor ends an alarm.
+            changes = value >= self._limit if is_collapsed else value < self._limit
+            self._lines[layer] = self._lines[layer] + 1 if changes else 0
+            if self._lines[layer] < LINES:
+                continue
+            self._lines[layer] = 0
+            (ended if is_collapsed else started).append(
+                f"{layer} ({value:.1f} effective experts of {self._experts})"
+            )
+            self._collapsed ^= {layer}
+        lines = []
+        if started:
+            lines.append(
+                f"ALARM: few experts get most tokens in {', '.join(started)}; raise "
+                "Model.aux_loss_weight or lower Optimizer.learning_rate"
+            )
+        if ended:
+            lines.append(f"the experts share the tokens again in {', '.join(ended)}")
+        return "; ".join(lines)
+
+
+_LAYER, _LANGUAGE = "layer_", "language_"
+_BUSIEST = "busiest_expert/"
+
+
+@dataclasses.dataclass(frozen=True)
+class FigureNames:
+    """Names the elements of metrics that are vectors: one element for each MoE layer or language.
+
+    Attributes:
+      layers: the MoE layers, in the order of `StepFunctions.moe_layer_names`.
+      languages: the languages of the run, in the order of `PreparedData.languages`.
+    """
+
+    layers: Sequence[str]
+    languages: Sequence[str]
+
+    def values(self, metrics: Mapping[str, Any]) -> dict[str, float | int]:
+        """Returns numbers by name, such as `overflow_fraction/encoder_1` and `nll/fr`.
+
+        `busiest_expert` is the mean over the layers of the load of each layer's busiest expert. Languages
+        without a target token in the batch are left out. `tokens_seen` is left out too, because the
+        counters of the run read it. Reading the metrics waits for the step.
+
+        Args:
+          metrics: the metrics of a training step; arrays of the devices.
+        """
+        arrays = {name: np.asarray(array) for name, array in metrics.items()}
+        has_tokens = arrays.get(f"{_LANGUAGE}target_tokens", np.zeros(0)) > 0
+        values: dict[str, float | int] = {}
+        for name, array in arrays.items():
+            if not array.shape:
+                values[name] = array.item()
+            elif name.startswith(_LAYER):
+                values |= _by_name(name.removeprefix(_LAYER), self.layers, array)
+            elif name.startswith(_LANGUAGE):
+                by_language = _by_name(name.removeprefix(_LANGUAGE), self.languages, array)
+                pairs = zip(by_language.items(), has_tokens, strict=True)
+                values |= dict(item for item, is_present in pairs if is_present)
+        if layers := [number for name, number in values.items() if name.startswith(_BUSIEST)]:
+            values["busiest_expert"] = sum(layers) / len(layers)
+        return values
+
+
+def _by_name(figure: str, names: Sequence[str], array: np.ndarray) -> dict[str, float]:
+    numbers = array.tolist()
+    return {f"{figure}/{name}": number for name, number in zip(names, numbers, strict=True)}
 
 
 class Monitor:
@@ -37,7 +145,6 @@ class Monitor:
           progress: shows some of them.
           processes: the processes of the run. At each log line they tell each other their times.
           limit: the time that this start of the run may take.
-          names: the layers and languages of the metrics.
           alarm: says when the experts of a layer collapse.
         """
         self.names = names
@@ -86,7 +193,6 @@ class Monitor:
             self._log.write_event(counters.step, "alarm", {"text": text})
 
     def _ask_processes(self, interval: Interval) -> dict[str, float]:
-        """Returns the times of all processes, and tells the user once if one of them is slow."""
         steps = max(interval.steps, 1)
         own = (interval.training_seconds / steps, interval.own_seconds / steps)
         told = self._processes.gather([*own, self._limit.is_over()])

@@ -12,12 +12,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gshard_nmt.quantities import duration_text
 from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
-from gshard_nmt.run.log.line_log import EventFiles, LineLog
-from gshard_nmt.run.log.log_mirror import LogMirror
+from gshard_nmt.run.log.line_log import EventFiles, LineLog, LogMirror
 
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.run.training_state import Patience
     from gshard_nmt.spmd.processes import Processes
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from gshard_nmt.data.schedule import Component, first_unreached
+from gshard_nmt.run.log.clock import TimeLimit
+from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.settings.config import Config, Key, Train
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.program import Program
 
 
 class Interrupt:
@@ -79,7 +88,6 @@ class TrainingProgress:
         """Makes the bar.
 
         Args:
-          title: the name of the run.
           quiet: whether to show nothing. Only the first process of a run shows its progress.
         """
         self._console = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
@@ -103,11 +111,9 @@ class TrainingProgress:
         self._bar.stop()
 
     def note(self, text: str) -> None:
-        """Prints one line."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     def advance(self, step: int) -> None:
-        """Moves the bar."""
         self._bar.update(self._task, completed=step)
 
     def show(self, step: int, last_step: int, metrics: Mapping[str, float]) -> None:
@@ -141,7 +147,6 @@ class MetricsLog:
         """Opens the log of a run, and removes the lines after the step that the run resumes from.
 
         Args:
-          run: the run folder.
           step: the step that the run resumes from; 0 for a new run.
           writes: whether to write the log. Only the first process of a run does.
           say: shows a line if the log is damaged or cannot be written; None shows nothing.
@@ -186,7 +191,106 @@ class MetricsLog:
             self._mirror.upload(at_once=True)
 
     def close(self) -> None:
-        """Closes metrics.jsonl and the event files."""
         if self._writes:
             self._events.close()
             self._mirror.close()
+
+
+def starting(workdir: Path, counters: RunCounters, mesh: Mesh) -> str:
+    axes = " x ".join(f"{a}={n}" for a, n in zip(mesh.axes, mesh.shape, strict=True))
+    begin = (
+        f"resuming {workdir} at step {counters.step}" if counters.step else f"starting {workdir}"
+    )
+    return f"{begin} on the mesh {axes}; compiling the training step"
+
+
+def compiled(program: Program) -> str:
+    counts = {kind: count for kind, count in program.collectives().items() if count}
+    collectives = ", ".join(f"{n} {kind}" for kind, n in counts.items()) or "no collectives"
+    return (
+        f"lowered in {program.lower_seconds:.1f} s, compiled in {program.compile_seconds:.1f} s: "
+        f"{collectives}; a step needs {program.memory().text()}"
+    )
+
+
+def void_settings(
+    config: Config,
+    has_dev_text: bool,
+    components: Sequence[Component] = (),
+    set_by_user: Collection[Key] = (),
+) -> Iterator[str]:
+    """Yields a line for each setting that cannot have the effect that a user would expect of it.
+
+    Args:
+      has_dev_text: whether its prepared data has dev text.
+      components: what training draws from.
+    """
+    train, data, optimizer = config.train, config.data, config.optimizer
+    end = f"the run ends at step {train.steps}"
+    validations = math.ceil(train.steps / train.dev_every) if train.dev_every else 0
+    if train.patience and not validations:
+        yield f"Train.patience has no effect: Train.dev_every is 0, so {end}"
+    elif train.patience and not has_dev_text:
+        yield f"Train.patience has no effect: the prepared data has no dev text, so {end}"
+    elif 0 < validations <= train.patience:
+        yield (
+            f"Train.patience is {train.patience}, but the run validates only {validations} times until "
+            f"{end.removeprefix('the run ends at ')}, so it cannot end early. Lower Train.dev_every"
+        )
+    batch_tokens = data.rows * (data.source_length + data.target_length)
+    if train.tokens > train.steps * batch_tokens:
+        yield f"Train.tokens is {train.tokens:,}, but {end}, with fewer tokens. Raise Train.steps"
+    if train.keep_every and math.lcm(train.keep_every, train.checkpoint_every) > train.steps:
+        yield (
+            f"Train.keep_every is {train.keep_every} and Train.checkpoint_every is "
+            f"{train.checkpoint_every}, but {end}, so no checkpoint is kept for it"
+        )
+    if optimizer.linear_warmup_steps >= train.steps:
+        yield (
+            f"Optimizer.linear_warmup_steps is {optimizer.linear_warmup_steps}, but {end}, so the "
+            "learning rate never reaches its full height"
+        )
+    if optimizer.cooldown_steps > train.steps:
+        yield (
+            f"Optimizer.cooldown_steps is {optimizer.cooldown_steps}, but {end}, so the learning rate "
+            "falls from the first step on and never has its full height"
+        )
+    if data.subword_sampling_target and not data.subword_sampling:
+        yield "Data.subword_sampling_target has no effect: Data.subword_sampling is 0"
+    if phase := components and first_unreached(data.phases, components, train.steps):
+        yield (
+            f"Data.schedule changes the mixture at step {phase.from_step}, but {end}, so this change "
+            "never comes. If you made the run shorter, lower from_step too"
+        )
+    for class_name, field in set_by_user:
+        if class_name == "Cleaning" or field in ("source_model", "target_model"):
+            yield (
+                f"{class_name}.{field} has no effect: only gshard-data prepare reads it, and --data is "
+                "prepared already"
+            )
+
+
+def interrupted(workdir: Path, counters: RunCounters) -> str:
+    return f"saved {workdir} at step {counters.step}; the same command goes on from there"
+
+
+def out_of_time(workdir: Path, counters: RunCounters, limit: TimeLimit) -> str:
+    goes_on = "; the same command goes on from there" * (limit.flag == "--max_minutes")
+    return (
+        f"saved {workdir} at step {counters.step}, because the {limit.minutes:g} minutes of "
+        f"{limit.flag} are over{goes_on}"
+    )
+
+
+def out_of_patience(limits: Train, patience: "Patience") -> str:
+    return (
+        f"{limits.patience} validations in a row without a better {limits.metric} than "
+        f"{patience.best:.3f}: the run ends early (Train.patience)"
+    )
+
+
+def finished(workdir: Path, counters: RunCounters) -> str:
+    return (
+        f"{workdir}: {counters.step} steps, {counters.total_tokens:,} tokens, "
+        f"{counters.seconds:.0f} s of training"
+    )

@@ -11,7 +11,7 @@ from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import UnreadableError, UnsoundError
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.checkpoint_writer import _SOUND, CheckpointWriter
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter, Found
 from gshard_nmt.run.checkpoint.manifest import ForeignError
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from tests.run.checkpoints import (
@@ -314,12 +314,6 @@ def test_a_missing_checkpoint_is_said_and_no_folder_is_made(tmp_path):
     assert not checkpoints.folder.exists()
 
 
-def test_checkpoints_of_an_older_version_are_not_ignored(tmp_path):
-    (tmp_path / "last" / "5").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"of an older version of gshard-nmt, in last/ and best/"):
-        Checkpoints(tmp_path).steps()
-
-
 def test_names_that_are_no_steps_are_left_alone(folder):
     (folder / "notes").mkdir()
     (folder / "3.copy").mkdir()
@@ -357,7 +351,7 @@ def test_process_0_decides_whether_to_save(folder):
     """Process 1 cannot read the manifest of step 2, and waits for no other answer because of it."""
     make_unreadable(folder / "2" / "manifest.json")
     (folder / "1" / "manifest.json").write_text("")
-    processes = OtherProcesses(_SOUND)
+    processes = OtherProcesses(Found.SOUND)
     writer = CheckpointWriter(folder, processes=processes)
     writer._writer = object()
     assert not writer.save(2, state(2), LETTERS, {})

@@ -380,3 +380,14 @@ def test_facts_and_scores_of_a_committed_checkpoint_are_changed(open_writer):
     (writer.folder / "1" / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match=r"manifest.json is damaged.*Start the same command again"):
         writer.change(1, {}, Scores())
+
+
+def test_training_replaces_an_average_at_its_step(open_writer):
+    writer = open_writer()
+    save(writer, 1)
+    weights = {"parameters": state(7)["parameters"]}
+    writer.save(2, weights, LETTERS, {}, average_of=["step 1", "step 7"])
+    assert writer.save(2, state(2), LETTERS, {})
+    writer.close()
+    restored = Checkpoints(writer.folder).restore(abstract(state(2)))
+    assert_equal(restored.groups, state(2))

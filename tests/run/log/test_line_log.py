@@ -6,11 +6,15 @@ import os
 import resource
 import subprocess
 import sys
+import types
 
 import pytest
 
+from gshard_nmt import paths
+from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log import line_log
-from gshard_nmt.run.log.line_log import EventFiles, LineLog
+from gshard_nmt.run.log.line_log import EventFiles, LineLog, LogMirror
+from gshard_nmt.run.log.progress import MetricsLog
 
 LINES = [f'{{"step": {step}}}\n'.encode() for step in (5, 10, 10, 15)]
 
@@ -118,17 +122,6 @@ def test_lines_wait_while_the_log_cannot_be_written(log, said):
     assert len(said) == 3
 
 
-def test_so_many_lines_cannot_wait_that_memory_runs_out(log, said, monkeypatch):
-    monkeypatch.setattr(line_log, "_MOST_WAITING_LINES", 2)
-    log._path.mkdir()
-    for step in range(5):
-        log.append({"step": step})
-    log._path.rmdir()
-    log.append({"step": 5})
-    assert steps_of(log._path) == [3, 4, 5]
-    assert said[1].endswith("is written again; 3 older lines are lost")
-
-
 FULL = """
 import json, pathlib, resource, sys
 from gshard_nmt.run.log.line_log import EventFiles, LineLog
@@ -198,3 +191,76 @@ def test_event_files_hold_the_scalars_and_a_second_writer_overwrites_none(tmp_pa
         "dev_nll/fr": {1: 0.5, 2: 0.5, 3: 0.5},
     }
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+@pytest.fixture
+def folder(bucket):
+    return paths.folder_path("workdir", "gs://bucket/run")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = types.SimpleNamespace(now=0.0)
+    monkeypatch.setattr(line_log, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+def test_on_a_disk_the_logs_are_written_in_place(tmp_path):
+    mirror = LogMirror(tmp_path, (), print)
+    assert mirror.folder == tmp_path
+    mirror.upload(at_once=True)
+    mirror.close()
+    assert tmp_path.is_dir()
+
+
+def test_what_has_changed_is_copied_once_a_minute_and_at_the_end(bucket, folder, clock):
+    mirror = LogMirror(folder, (), pytest.fail)
+    local = mirror.folder
+    (local / "curves").mkdir()
+    (local / "curves" / "a").write_text("1")
+    (local / "b").write_text("1")
+    clock.now = 59
+    mirror.upload()
+    assert not bucket.names()
+    clock.now = 60
+    mirror.upload()
+    assert bucket.names() == ["bucket/run/b", "bucket/run/curves/a"]
+    generation = bucket.read("bucket/run/b")[1]
+    (local / "curves" / "a").write_text("12")
+    mirror.upload(at_once=True)
+    assert bucket.read("bucket/run/curves/a")[0] == b"12"
+    assert bucket.read("bucket/run/b")[1] == generation
+    (local / "b").write_text("123")
+    mirror.close()
+    assert bucket.read("bucket/run/b")[0] == b"123"
+    assert not local.exists()
+
+
+def test_a_bucket_that_cannot_be_written_ends_no_run(bucket, folder, clock):
+    lines = []
+    mirror = LogMirror(folder, (), lines.append)
+    (mirror.folder / "a").write_text("1")
+    bucket.full = True
+    for _ in range(3):
+        mirror.upload(at_once=True)
+    (line,) = lines
+    assert line.startswith("the logs cannot be copied to gs://bucket/run: ")
+    bucket.full = False
+    mirror.close()
+    assert bucket.read("bucket/run/a")[0] == b"1"
+
+
+def test_the_log_of_a_run_in_a_bucket_goes_on_from_its_checkpoint(bucket, folder):
+    run = RunFolder(folder)
+    log = MetricsLog(run, step=0)
+    for step in (1, 2, 3):
+        log.write(step, {"nll": 1.0 / step})
+    log.close()
+    log = MetricsLog(run, step=2)
+    log.write(3, {"nll": 9.0})
+    log.flush()
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert lines == [{"step": 1, "nll": 1.0}, {"step": 2, "nll": 0.5}, {"step": 3, "nll": 9.0}]
+    log.close()
+    # Each start has an event file of its own.
+    assert len(bucket.names("bucket/run/tensorboard/events")) == 2

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.alarms import CollapseAlarm
 from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.run.log.figures import FigureNames
-from gshard_nmt.run.log.monitor import Monitor
+from gshard_nmt.run.log.monitor import LINES, CollapseAlarm, FigureNames, Monitor
 from gshard_nmt.run.log.progress import MetricsLog
 
 METRICS = {
@@ -134,3 +132,80 @@ def test_collapsed_experts_raise_an_alarm_that_the_log_keeps(tmp_path, log, now)
     *lines, event = map(json.loads, run.metrics.read_text().splitlines())
     assert (event["step"], event["event"]) == (3, "alarm")
     assert [line["effective_experts/encoder_1"] for line in lines] == [pytest.approx(1.2)] * 3
+
+
+def lines_of(experts: int, *series: list[float]) -> list[str]:
+    """Returns the lines for these effective experts of layers a, b, ..., one entry for each log line."""
+    names = "abc"[: len(series)]
+    alarm = CollapseAlarm(experts, names)
+    return [
+        alarm.check(
+            {f"effective_experts/{n}": value for n, value in zip(names, values, strict=True)}
+        )
+        for values in zip(*series, strict=True)
+    ]
+
+
+def test_a_collapse_is_told_once_and_so_is_its_end():
+    low, high = 1.9, 2.0
+    lines = lines_of(8, [low] * 5 + [high] * 4 + [low] * 3)
+    assert [bool(line) for line in lines] == [i in (2, 7, 11) for i in range(12)]
+    assert lines[2].startswith(
+        "ALARM: few experts get most tokens in a (1.9 effective experts of 8); "
+    )
+    assert lines[7] == "the experts share the tokens again in a (2.0 effective experts of 8)"
+    assert lines[11] == lines[2]
+
+
+def test_a_few_low_lines_are_no_alarm():
+    assert not any(lines_of(8, [1.0, 1.0, 5.0] * 4))
+    assert not any(lines_of(8, [float("nan")] * 4))
+
+
+def test_each_layer_is_judged_alone():
+    lines = lines_of(8, [1.0] * LINES, [8.0] * LINES, [1.5] * LINES)
+    assert "a (1.0 effective experts of 8), c (1.5 effective experts of 8)" in lines[-1]
+
+
+@pytest.mark.parametrize(("experts", "value"), [(2, 1.0), (4, 1.05), (2048, 511.0)])
+def test_a_collapse_is_seen_with_any_number_of_experts(experts, value):
+    assert lines_of(experts, [value] * LINES)[-1]
+    assert not any(lines_of(experts, [value + 1] * LINES))
+
+
+def test_a_dense_model_has_no_alarm():
+    assert CollapseAlarm(0, []).check({"loss": 1.0}) == ""
+
+
+NAMES = FigureNames(["encoder_1", "decoder_1"], ["fr", "de", "ga"])
+
+
+def test_each_layer_and_each_language_of_the_batch_has_a_name():
+    values = NAMES.values(
+        {
+            "loss": np.float32(2.5),
+            "status": np.int32(0),
+            "tokens_seen": np.zeros((3, 2), np.uint32),
+            "busiest_expert": np.float32(
+                2
+            ),  # of the sums over layers, whose experts are not the same
+            "layer_busiest_expert": np.array([4, 3], np.float32),
+            "layer_overflow_fraction": np.array([0.25, 0.5], np.float32),
+            "language_target_tokens": np.array([7, 0, 2], np.float32),
+            "language_nll": np.array([1.5, 0, 2], np.float32),
+        }
+    )
+    assert values == {
+        "loss": 2.5,
+        "status": 0,
+        "busiest_expert": 3.5,
+        "busiest_expert/encoder_1": 4,
+        "busiest_expert/decoder_1": 3,
+        "overflow_fraction/encoder_1": 0.25,
+        "overflow_fraction/decoder_1": 0.5,
+        "target_tokens/fr": 7,
+        "target_tokens/ga": 2,
+        "nll/fr": 1.5,
+        "nll/ga": 2,
+    }
+    assert json.loads(json.dumps(values)) == values
