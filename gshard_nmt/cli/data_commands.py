@@ -164,7 +164,7 @@ def _define_plan(flags: Flags) -> None:
         60.0, minimum=2.0)
     flags.integer("steps", "N",
         "number of training steps; if not given, Train.steps", None, minimum=1)
-    flags.text("out", "FILE", "a file to write the plan to; it ends in .html, .png, .svg or .json")
+    flags.text("out", "FILE", "a file to write the plan to; it ends in .json")
     # fmt: on
 
 
@@ -175,7 +175,7 @@ def _plan(values: FlagValues) -> None:
             f"--data or --sizes must say how large each language is, but {what}. Give one of the two."
         )
     config = read_config(values)
-    out = _output(values, "out", (".html", ".png", ".svg", ".json"))
+    out = _output(values, "out", (".json",))
     from gshard_nmt.ranges import MOST
 
     steps = values["steps"].value or config.train.steps
@@ -222,7 +222,7 @@ def _output(values: FlagValues, name: str, endings: tuple[str, ...]) -> Path | N
         return None
     file = paths.local_path(name, text)
     if file.suffix not in endings:
-        allowed = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        allowed = " or ".join(endings)
         raise UserError(f"--{name} is {text!r}; it must end in {allowed}. Give another name.")
     outputs.check_file(f"--{name}", file)
     return file
@@ -257,7 +257,7 @@ DATA_VERBS = {
     "plan": Command(
         "gshard-data plan",
         "computes before training how often each language will be seen, and warns of extremes.",
-        "gshard-data plan --config demo --data data --out plan.html",
+        "gshard-data plan --config demo --data data --out plan.json",
         ("config",),
         _define_plan,
         _plan,

@@ -295,8 +295,7 @@ def _translate(values: FlagValues) -> None:
     files.decoded.parent.mkdir(parents=True, exist_ok=True)
     check_output(source_file, files.decoded, job.run)
     _decode_once(job, source_file, files)
-    limits = translate_corpus.Limits(values.min_score, values.max_ratio)
-    translate_corpus.translate_corpus(files, limits)
+    translate_corpus.translate_corpus(files, values.min_score, values.max_ratio)
 
 
 def _decode_once(job: "Job", source: Path, files: "Files") -> None:

@@ -55,7 +55,6 @@ class CleanText:
 
     @property
     def rows(self) -> int:
-        """The number of rows that stay."""
         return sum(part.rows for part in self.parts)
 
     def samples(self) -> samples.Samples:
@@ -144,7 +143,6 @@ def _chunk_units(text: SplitText, task: "Filtering") -> Iterator[Unit]:
 def _without_duplicates(
     work: WorkFolder, kinds: tuple[str, ...], every: Sequence[LanguageText], clean: CleanTexts
 ) -> CleanTexts:
-    """Returns the training text without duplicates."""
     finding: list[Unit] = []
     counts = []
     for languages in every:
@@ -203,17 +201,10 @@ def hold_out(task: HoldingOut, folder: Path) -> Mapping[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Filtering:
-    """The task of a unit of `filter_rows`.
+    """The task of a unit of `filter_rows`: a chunk, and the number of rows of the text before it.
 
-    Attributes:
-      file: the file of the chunk.
-      first: the number of rows of the text before this chunk.
-      choice: the choice of rows.
-      source, target, subset: what the text is; see `About`.
-      settings: the settings of cleaning. None drops empty rows alone, for dev text.
-      identity: identifies the filters, see `registry.identity`.
-      held_out: the file of hashes of dev and test text; None if there is none.
-      buckets: the number of buckets of the signatures.
+    Without settings, for dev text, empty rows alone are dropped. `identity` identifies the filters, and
+    `held_out` has the hashes of dev and test text, if there is any. Signatures go into `buckets`.
     """
 
     file: Path
@@ -285,14 +276,10 @@ def find_duplicates(task: Finding, folder: Path) -> Mapping[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Dropping:
-    """The task of a unit of `drop`.
+    """The task of a unit of `drop`: a clean chunk, the number of its rows, and its number among all
+    chunks.
 
-    Attributes:
-      file: the clean chunk.
-      rows: the number of its rows.
-      number: the number of the chunk among the chunks of `Finding`.
-      files: what `find_duplicates` wrote for each bucket.
-      kinds: the kinds of duplicates.
+    `files` are what `find_duplicates` wrote for each bucket, and `kinds` the kinds of duplicates.
     """
 
     file: Path
@@ -349,7 +336,6 @@ def _with_text(chunk: Chunk) -> np.ndarray:
 
 
 def _sum(counts: Iterator[Mapping[str, int]] | Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Adds up counts by name."""
     total: dict[str, int] = {}
     for count in counts:
         for name, number in count.items():

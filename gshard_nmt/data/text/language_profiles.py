@@ -25,11 +25,7 @@ class LanguageProfiles:
     """
 
     def __init__(self, text: Mapping[str, Iterable[str]]) -> None:
-        """Counts the triples of characters.
-
-        Args:
-          text: lines of each language. Languages with less than LEAST_CHARACTERS are left out.
-        """
+        """Counts the triples. Languages with less text than LEAST_CHARACTERS are left out."""
         counts = {}
         for language, lines in sorted(text.items()):
             parts = [triples(line) for _, line in zip(range(_MOST_LINES), lines, strict=False)]
@@ -52,12 +48,10 @@ class LanguageProfiles:
         return float(np.mean(values)) if values else 0.0
 
     def other_language(self, line: str, language: str, margin: float) -> str | None:
-        """Returns the language that explains a line better than its own does; None if there is none.
+        """Returns the language that explains a line better than its own does, by `margin` nats per
+        triple.
 
-        Args:
-          line: the text. Lines of fewer than 20 characters give None.
-          language: the language that the line should have.
-          margin: how much better the other language must be, in nats per triple.
+        None if there is none, or if the line has fewer than 20 characters.
         """
         if len(line) < 20 or language not in self.languages:
             return None

@@ -192,16 +192,6 @@ def test_a_folder_with_a_name_that_is_not_clear_is_refused(tmp_path):
         corpus.find_pairs(tmp_path)
 
 
-def test_a_pair_without_english_has_both_languages_as_its_name(tmp_path):
-    write(tmp_path / "fr-de/train.tsv", "un\teins\n")
-    (pair,) = corpus.find_pairs(tmp_path, subset="back")
-    assert (pair.language, pair.subset) == ("fr-de", "back")
-    assert pair.texts[0].name == "back/fr-de/train.tsv"
-    assert list(corpus.read_pairs(pair, "train", "de", "fr")) == [("eins", "un")]
-    with pytest.raises(UserError, match="has fr-de, not fr-en"):
-        list(corpus.read_pairs(pair, "train", "fr", "en"))
-
-
 def test_loose_files_of_one_pair_are_told_how_to_move(tmp_path):
     for name in ("train.de", "train.en", "valid.de.gz", "valid.en", "preprocess.log"):
         write(tmp_path / "my corpus" / name, "text\n")
