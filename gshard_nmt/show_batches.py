@@ -10,8 +10,7 @@ from rich.text import Text
 
 from gshard_nmt.data.batching.batch_text import BatchReader, RowText, Sentence
 from gshard_nmt.data.batching.batches import TrainBatches
-from gshard_nmt.data.cleaning.safe_text import escaped, isolates
-from gshard_nmt.data.cleaning.terminal import Terminal
+from gshard_nmt.data.cleaning.terminal import Terminal, escaped, isolates
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData

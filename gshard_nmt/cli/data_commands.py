@@ -196,8 +196,7 @@ def _define_check(flags: Flags) -> None:
     # fmt: off
     define_corpora(flags, "the corpus folder to check, in which nothing is changed")
     define_config(flags)
-    flags.text("report", "FILE",
-        "a file to write the findings to; it ends in .html or .json", default="")
+    flags.text("report", "FILE", "a file to write the findings to; it ends in .json", default="")
     flags.switch("strict", "end with exit code 2 if anything looks wrong")
     # fmt: on
 
@@ -205,7 +204,7 @@ def _define_check(flags: Flags) -> None:
 def _check(values: FlagValues) -> None:
     config = read_config(values).data if values.config else None
     corpora = read_corpora(values)
-    report = _output(values, "report", (".html", ".json"))
+    report = _output(values, "report", (".json",))
     from gshard_nmt.check_corpus import check_corpus
 
     check_corpus(corpora, config, report, values.strict)
@@ -222,7 +221,7 @@ def _output(values: FlagValues, name: str, endings: tuple[str, ...]) -> Path | N
         return None
     file = paths.local_path(name, text)
     if file.suffix not in endings:
-        allowed = " or ".join(endings)
+        allowed = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
         raise UserError(f"--{name} is {text!r}; it must end in {allowed}. Give another name.")
     outputs.check_file(f"--{name}", file)
     return file
@@ -267,7 +266,7 @@ DATA_VERBS = {
         "gshard-data check",
         "lists what looks wrong in a corpus: swapped sides, shifted lines, wrong languages, test text "
         "in the training text, and more. Nothing is changed.",
-        "gshard-data check --corpus corpus --report check.html",
+        "gshard-data check --corpus corpus --report check.json",
         ("corpus",),
         _define_check,
         _check,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection
 
-from gshard_nmt.data.cleaning.language import identifier, label_of
+from gshard_nmt.data.cleaning.text_filters import identifier, label_of
 from gshard_nmt.data.language_codes import language_name, nearest
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.serving.batching import Refusal

@@ -33,7 +33,7 @@ from tests.data.cleaning import corpora
         (["check", "--corpus=none"], "--corpus none: there is no such folder"),
         (
             ["check", "--corpus=.", "--report=x.pdf"],
-            "must end in .html or .json. Give another name.",
+            "must end in .json. Give another name.",
         ),
         (["check", "--corpus=.", "--gin=Data.rows = 3"], "--gin has no effect without --config."),
         (

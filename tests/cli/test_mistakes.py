@@ -162,7 +162,7 @@ def test_a_wrong_path_is_a_message_and_nothing_is_changed(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path).name == "a mount point")
     # What takes long must not begin.
-    monkeypatch.setattr("gshard_nmt.data.catalogues.finding.read_and_split", pytest.fail)
+    monkeypatch.setattr("gshard_nmt.harvest.read_and_split", pytest.fail)
     monkeypatch.setattr("gshard_nmt.decode.load_translator", pytest.fail)
     monkeypatch.setattr("gshard_nmt.inspect_config.inspect_one", pytest.fail)
     before = contents(folder)

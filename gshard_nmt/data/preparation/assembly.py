@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files
-from gshard_nmt.data.cleaning import page, samples
-from gshard_nmt.data.cleaning.config import Cleaning
+from gshard_nmt.data.cleaning import report
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.filtering import CleanText, CleanTexts
 from gshard_nmt.data.preparation.plan import Direction, Models, Plan, folder_of
@@ -88,15 +87,13 @@ class NewFolder:
         pairs = sorted(self._pairs, key=lambda p: (-p.splits["train"].examples, p.folder))
         write_manifest(self.path, pairs, facts, self._checksums)
 
-    def report_cleaning(
-        self, cleaned: Sequence[CleanText], names: Collection[str], settings: Cleaning
-    ) -> list[str]:
-        """Writes the page about cleaning, and returns its warnings.
+    def report_cleaning(self, cleaned: Sequence[CleanText], names: Collection[str]) -> list[str]:
+        """Writes the report about cleaning, and returns its warnings.
 
-        What is known of pairs that were not cleaned now comes from the old page.
+        What is known of pairs that were not cleaned now comes from the old report.
         """
         reports = [
-            page.Direction(
+            report.Direction(
                 text.text.pair.source,
                 text.text.pair.target,
                 text.text.pair.subset,
@@ -109,7 +106,7 @@ class NewFolder:
         ]
         wanted = set(names) - {entry.name for entry in reports}
         reports += [entry for entry in old_reports(self._out) if entry.name in wanted]
-        return page.write_report(reports, settings, self.path)
+        return report.write_report(reports, self.path)
 
     def report_vocabularies(self, sizes: tuple[int, int], fits: Sequence[Fit]) -> VocabularyReport:
         """Writes the report about the vocabularies, and returns the part that is new.
@@ -161,18 +158,18 @@ def _has_size(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
 
 
-def old_reports(folder: Path) -> list[page.Direction]:
+def old_reports(folder: Path) -> list[report.Direction]:
     """Returns what the page about cleaning says in earlier data; nothing if it is not there."""
     reports = []
     try:
-        for entry in json.loads((folder / page.JSON).read_bytes())["directions"]:
+        for entry in json.loads((folder / report.JSON).read_bytes())["directions"]:
             dropped = {
-                name: [samples.Sample(0, text["source"], text["target"]) for text in texts]
+                name: [report.Sample(0, text["source"], text["target"]) for text in texts]
                 for name, texts in entry["samples"].items()
             }
             languages = (entry["source"], entry["target"], entry["subset"])
             pairs, removed, edited = entry["pairs"], entry["removed"], entry["edited"]
-            reports.append(page.Direction(*languages, pairs, removed, dropped, edited))
+            reports.append(report.Direction(*languages, pairs, removed, dropped, edited))
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return reports
@@ -217,7 +214,7 @@ def too_long(tokens: AllTokens, config: Data) -> Iterator[str]:
     for (name, split), own in tokens.items():
         lost = own.data.removed.get(TOO_LONG, 0)
         clean = own.data.examples + lost
-        if split == "train" and own.data.examples and lost > page.TOO_MUCH * clean:
+        if split == "train" and own.data.examples and lost > report.TOO_MUCH * clean:
             yield (
                 f"{lost:,} of {clean:,} training pairs of {name} are left out: they have more than "
                 f"Data.source_length = {config.source_length} or Data.target_length = "

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from gshard_nmt.data.reading.aligned import read_columns
+from gshard_nmt.data.reading.reader import read_columns
 from gshard_nmt.data.reading.rows import make_pair
 from gshard_nmt.data.sets.corpus import Input, SentencePair, read_blocks
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.cleaning import duplicates, overlap, registry, samples
+from gshard_nmt.data.cleaning import duplicates, overlap, registry, report
 from gshard_nmt.data.cleaning.block import About
-from gshard_nmt.data.cleaning.clean import clean
 from gshard_nmt.data.cleaning.config import Cleaning
+from gshard_nmt.data.cleaning.registry import clean
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
 from gshard_nmt.data.preparation.plan import Choice, LanguageText, Plan, SplitText, folder_of
@@ -57,13 +57,13 @@ class CleanText:
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
-    def samples(self) -> samples.Samples:
+    def samples(self) -> report.Samples:
         """Returns samples of the pairs that each filter dropped, chosen together."""
-        together: samples.Samples = {}
+        together: report.Samples = {}
         for folder in self.folders:
             new = json.loads((folder / _SAMPLES).read_bytes())
             # One after the other, so that no more than two sets of samples are in memory.
-            together = samples.merge([together, new]) if new else together
+            together = report.merge([together, new]) if new else together
         return together
 
 
@@ -231,7 +231,7 @@ def filter_rows(task: Filtering, folder: Path) -> Mapping[str, Any]:
     chunk = whole.take(task.choice.places(task.first, len(whole)))
     settings = task.settings
     counts: dict[str, Any] = {"removed": {}, "edited": {}}
-    dropped: samples.Samples = {}
+    dropped: report.Samples = {}
     stay = chunk
     if settings is None:
         stay = chunk.take(_with_text(chunk))
@@ -303,7 +303,7 @@ def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
             if len(some):
                 name = duplicates.filter_name(kind)
                 removed[name] = len(some)
-                dropped[name] = samples.choose(name, [rows[i] for i in some.tolist()])
+                dropped[name] = report.choose(name, [rows[i] for i in some.tolist()])
     every = np.sort(np.concatenate([*places, np.zeros(0, np.uint32)])).astype(np.int64)
     _save(folder / _DROPPED, every)
     _write_samples(folder, dropped)
@@ -323,7 +323,7 @@ def _save(file: Path, array: np.ndarray) -> None:
     file.write_bytes(content.getvalue())
 
 
-def _write_samples(folder: Path, dropped: samples.Samples) -> None:
+def _write_samples(folder: Path, dropped: report.Samples) -> None:
     content = json.dumps(dropped, ensure_ascii=True)
     (folder / _SAMPLES).write_text(content, encoding="utf-8")
 

@@ -195,7 +195,7 @@ class Job:
         )
         cleaned = [text for (_, split), text in clean.items() if split == "train"]
         names = {folder_of(pair) for pair in plan.pairs}
-        alarms = folder.report_cleaning(cleaned, names, self._options.cleaning)
+        alarms = folder.report_cleaning(cleaned, names)
         for alarm in (*alarms, *assembly.too_long(tokens, config)):
             self._say(f"warning: {alarm}")
         folder.report_vocabularies(sizes, fits).show(self._console)

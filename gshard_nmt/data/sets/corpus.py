@@ -31,9 +31,8 @@ from gshard_nmt.data.reading.layout import (
     is_text,
     split_of,
 )
-from gshard_nmt.data.reading.notes import listed
 from gshard_nmt.data.reading.reader import count_rows, read_blocks, read_input
-from gshard_nmt.data.reading.rows import Input, SentencePair
+from gshard_nmt.data.reading.rows import Input, SentencePair, listed
 from gshard_nmt.data.reading.text_lines import lines, without_compression
 from gshard_nmt.errors import UserError
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt import web_page
-from gshard_nmt.data.cleaning.leaks import NEAR, Overlap, OverlapSearch, Side
+from gshard_nmt.data.cleaning.overlap import NEAR, Overlap, OverlapSearch, Side
 from gshard_nmt.data.sets.corpus import ENGLISH, read_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.report.report import Evaluation, Section, Training

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gshard_nmt.data.cleaning.leaks import Overlap
+from gshard_nmt.data.cleaning.overlap import Overlap
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.metrics import metrics

@@ -5,10 +5,10 @@ import os
 from collections import Counter
 
 import pytest
+from gshard_nmt.data.cleaning.samples import Sample
 
 from gshard_nmt.data.cleaning import page
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.cleaning.samples import Sample
 from gshard_nmt.data.preparation import job
 from gshard_nmt.data.preparation.assembly import NewFolder, old_reports, reusable
 from gshard_nmt.data.preparation.job import Options

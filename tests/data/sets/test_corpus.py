@@ -16,7 +16,7 @@ from gshard_nmt import paths
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.sets import corpus
 from gshard_nmt.errors import UserError
-from tests.data.catalogues.mo_file import mo
+from tests.data.reading.mo_file import mo
 
 
 def write(path, text: str) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gshard_nmt.data.cleaning.leaks import Overlap, OverlapSearch
+from gshard_nmt.data.cleaning.overlap import Overlap, OverlapSearch
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.report import overlap
 from gshard_nmt.evaluation.report.report import Training
