@@ -36,14 +36,8 @@ def prepare(
     """Trains the vocabularies and writes the shards. Does nothing if `out` is up to date.
 
     Finished work is kept in the folder `<out>.partial` until all is done, so the same command goes on
-    after an interruption. The new folder is then renamed, so `out` is always complete.
-
-    Args:
-      config: the settings.
-      corpus: the folder of the parallel text. Or several folders by the names of their subsets; the name
-        of the main corpus is "".
-      out: the folder of prepared data to make. Prepared data that is out of date is replaced.
-      options: how to do it.
+    after an interruption. The new folder is then renamed, so `out` is always complete. Several corpora
+    have the names of their subsets; that of the main corpus is "".
 
     Raises:
       UserError: `out` has other files in it, no language has enough pairs, cleaning leaves no pair, a
@@ -117,7 +111,6 @@ _FREQUENT = 0.01
 
 
 def _show(data: PreparedData) -> None:
-    """Prints a table of the prepared data."""
     sizes = [pair.splits["train"].examples for pair in data.pairs]
     shares = sampling_rates(sizes, data.manifest["temperature"])
     console = Terminal()

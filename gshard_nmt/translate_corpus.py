@@ -95,7 +95,6 @@ class Files:
         return recorded == made_of
 
     def record(self, made_of: Mapping[str, str], counts: Mapping[str, Any] | None = None) -> None:
-        """Writes what the translations were made of, and the counts of the filters."""
         facts = {"made_of": dict(made_of), **(counts or {})}
         files.write(self.facts, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
 
@@ -107,7 +106,6 @@ class Files:
         return made_of if isinstance(made_of, dict) else {}
 
     def add_counts(self, counts: Mapping[str, Any]) -> None:
-        """Adds the counts of the filters to the facts."""
         self.record(self._recorded(), counts)
 
 
@@ -158,7 +156,6 @@ class Report:
         return result
 
     def counts(self) -> dict[str, Any]:
-        """Returns the counts as values for JSON."""
         return {
             "lines": self.lines,
             "translations": self.translations,
@@ -168,7 +165,6 @@ class Report:
         }
 
     def text(self, pairs: Path) -> str:
-        """Returns the report for a terminal."""
         share = 100 * self.passed / max(self.translations, 1)
         dropped = ", ".join(f"{name} {number:,}" for name, number in self.dropped.most_common())
         quantiles = ", ".join(f"{s:.0%} below {score:.2f}" for s, score in self.quantiles().items())
@@ -181,13 +177,9 @@ class Report:
 
 
 def translate_corpus(out: Files, limits: Limits) -> Report:
-    """Writes the pairs of the translations that pass the filters, and prints how many they are.
+    """Writes the pairs of complete translations that pass the filters, and prints how many they are.
 
     Memory does not grow with the text.
-
-    Args:
-      out: the files. `decoded` is complete.
-      limits: the limits of the filters.
 
     Raises:
       UserError: no translation passes.

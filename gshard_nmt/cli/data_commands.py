@@ -60,7 +60,7 @@ def _define_plan(flags: Flags) -> None:
     flags.integer(
         "steps", "N", "number of training steps; if not given, Train.steps", None, minimum=1
     )
-    flags.text("out", "FILE", "a file to write the plan to; it ends in .html, .png, .svg or .json")
+    flags.text("out", "FILE", "a file to write the plan to; it ends in .json")
 
 
 def _plan(values: FlagValues) -> None:
@@ -70,7 +70,7 @@ def _plan(values: FlagValues) -> None:
             f"--data or --sizes must say how large each language is, but {what}. Give one of the two."
         )
     config = read_config(values)
-    out = _output(values, "out", (".html", ".png", ".svg", ".json"))
+    out = _output(values, "out", (".json",))
     from gshard_nmt.ranges import MOST
 
     steps = values["steps"].value or config.train.steps
@@ -114,7 +114,7 @@ def _output(values: FlagValues, name: str, endings: tuple[str, ...]) -> Path | N
         return None
     file = paths.local_path(name, text)
     if file.suffix not in endings:
-        allowed = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+        allowed = " or ".join(endings)
         raise UserError(f"--{name} is {text!r}; it must end in {allowed}. Give another name.")
     outputs.check_file(f"--{name}", file)
     return file
@@ -132,7 +132,7 @@ LOOKING_VERBS = {
     "plan": Command(
         "gshard-data plan",
         "computes before training how often each language will be seen, and warns of extremes.",
-        "gshard-data plan --config demo --data data --out plan.html",
+        "gshard-data plan --config demo --data data --out plan.json",
         ("config",),
         _define_plan,
         _plan,

@@ -52,7 +52,6 @@ class Component:
 
     @property
     def direction(self) -> str:
-        """The direction of translation, such as "fr-en"."""
         return f"{self.source}-{self.target}"
 
 
@@ -108,12 +107,9 @@ class Phase:
 
 
 def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...]:
-    """Returns the phases of a schedule; the first begins at step 0.
+    """Returns the phases of a schedule; the first begins at step 0, with every weight 1.
 
-    Args:
-      schedule: `Data.schedule`. Before its first phase, every weight is 1.
-      temperature: `Data.temperature`, which holds before the first phase, and in each phase that gives
-        no temperature.
+    `temperature` holds before the first entry, and in each entry that gives none.
 
     Raises:
       UserError: an entry of the schedule is wrong.

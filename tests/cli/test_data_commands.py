@@ -17,7 +17,7 @@ from tests.data.cleaning import corpora
         (["plan", "--config=demo", "--sizes=fr"], "--sizes has 'fr'; it must name each language"),
         (
             ["plan", "--config=demo", "--sizes=fr=1", "--out=plan.txt"],
-            "must end in .html, .png, .svg or",
+            "--out is 'plan.txt'; it must end in .json. Give",
         ),
         (["plan", "--config=demo", "--sizes=fr=1", "--steps=0"], "--steps is '0'; it must be"),
         (["show", "--config=demo"], "--data is missing."),

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import pytest
+from gshard_nmt.run.blend import SHARES
 
 from gshard_nmt.data.sets.corpus import write_pairs
-from gshard_nmt.run.blend import SHARES
 from tests.integration.conftest import WORDS, program, succeed
 
 GREEK = str.maketrans("abdeghilnprstuv", "αβδεγηιλνπρστυβ")

@@ -55,7 +55,6 @@ class CleanText:
 
     @property
     def rows(self) -> int:
-        """The number of rows that stay."""
         return sum(part.rows for part in self.parts)
 
     def samples(self) -> report.Samples:
@@ -144,7 +143,6 @@ def _chunk_units(text: SplitText, task: "Filtering") -> Iterator[Unit]:
 def _without_duplicates(
     work: WorkFolder, kinds: tuple[str, ...], every: Sequence[LanguageText], clean: CleanTexts
 ) -> CleanTexts:
-    """Returns the training text without duplicates."""
     finding: list[Unit] = []
     counts = []
     for languages in every:
@@ -349,7 +347,6 @@ def _with_text(chunk: Chunk) -> np.ndarray:
 
 
 def _sum(counts: Iterator[Mapping[str, int]] | Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Adds up counts by name."""
     total: dict[str, int] = {}
     for count in counts:
         for name, number in count.items():

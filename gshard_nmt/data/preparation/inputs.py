@@ -42,7 +42,6 @@ class Text:
 
     @property
     def total(self) -> int:
-        """The number of rows."""
         return sum(self.rows)
 
     def chunks(self) -> Iterator[tuple[Path, int]]:
@@ -155,13 +154,7 @@ def known_text(item: Input) -> Text | None:
 
 
 def remember(item: Input, text: Text, before: Sequence[Any]) -> None:
-    """Writes what is known of an input into the cache, if that can be.
-
-    Args:
-      item: the input.
-      text: its text.
-      before: `stamps` of the input, from before it was read.
-    """
+    """Writes what is known of an input into the cache, if its `stamps` are those `before` the reading."""
     place = _cache_file(item)
     now = stamps(item)
     if place is None or before != now:

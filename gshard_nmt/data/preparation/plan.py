@@ -13,13 +13,14 @@ from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.inputs import Text, fingerprint_of, name_of
+from gshard_nmt.data.preparation.vocabulary_specs import existing_models, specs_of
 from gshard_nmt.data.preparation.work import key_of
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair
 from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import pair_folder
 from gshard_nmt.data.text.romanization import rules
-from gshard_nmt.data.text.vocabulary import existing_models, specs_of, vocabulary_of
+from gshard_nmt.data.text.vocabulary import vocabulary_of
 
 _CLEAN_VERSION = 3
 """Changes whenever cleaning leaves other rows of the same text."""
@@ -70,7 +71,6 @@ class SplitText:
 
     @classmethod
     def of(cls, pair: CorpusPair, split: str, texts: Mapping[str, Text]) -> "SplitText":
-        """Returns the text of a split; `texts` has the text of each input by its name."""
         return cls(pair, split, tuple(texts[name_of(item)] for item in pair.inputs(split)))
 
     @property
@@ -80,7 +80,6 @@ class SplitText:
 
     @property
     def total(self) -> int:
-        """The number of rows."""
         return sum(text.total for text in self.texts)
 
     @property
@@ -122,7 +121,6 @@ class Direction:
 
     @property
     def folder(self) -> str:
-        """The name of its folder in the prepared data."""
         return pair_folder(self.source, self.target, self.pair.subset)
 
 
@@ -152,7 +150,6 @@ class Plan:
 
     @functools.cached_property
     def directions(self) -> list[Direction]:
-        """The directions of translation."""
         return [
             Direction(pair, source, target)
             for pair in self.pairs
@@ -161,16 +158,13 @@ class Plan:
 
     @property
     def languages_of_directions(self) -> list[tuple[str, str]]:
-        """The languages of each direction."""
         return [(direction.source, direction.target) for direction in self.directions]
 
     @functools.cached_property
     def cleaning_identity(self) -> Mapping[str, Any]:
-        """Identifies the filters."""
         return registry.identity(self.cleaning)
 
     def text(self, pair: CorpusPair, split: str) -> SplitText:
-        """Returns the text of a split."""
         return SplitText.of(pair, split, self.texts)
 
     def languages(self) -> list[LanguageText]:

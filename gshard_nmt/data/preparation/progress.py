@@ -77,7 +77,6 @@ def _count(number: float, unit: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Returns a time in words: 40 s, 12 min, 3 h 5 min."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

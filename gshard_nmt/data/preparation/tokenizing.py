@@ -55,14 +55,7 @@ def tokenize_all(
     models: Mapping[str, Path],
     samples: Sequence[Sample],
 ) -> tuple[dict[tuple[str, str], Tokens], list[Fit]]:
-    """Tokenizes texts, and measures the vocabularies at the same time.
-
-    Args:
-      work: the work folder.
-      config: the settings.
-      texts: the direction, the split and the clean text.
-      models: the model files of "source" and "target".
-      samples: the lines to measure the vocabularies on.
+    """Tokenizes texts, and measures the vocabularies on `samples` at the same time.
 
     Returns:
       The shards by the folder of the direction and the split, and what was measured.
@@ -70,8 +63,8 @@ def tokenize_all(
     units: list[Unit] = []
     counts = []
     for d, split, text in texts:
-        own = groups(text.parts)
-        for number, parts in enumerate(own):
+        shards = groups(text.parts)
+        for number, parts in enumerate(shards):
             task = Tokenizing(
                 parts,
                 d.is_reversed,
@@ -84,7 +77,7 @@ def tokenize_all(
             )
             size = sum(part.rows for part in parts)
             units.append(Unit(f"{d.folder}/{split}/{number}", task, size))
-        counts.append(len(own))
+        counts.append(len(shards))
     units += measuring_units(samples, models)
     done = iter(work.run("tokenize", "tokenizing, pairs", _tokenize_or_measure, units))
     tokens = {}

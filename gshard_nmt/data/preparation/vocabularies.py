@@ -26,14 +26,10 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.chunks import Part, groups
 from gshard_nmt.data.preparation.filtering import CleanText
 from gshard_nmt.data.preparation.plan import Direction
+from gshard_nmt.data.preparation.vocabulary_specs import text_sides
 from gshard_nmt.data.preparation.work import Unit, WorkFolder
 from gshard_nmt.data.sets.examples import SIDES
-from gshard_nmt.data.text.vocabulary import (
-    Vocabulary,
-    VocabularySpec,
-    text_sides,
-    train_vocabulary,
-)
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.data.text.vocabulary_report import LINES, fit_of
 
 _REPORT_CHUNKS = 8
@@ -78,13 +74,11 @@ class Sampler:
         self.add_hashed([block[place] for place in places], hashes[places].tolist())
 
     def add_hashed(self, lines: Iterable[str], hashes: Iterable[int]) -> None:
-        """Adds lines whose hashes are known."""
         self._hashes.update(zip(lines, hashes, strict=True))
         if len(self._hashes) > 2 * self._limit:
             self._shrink()
 
     def candidates(self) -> Candidates:
-        """Returns the sample of the lines that were added so far."""
         self._shrink()
         return Candidates(tuple(self._hashes), tuple(self._hashes.values()), self._limit)
 

@@ -78,18 +78,10 @@ def grown(
     most: int,
     name: str,
 ) -> Growth:
-    """Returns a vocabulary with new pieces for these lines, and with these tags.
+    """Returns a vocabulary with at most `most` new pieces for these lines, and with these tags.
 
     Spare tags get the names of tags first. If a size would no longer divide as it did, further spare tags
-    fill it up.
-
-    Args:
-      old: the vocabulary of a trained model.
-      lines: text of the new language.
-      old_pairs: the texts that never become new pieces, see `pairs_of`.
-      tags: symbols such as `<2nn>`.
-      most: the largest number of new pieces.
-      name: the file of the vocabulary, for messages.
+    fill it up. The texts `old_pairs` never become pieces, see `pairs_of`.
 
     Raises:
       UserError: the vocabulary has no subwords.
@@ -109,12 +101,7 @@ def grown(
 
 
 def pairs_of(vocabulary: Vocabulary, ids: np.ndarray) -> set[str]:
-    """Returns the texts of all pairs of pieces that stand side by side.
-
-    Args:
-      vocabulary: the vocabulary.
-      ids: int64[tokens], sentences one after the other, each with its EOS.
-    """
+    """Returns the texts of all pairs of pieces that stand side by side in int64[tokens] `ids`."""
     size, keys = vocabulary.size, vocabulary.keys()
     pairs = np.unique(ids[:-1].astype(np.int64) * size + ids[1:])
     texts = set()
@@ -141,12 +128,8 @@ class _Learner:
     def __init__(
         self, old: Vocabulary, words: Mapping[tuple[str, ...], int], banned: set[str]
     ) -> None:
-        """Counts nothing yet.
-
-        Args:
-          old: the old vocabulary.
-          words: the symbols of each word, and how often it occurs.
-          banned: texts that never become pieces.
+        """Counts nothing yet. `words` has how often each word occurs, as symbols; no text of `banned` is
+        learned.
         """
         self._known = {piece: score for piece, (_, score) in old.subwords.items()}
         self._merges_old = old.algorithm == "bpe"
@@ -307,7 +290,6 @@ class Newcomer:
         return tags
 
     def lines(self) -> list[str]:
-        """Returns its training text."""
         lines = []
         for pair in self.pairs:
             side = int(pair.source != self.language)
@@ -321,11 +303,7 @@ def grow_pair(
 ) -> dict[str, Path]:
     """Writes both vocabularies into a folder, with new pieces on the sides that have the language.
 
-    Args:
-      new: the language.
-      data: the prepared data of the run.
-      folder: the folder for source.model and target.model.
-      say: prints a line; it takes the options of rich.
+    `data` is the prepared data of the run, and `say` prints a line; it takes the options of rich.
 
     Returns:
       The files by side.

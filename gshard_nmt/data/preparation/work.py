@@ -173,7 +173,6 @@ class WorkFolder:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
     def has_results(self) -> bool:
-        """Returns whether any unit of any stage is finished."""
         return next(self.path.glob(f"*/*/{_RESULT}"), None) is not None
 
     def mark_complete(self) -> None:
@@ -232,7 +231,6 @@ def do_unit(function: Function, task: Any, place: Path, scratch: Path) -> Finish
 
 
 def _read(folder: Path) -> Finished | None:
-    """Returns the outcome of a unit; None if its result is not there or damaged."""
     try:
         result = json.loads((folder / _RESULT).read_bytes())
     except (OSError, ValueError):

@@ -106,7 +106,6 @@ class CorpusPair:
         return tuple(text for text in self.texts if text.split == split)
 
     def reversed(self) -> "CorpusPair":
-        """Returns the same text with source and target exchanged."""
         return dataclasses.replace(
             self,
             source=self.target,
@@ -138,10 +137,7 @@ _LAYOUT = (
 def find_pairs(corpus: Path, damaged: bool = False, subset: str = "") -> list[CorpusPair]:
     """Returns the language pairs of a corpus folder, sorted by name.
 
-    Args:
-      corpus: the folder.
-      damaged: whether to return pairs with a split that lacks a side too; reading that split fails.
-      subset: the name of the corpus.
+    With `damaged`, also pairs with a split that lacks a side; reading that split fails.
 
     Raises:
       UserError: the folder does not exist, or it contains no language pair, or the name of a folder with
@@ -200,7 +196,6 @@ def _loose_sides(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _move(corpus: Path, sides: Mapping[str, Sequence[str]]) -> str:
-    """Returns the commands that move loose files into a folder of their pair."""
     pair = "-".join(sorted(sides, key=lambda side: (names_language(side, ENGLISH), side)))
     hint = ""
     if "src" in sides:

@@ -45,10 +45,7 @@ class LocalCopies:
     ) -> "LocalCopies":
         """Returns the copies of a data set, and removes unused copies of other data sets.
 
-        Args:
-          source: the folder that has the files.
-          identity: a hash of the manifest of the data set.
-          checksums: SHA-256 of its files; None if they are not known.
+        `identity` is a hash of the manifest of the data set.
 
         Raises:
           UserError: there is no place for copies.
@@ -68,9 +65,7 @@ class LocalCopies:
     def path(self, name: str, size: int) -> Path:
         """Returns a path of this machine that has the content of a file. Copies the file if needed.
 
-        Args:
-          name: the path of the file in the data set, such as "fr-en/train-00000.ids".
-          size: its size in bytes by the manifest.
+        `name` is its path in the data set, such as "fr-en/train-00000.ids", and `size` its bytes.
 
         Raises:
           UserError: the file is missing, differs from the prepared file, or does not fit on the disk.

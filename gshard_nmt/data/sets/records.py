@@ -43,13 +43,8 @@ class ShardWriter:
     """Writes the examples of one split."""
 
     def __init__(self, folder: Path, prefix: str, word: np.dtype, first: int = 0) -> None:
-        """Prepares to write `folder/prefix-00000.ids` and so on.
-
-        Args:
-          folder: the folder of the shards; it is made if it is missing.
-          prefix: the first part of their names, such as "train".
-          word: the type of ids.
-          first: the number in the name of the first shard.
+        """Prepares to write `folder/prefix-00000.ids` and so on, from number `first`. `word` is the type
+        of ids.
         """
         self._folder, self._prefix, self._word, self._first = folder, prefix, word, first
         self._files: list[tuple[str, int, int]] = []
@@ -104,7 +99,6 @@ class ShardWriter:
             raise
 
     def _finish(self) -> None:
-        """Writes the offsets and closes the shard."""
         assert self._file is not None
         self._append(np.array(self._ends, "<u8").tobytes())
         size = self._file.tell()
@@ -156,11 +150,7 @@ class OpenShards:
     def read(self, path: Path, size: int, count: int, places: Sequence[int]) -> list[bytes]:
         """Returns the records of a shard at these places, with their checksums.
 
-        Args:
-          path: the shard.
-          size: its size in bytes by the manifest.
-          count: the number of its records.
-          places: the numbers of the records to read.
+        `size` is the bytes of the shard by the manifest, and `count` the number of its records.
 
         Raises:
           OSError: it cannot be read.
@@ -226,11 +216,8 @@ class ShardReader:
     ) -> None:
         """Opens no shard yet. A shard is copied and opened when an example of it is read first.
 
-        Args:
-          copies: the files of the data set, on this machine.
-          files: the shards: path in the data set, size in bytes, number of examples.
-          word: the type of ids.
-          shards: the open shards, which several readers may share; None opens its own.
+        `files` has the path in the data set, the size in bytes and the number of examples of each shard,
+        and `word` is the type of ids. Several readers may share `shards`; None opens its own.
         """
         self._copies = copies
         self._files = files
