@@ -14,7 +14,7 @@ import site
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
@@ -133,6 +133,10 @@ def harvest(
             f"no language has {minimum_pairs} or more training pairs in the {len(catalogues)} "
             f"catalogues below {places}. Name more folders with --root DIR."
         )
+    counts = {
+        language: {split: harvested.count(language, split) for split in (*SPLITS, "names")}
+        for language in languages
+    }
     with outputs.new_folder(out) as corpus:
         _write(harvested, languages, corpus)
         report = {
@@ -140,16 +144,13 @@ def harvest(
             "catalogues": harvested.catalogues,
             "unreadable": len(harvested.unreadable),
             "fingerprint": fingerprint(find_pairs(corpus)),
-            "languages": {
-                language: {split: harvested.count(language, split) for split in (*SPLITS, "names")}
-                for language in languages
-            },
+            "languages": counts,
             "dropped": dict(_ranked(harvested.dropped)),
             "lists_of_names": list(harvested.list_domains),
         }
         # An odd name of a folder may have bytes that are not UTF-8, so all other characters are escaped.
         (corpus / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    _show(harvested, report["languages"])
+    _show(harvested, counts)
 
 
 def _check_is_a_harvest(out: Path) -> None:
@@ -420,7 +421,7 @@ def _write(harvested: Harvest, languages: Sequence[str], corpus: Path) -> None:
             write_pairs(corpus / "names" / folder, "train", language, ENGLISH, names)
 
 
-def _show(harvested: Harvest, counts: Mapping[str, Mapping[str, Any]]) -> None:
+def _show(harvested: Harvest, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Prints the number of pairs of each language and split, and what was left out."""
     table = Table(title=f"{len(counts)} languages to English")
     for column in ("language", *SPLITS, "names"):

@@ -221,7 +221,7 @@ def _output(values: FlagValues, name: str, endings: tuple[str, ...]) -> Path | N
         return None
     file = paths.local_path(name, text)
     if file.suffix not in endings:
-        allowed = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+        allowed = " or ".join(endings)
         raise UserError(f"--{name} is {text!r}; it must end in {allowed}. Give another name.")
     outputs.check_file(f"--{name}", file)
     return file

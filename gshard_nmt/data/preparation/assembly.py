@@ -159,7 +159,7 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def old_reports(folder: Path) -> list[report.Direction]:
-    """Returns what the page about cleaning says in earlier data; nothing if it is not there."""
+    """Returns what the report about cleaning says in earlier data; nothing if it is not there."""
     reports = []
     try:
         for entry in json.loads((folder / report.JSON).read_bytes())["directions"]:

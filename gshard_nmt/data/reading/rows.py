@@ -61,8 +61,11 @@ class Input:
         files = self.files
         if self.format == "aligned":
             files = (files[1], files[0], *files[2:])
-        sides = {"source": self.target, "target": self.source, "files": files}
-        return dataclasses.replace(self, **sides, swapped=not self.swapped)
+        source, target = self.target, self.source
+        is_swapped = not self.swapped
+        return dataclasses.replace(
+            self, source=source, target=target, files=files, swapped=is_swapped
+        )
 
 
 def one_line(text: str) -> str:

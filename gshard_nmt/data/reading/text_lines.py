@@ -7,13 +7,14 @@ crawled text.
 
 import bz2
 import contextlib
+import dataclasses
 import gzip
 import itertools
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 
@@ -61,7 +62,8 @@ def line_blocks(path: Path) -> Iterator[list[str]]:
         yield split
 
 
-class Lines(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Lines:
     """Lines of a file as UTF-8, each with a newline at its end; and their characters without newlines."""
 
     count: int = 0

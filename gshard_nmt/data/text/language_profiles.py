@@ -25,7 +25,7 @@ class LanguageProfiles:
     """
 
     def __init__(self, text: Mapping[str, Iterable[str]]) -> None:
-        """Counts the triples. Languages with fewer than 2,000 characters are left out."""
+        """Counts the triples of the lines of each language, if there are 2,000 characters or more."""
         counts = {}
         for language, lines in sorted(text.items()):
             parts = [_triples(line) for _, line in zip(range(_MOST_LINES), lines, strict=False)]
@@ -60,10 +60,9 @@ class LanguageProfiles:
         return self._best(self.means(lines), expected, margin)
 
     def other_language(self, line: str, language: str, margin: float) -> str | None:
-        """Returns the language that explains a line better than its own does, by `margin` nats per
-        triple.
+        """Returns the language that explains a line better than its own does; None if there is none.
 
-        None if there is none, or if the line has fewer than 20 characters.
+        Lines of fewer than 20 characters give None. `margin` is that of `language_of`.
         """
         best = self._best(self.likelihoods(line), language, margin) if len(line) >= 20 else language
         return None if best == language else best

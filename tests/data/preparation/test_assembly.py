@@ -5,10 +5,10 @@ import os
 from collections import Counter
 
 import pytest
-from gshard_nmt.data.cleaning.samples import Sample
 
-from gshard_nmt.data.cleaning import page
+from gshard_nmt.data.cleaning import report
 from gshard_nmt.data.cleaning.config import Cleaning
+from gshard_nmt.data.cleaning.report import Sample
 from gshard_nmt.data.preparation import job
 from gshard_nmt.data.preparation.assembly import NewFolder, old_reports, reusable
 from gshard_nmt.data.preparation.job import Options
@@ -82,12 +82,12 @@ def test_shards_are_linked_or_copied(tmp_path, out, monkeypatch, has_links):
 
 def test_what_is_known_of_old_text_is_read_from_the_page(tmp_path):
     samples = {"empty": [Sample(5, "", "x")]}
-    entry = page.Direction("fr", "en", "back", 9, {"empty": 1}, samples, Counter(control=2))
-    page.write_report([entry], Cleaning(), tmp_path)
+    entry = report.Direction("fr", "en", "back", 9, {"empty": 1}, samples, Counter(control=2))
+    report.write_report([entry], tmp_path)
     (old,) = old_reports(tmp_path)
     kept = {"empty": [Sample(0, "", "x")]}
     assert old == dataclasses.replace(entry, samples=kept, edited={"control": 2})
-    (tmp_path / page.JSON).write_text('{"directions": [{}]}')
+    (tmp_path / report.JSON).write_text('{"directions": [{}]}')
     assert old_reports(tmp_path) == []
     assert old_reports(tmp_path / "nowhere") == []
 
@@ -122,7 +122,7 @@ def test_the_rest_is_prepared_as_if_what_is_left_out_were_not_there(corpora, tmp
         "en-de": german,
     }
     assert [pair.folder for pair in data.pairs] == ["en-fr", "fr-en"]
-    assert "the same text" in (out / "cleaning.html").read_text(encoding="utf-8")
+    assert "the same text" in (out / "cleaning.json").read_text(encoding="utf-8")
     prepare(BOTH, write_corpus(tmp_path / "good", ["fr"]), tmp_path / "alone", OPTIONS)
     assert shards(out) == shards(tmp_path / "alone")
     capsys.readouterr()
@@ -189,3 +189,12 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path):
         )
     assert not hasattr(error.value, "__notes__")
     assert not (tmp_path / "other.partial").exists()
+
+
+def test_dev_and_test_text_without_training_text_is_named(corpora, tmp_path, capsys):
+    for file in (corpora[""] / "fr-en").glob("train*"):
+        file.unlink()
+    prepare(CONFIG, corpora, tmp_path / "out", OPTIONS)
+    said = capsys.readouterr().out
+    assert "fr-en, because there is no training text beside its dev and test text." in said
+    assert "No dev text, so no validation: fr-en. No test text, so no evaluation: fr-en." in said

@@ -60,7 +60,7 @@ def test_the_bytes_do_not_depend_on_processes(tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus")
     prepare(CONFIG, corpus, tmp_path / "alone", ALONE)
     expected = content(tmp_path / "alone")
-    assert {"cleaning.html", "manifest.json", "fr-en/train-00000.ids"} <= set(expected)
+    assert {"cleaning.json", "manifest.json", "fr-en/train-00000.ids"} <= set(expected)
     monkeypatch.setattr(work, "_SMALL", 0)
     prepare(CONFIG, corpus, tmp_path / "two", dataclasses.replace(ALONE, workers=2))
     assert content(tmp_path / "two") == expected
