@@ -8,13 +8,13 @@ import collections
 import dataclasses
 import html
 import itertools
-import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gshard_nmt import web_page
+from gshard_nmt.data.cleaning.findings import surely_above
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
 from gshard_nmt.data.text.scripts import script_of, scripts_of
@@ -31,8 +31,6 @@ BASELINE = "baseline"
 LEAST_LINES = 20
 """An alarm needs at least this number of lines."""
 _EXAMPLES = 3
-_CERTAINTY = 3.0
-"""Standard deviations: the share of faulty lines must be above its limit with this certainty."""
 _LANGUAGE_MARGIN = 0.5
 """In nats per triple of characters. At 0.5, 0 to 1 % of clean lines seem to be in another language, and
 90 % of English lines are recognized among 16 languages. Nynorsk beside Bokmål and Danish has 8 %."""
@@ -99,13 +97,10 @@ class Fault:
 
     @property
     def is_alarming(self) -> bool:
-        """Whether the share is surely above its limit: the lower end of its Wilson interval is."""
-        n, z2, share = self.possible, _CERTAINTY**2, self.share
-        if n < LEAST_LINES:
-            return False
-        spread = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
-        low = (share + z2 / (2 * n) - spread) / (1 + z2 / n)
-        return low > max(self.kind.limit, 2 * self.usual)
+        """Whether the share is surely above its limit."""
+        limit = max(self.kind.limit, 2 * self.usual)
+        is_enough = self.possible >= LEAST_LINES
+        return is_enough and surely_above(len(self.lines), self.possible, limit)
 
 
 @dataclasses.dataclass(frozen=True)
