@@ -21,7 +21,6 @@ REQUIRES = [
     "gin-config>=0.5",
     "jax>=0.10.2,<0.11",
     "jaxlib>=0.10.2,<0.11",
-    "lxml>=6",
     "matplotlib>=3.9",
     "ml-dtypes>=0.5",
     "numpy>=2.0",
@@ -59,14 +58,12 @@ EXTRAS = {
     # The wheels of these three have message catalogues in 99, 60 and 70 languages, so that even a
     # machine without any system catalogue has a corpus to train on.
     "demo": ["django>=5.2,<6", "djangorestframework>=3.16", "sphinx>=8.2"],
-    # libretranslatepy is the client that the tests of gshard-serve use. mini-racer is the JavaScript
-    # engine (V8) that the tests run the script of the report in.
+    # libretranslatepy is the client that the tests of gshard-serve use.
     "dev": [
         *(
             "ctranslate2>=4.6,<5",
             "hypothesis>=6.100",
             "libretranslatepy>=2.1",
-            "mini-racer>=0.14,<1",
             "mypy>=1.15",
         ),
         *("py3langid>=0.4,<0.5", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12"),
@@ -89,15 +86,15 @@ setuptools.setup(
     extras_require=EXTRAS,
     entry_points={
         "console_scripts": [
-            "gshard-data = gshard_nmt.cli.commands:data_program",
-            "gshard-checkpoint = gshard_nmt.cli.commands:checkpoint_program",
-            "gshard-train = gshard_nmt.cli.commands:train_program",
-            "gshard-decode = gshard_nmt.cli.commands:decode_program",
-            "gshard-eval = gshard_nmt.cli.commands:eval_program",
-            "gshard-export = gshard_nmt.cli.commands:export_program",
-            "gshard-import = gshard_nmt.cli.commands:import_program",
-            "gshard-inspect = gshard_nmt.cli.commands:inspect_program",
-            "gshard-serve = gshard_nmt.cli.commands:serve_program",
+            "gshard-data = gshard_nmt.cli.commands:main",
+            "gshard-checkpoint = gshard_nmt.cli.commands:main",
+            "gshard-train = gshard_nmt.cli.commands:main",
+            "gshard-decode = gshard_nmt.cli.commands:main",
+            "gshard-eval = gshard_nmt.cli.commands:main",
+            "gshard-export = gshard_nmt.cli.commands:main",
+            "gshard-import = gshard_nmt.cli.commands:main",
+            "gshard-inspect = gshard_nmt.cli.commands:main",
+            "gshard-serve = gshard_nmt.cli.commands:main",
         ]
     },
     classifiers=[

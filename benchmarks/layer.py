@@ -20,8 +20,7 @@ from harness import layer_parts
 from harness.page import table
 from harness.rounds import median_text
 
-from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.find import find_config
+from gshard_nmt.settings.config import Config, find_config
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.runtime import Runtime

@@ -16,7 +16,7 @@ from rich.console import Console
 from gshard_nmt import paths
 from gshard_nmt.data.schedule import of_part
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.run import baselines as files
 from gshard_nmt.run.baselines import AS_CONFIG, SIZE_RULE, SIZES
 from gshard_nmt.run.folder import RunFolder
@@ -24,7 +24,6 @@ from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
-from gshard_nmt.suggest import did_you_mean
 
 Train = Callable[[Config, Path, Path, TimeLimit], bool]
 """(config, prepared data, run folder, time limit) -> whether the run is finished, as `train.train`."""

@@ -1,6 +1,7 @@
 """`gshard-data check`: lists what looks wrong in a corpus, without changing it."""
 
 import collections
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,14 +10,13 @@ from pathlib import Path
 from rich.progress import Progress
 
 from gshard_nmt import files
-from gshard_nmt.data.cleaning import check_page, languages, line_checks
-from gshard_nmt.data.cleaning import corpus_leaks as leaks
-from gshard_nmt.data.cleaning.findings import Finding
-from gshard_nmt.data.cleaning.leaks import OverlapSearch
-from gshard_nmt.data.cleaning.safe_text import shown
+from gshard_nmt.data.cleaning import languages, scan
+from gshard_nmt.data.cleaning.findings import ADVICE, EXAMPLES, Example, Finding
+from gshard_nmt.data.cleaning.overlap import OverlapSearch
 from gshard_nmt.data.cleaning.scan import SAMPLE, Scan, Scanner, files_of, read_rows
-from gshard_nmt.data.cleaning.terminal import Terminal
+from gshard_nmt.data.cleaning.terminal import Terminal, shown
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, find_pairs
 from gshard_nmt.data.sets.shards import unknown_language
 from gshard_nmt.errors import UserError
@@ -25,6 +25,20 @@ _HELD_OUT = 20_000
 """Lines of dev and of test that are looked for in the training text."""
 _ALL_COMPARED = 100_000
 """Training lines that are all compared with near copies of them in mind."""
+_LEAST_COPIES = 3
+_MOST_NAMES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class _HeldOut:
+    """Dev or test lines, which may be of another corpus than the training text."""
+
+    pair: str
+    split: str
+    source: str
+    target: str
+    sources: tuple[str, ...]
+    references: tuple[str, ...]
 
 
 def check_corpus(
@@ -33,17 +47,14 @@ def check_corpus(
     report: Path | None = None,
     strict: bool = False,
 ) -> list[Finding]:
-    """Checks a corpus, prints what looks wrong, and writes the report.
+    """Checks a corpus, prints what looks wrong, and returns it.
 
     Args:
       corpus: the corpus folder. Or several folders by the names of their subsets; the name of the main
         corpus is "".
       config: checks only the languages of this config; None checks all.
-      report: a file that ends in .html or .json; None writes none.
+      report: a JSON file to write; None writes none.
       strict: whether findings are an error.
-
-    Returns:
-      The findings.
 
     Raises:
       UserError: the folder is not a corpus, it lacks a language of the config, or `strict` is set and
@@ -52,36 +63,40 @@ def check_corpus(
     console = Terminal()
     corpora = corpus if isinstance(corpus, Mapping) else {"": corpus}
     places = ", ".join(map(str, corpora.values()))
-    pairs: list[CorpusPair] = []
-    for subset, folder in corpora.items():
-        pairs += find_pairs(folder, damaged=True, subset=subset)
-    pairs = _chosen(pairs, places, config)
-    findings: list[Finding] = list(line_checks.of_folders(pairs))
+    found = (find_pairs(path, damaged=True, subset=name) for name, path in corpora.items())
+    pairs = _chosen([pair for some in found for pair in some], places, config)
+    findings = list(_of_folders(pairs))
     scans: list[Scan] = []
+    groups: dict[frozenset[str], list[CorpusPair]] = {}
+    for pair in pairs:
+        groups.setdefault(pair.languages, []).append(pair)
     progress_console = Terminal(stderr=True)
     with Progress(console=progress_console, disable=not progress_console.is_terminal) as progress:
         task = progress.add_task("checking", total=len(pairs))
-        for same in _by_languages(pairs):
+        for same in groups.values():
             some_scans, some_findings = _check_pairs(same)
             scans += some_scans
             findings += some_findings
             progress.advance(task, len(same))
     findings += languages.findings(scans)
     findings.sort(key=lambda finding: finding.pair)
-    _print(findings, scans, places, console)
+    for line in _lines(findings, scans, places):
+        console.print(line, soft_wrap=True)
     if report:
-        _write(report, places, findings, scans)
-        console.print(f"report: {report}", soft_wrap=True, markup=False)
+        splits = [
+            {"pair": s.pair.name, "split": s.split, "lines": s.lines, "sample": len(s.sample)}
+            for s in scans
+        ]
+        value = {"findings": [finding.to_json() for finding in findings], "splits": splits}
+        content = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+        files.write(report, content.encode("utf-8", "backslashreplace"))
+        console.print(f"report: {report}", soft_wrap=True)
     if strict and findings:
         raise UserError(
             f"--corpus {places}: {_number(len(findings))} and --strict was given. Mend the corpus, or "
             "leave out --strict."
         )
     return findings
-
-
-def _number(count: int) -> str:
-    return f"{count} thing{' looks' if count == 1 else 's look'} wrong"
 
 
 def _chosen(pairs: Sequence[CorpusPair], places: str, config: Data | None) -> list[CorpusPair]:
@@ -97,25 +112,58 @@ def _chosen(pairs: Sequence[CorpusPair], places: str, config: Data | None) -> li
     return chosen
 
 
-def _by_languages(pairs: Sequence[CorpusPair]) -> list[list[CorpusPair]]:
-    """Returns the pairs in groups with the same two languages."""
-    groups: dict[frozenset[str], list[CorpusPair]] = {}
+def _of_folders(pairs: Sequence[CorpusPair]) -> Iterator[Finding]:
+    """Yields what is wrong with the files of a corpus, before they are read."""
+    first: dict[tuple[str, frozenset[str]], CorpusPair] = {}
+    splits = {(pair.languages, text.split) for pair in pairs for text in pair.texts}
     for pair in pairs:
-        groups.setdefault(pair.languages, []).append(pair)
-    return list(groups.values())
+        # dev and test may be in another corpus.
+        elsewhere = [split for split in ("dev", "test") if (pair.languages, split) in splits]
+        yield from _files(pair, elsewhere)
+        other = first.setdefault((pair.subset, pair.languages), pair)
+        if other is not pair:
+            what = f"The folder {other.folder.name} has the same two languages."
+            yield Finding("twice", pair.name, "", (), what)
+
+
+def _files(pair: CorpusPair, elsewhere: Sequence[str]) -> Iterator[Finding]:
+    """Yields splits that are missing, if they are not elsewhere, and files that nothing reads."""
+    name, is_damaged = pair.name, False
+    used: set[str] = set()
+    for split in SPLITS:
+        try:
+            files = files_of(pair, split)
+        except UserError as error:
+            is_damaged = True
+            yield Finding("missing", name, split, (), str(error))
+            continue
+        used.update(files)
+        if not files and split not in elsewhere:
+            why = {
+                "train": "Nothing can be learned from this pair.",
+                "dev": "Training cannot choose the best checkpoint by this pair.",
+                "test": "gshard-eval cannot score this pair.",
+            }[split]
+            yield Finding("missing", name, split, (), f"There is no {split} text. {why}")
+    if is_damaged or not pair.folder.is_dir():
+        return  # Without a folder, the files lie in the corpus folder itself.
+    names = sorted(path.name for path in pair.folder.iterdir() if path.is_file())
+    rest = [file for file in names if file not in used and not file.startswith(".")]
+    if rest:
+        what = f"Nothing reads {listed(rest, _MOST_NAMES)}."
+        yield Finding("unused_files", name, "", tuple(rest[:_MOST_NAMES]), what)
 
 
 def _check_pairs(pairs: Sequence[CorpusPair]) -> tuple[list[Scan], list[Finding]]:
     """Reads all splits of pairs with the same languages once, dev and test before train."""
-    held_out: list[leaks.HeldOut] = []
+    held_out: list[_HeldOut] = []
     scans: list[Scan] = []
     findings: list[Finding] = []
     for pair, split in itertools.product(pairs, ("dev", "test")):
-        scanner = _scanner(pair, split)
-        if scanner:
+        if scanner := _scanner(pair, split):
             rows = scanner.rows(read_rows(pair, split))
             sides = tuple(zip(*itertools.islice(rows, _HELD_OUT), strict=True)) or ((), ())
-            held_out.append(leaks.HeldOut(pair, split, *sides))
+            held_out.append(_HeldOut(pair.name, split, pair.source, pair.target, *sides))
             collections.deque(rows, maxlen=0)  # reads the rest
             scans.append(scanner.finish())
     for pair in pairs:
@@ -124,9 +172,9 @@ def _check_pairs(pairs: Sequence[CorpusPair]) -> tuple[list[Scan], list[Finding]
             rows = scanner.rows(read_rows(pair, "train"))
             search.add((pair.source, pair.target), rows, _ALL_COMPARED)
             scans.append(scanner.finish())
-            findings += leaks.findings(search, scans[-1])
-    findings += [finding for scan in scans for finding in line_checks.of_split(scan)]
-    scans.sort(key=lambda scan: (scan.pair.name, SPLITS.index(scan.split)))
+            findings += _leaks(search, scans[-1])
+    findings += [finding for one in scans for finding in scan.findings(one)]
+    scans.sort(key=lambda one: (one.pair.name, SPLITS.index(one.split)))
     return scans, findings
 
 
@@ -139,11 +187,27 @@ def _scanner(pair: CorpusPair, split: str) -> Scanner | None:
     return Scanner(pair, split, files) if files else None
 
 
-def _print(
-    findings: Sequence[Finding], scans: Sequence[Scan], places: str, console: Terminal
-) -> None:
-    for line in _lines(findings, scans, places):
-        console.print(line, markup=False, soft_wrap=True)
+def _leaks(search: OverlapSearch[_HeldOut], train: Scan) -> Iterator[Finding]:
+    """Yields a finding for each split that overlaps with the training text too much."""
+    for overlap in search.overlaps:
+        part, exact = overlap.test, len(overlap.exact_pairs)
+        # A few near copies in a small set may be an accident.
+        lines = max(exact, len(overlap.pairs) // 4, len(overlap.lines()) // 8)
+        if not overlap.is_alarming or lines < _LEAST_COPIES:
+            continue
+        place = "" if part.pair == train.pair.name else f" of {train.pair.name}"
+        what = (
+            f"{len(overlap.pairs):,} of {len(part.sources):,} lines of {part.split} are in the training "
+            f"text{place} on both sides, {exact:,} of them exactly and {len(overlap.pairs) - exact:,} "
+            f"almost. On one side alone, {overlap.count('source', True):,} lines of {part.source} and "
+            f"{overlap.count('target', True):,} lines of {part.target} are exact copies."
+        )
+        if search.compared < train.lines:
+            compared = f"{search.compared:,} of {train.lines:,} training lines"
+            what += f" Near copies were looked for in {compared}."
+        numbers = (sorted(overlap.pairs) or sorted(overlap.lines()))[:EXAMPLES]
+        rows = [Example(n + 1, part.sources[n], part.references[n]) for n in numbers]
+        yield Finding("leak", part.pair, part.split, train.files, what, tuple(rows))
 
 
 def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> Iterator[str]:
@@ -153,7 +217,7 @@ def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> I
         yield f"  {shown(finding.what, 0)}"
         for example in finding.examples:
             yield f"    line {example.line}: {shown(example.first)} | {shown(example.second)}"
-        yield f"  {finding.advice}"
+        yield f"  {ADVICE[finding.kind]}"
     lines = sum(scan.lines for scan in scans)
     names = {scan.pair.name for scan in scans}
     total = _number(len(findings)) if findings else "nothing looks wrong"
@@ -164,20 +228,5 @@ def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> I
     )
 
 
-def _write(report: Path, places: str, findings: Sequence[Finding], scans: Sequence[Scan]) -> None:
-    """Writes the report as JSON or as a page, by the end of its name."""
-    splits = [
-        {
-            "pair": scan.pair.name,
-            "split": scan.split,
-            "lines": scan.lines,
-            "sample": len(scan.sample),
-        }
-        for scan in scans
-    ]
-    if report.suffix == ".json":
-        value = {"findings": [finding.to_json() for finding in findings], "splits": splits}
-        content = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-    else:
-        content = check_page.page(places, findings, splits)
-    files.write(report, content.encode("utf-8", "backslashreplace"))
+def _number(count: int) -> str:
+    return f"{count} thing{' looks' if count == 1 else 's look'} wrong"

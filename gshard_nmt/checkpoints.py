@@ -135,7 +135,7 @@ def _problems(checkpoints: Checkpoints, step: int, workdir: Path) -> tuple[list[
         file = workdir / name
         if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != digest:
             problems.append(f"it was made with another {name}")
-    names = _names(manifest)
+    names = list(_tensors(manifest))
     for group, name in _shown(names, f"verifying step {step}"):
         try:
             checkpoints.read(manifest, group, name)
@@ -164,11 +164,20 @@ class Difference:
     relative: float | None = 0.0
     slices: tuple[str, ...] = ()
 
+    @property
+    def row(self) -> tuple[str, str, str, str]:
+        """A row of the table."""
+        if self.reason:
+            return self.tensor, "", "", self.reason
+        relative = "the first is 0" if self.relative is None else f"{self.relative:.3g}"
+        more = f" and {len(self.slices) - 4} more" if len(self.slices) > 4 else ""
+        return self.tensor, f"{self.largest:.3g}", relative, "; ".join(self.slices[:4]) + more
+
 
 def diff(
     first: tuple[Path, int | None], second: tuple[Path, int | None], as_json: bool = False
 ) -> None:
-    """Prints which tensors of two checkpoints differ, and by how much.
+    """Prints which tensors of two checkpoints differ, and by how much, the largest relative norm first.
 
     Only tensors with different checksums are read.
 
@@ -179,7 +188,22 @@ def diff(
       UserError: a checkpoint does not exist, or it is damaged.
     """
     left, right = _chosen(*first), _chosen(*second)
-    differences, equal = _differences(left, right)
+    tensors, others = _tensors(left.manifest), _tensors(right.manifest)
+    differences = [
+        Difference("/".join(key), f"only in {(left if key in tensors else right).label}")
+        for key in sorted(tensors.keys() ^ others.keys())
+    ]
+    common = sorted(tensors.keys() & others.keys())
+    changed = [key for key in common if not _equal(tensors[key], others[key])]
+    differences += [_difference(key, left, right) for key in _shown(changed, "comparing")]
+    differences.sort(
+        key=lambda row: (
+            not row.reason,
+            -(math.inf if row.relative is None else row.relative),
+            row.tensor,
+        )
+    )
+    equal = len(common) - len(changed)
     if as_json:
         rows = [dataclasses.asdict(difference) for difference in differences]
         _print_json({"equal": equal, "different": rows})
@@ -188,32 +212,21 @@ def diff(
         table = Table(title=f"{left.label} and {right.label}")
         for name in ("tensor", "largest difference", "relative norm", "experts and repeats"):
             table.add_column(name, overflow="fold")
-        for row in differences:
-            relative = "the first is 0" if row.relative is None else f"{row.relative:.3g}"
-            numbers = ("", "") if row.reason else (f"{row.largest:.3g}", relative)
-            listed = row.reason or "; ".join(row.slices[:4])
-            more = f" and {len(row.slices) - 4} more" if len(row.slices) > 4 else ""
-            table.add_row(row.tensor, *numbers, listed + more)
+        for difference in differences:
+            table.add_row(*difference.row)
         Console(highlight=False, markup=False).print(table)
     _say(f"equal to the bit: {equal} of {equal + len(differences)} tensors")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Chosen:
-    """A checkpoint of a run.
-
-    Attributes:
-      checkpoints: the checkpoints of the run.
-      manifest: the manifest of this checkpoint.
-      label: run folder and step.
-    """
+    """A checkpoint of a run. Its label is the run folder and the step."""
 
     checkpoints: Checkpoints
     manifest: Manifest
     label: str
 
     def read(self, group: str, name: str) -> np.ndarray:
-        """Reads a tensor; raises UserError if it is damaged, TryAgain if it cannot be read now."""
         with _usable(self.label):
             return self.checkpoints.read(self.manifest, group, name)
 
@@ -237,43 +250,20 @@ def _usable(label: str) -> Iterator[None]:
         raise UserError(f"{label}: {problem}; choose a sound checkpoint.") from None
 
 
-def _differences(left: _Chosen, right: _Chosen) -> tuple[list[Difference], int]:
-    """Returns the tensors that differ, largest relative norm first, and the number of equal ones."""
-    tensors, others = _tensors(left.manifest), _tensors(right.manifest)
-    differences = [
-        Difference("/".join(key), f"only in {(left if key in tensors else right).label}")
-        for key in sorted(tensors.keys() ^ others.keys())
-    ]
-    common = sorted(tensors.keys() & others.keys())
-    same = [key for key in common if _equal(tensors[key], others[key])]
-    for key in _shown([key for key in common if key not in set(same)], "comparing"):
-        differences.append(_difference(key, tensors[key], others[key], left, right))
-    differences.sort(
-        key=lambda row: (
-            not row.reason,
-            -(math.inf if row.relative is None else row.relative),
-            row.tensor,
-        )
-    )
-    return differences, len(same)
-
-
-def _difference(
-    key: tuple[str, str], tensor: Tensor, against: Tensor, left: _Chosen, right: _Chosen
-) -> Difference:
-    name = "/".join(key)
+def _difference(key: tuple[str, str], left: _Chosen, right: _Chosen) -> Difference:
+    (group, tensor_name), name = key, "/".join(key)
+    tensor, against = (c.manifest.tensors[group][tensor_name] for c in (left, right))
     if (tensor.shape, tensor.dtype) != (against.shape, against.dtype):
         shapes = [f"{t.dtype}{list(t.shape)}" for t in (tensor, against)]
         return Difference(name, f"{shapes[0]} and {shapes[1]}")
     before = left.read(*key).astype(np.float64)
     change = right.read(*key).astype(np.float64) - before
     norm = float(np.linalg.norm(before))
-    changed = float(np.linalg.norm(change))
     slices: tuple[str, ...] = ()
     if tensor.sums.ndim and tensor.letters == against.letters:
         indices = np.argwhere(tensor.sums != against.sums).tolist()
         slices = tuple(slice_name(tensor.letters, index) for index in indices)
-    relative = changed / norm if norm else None
+    relative = float(np.linalg.norm(change)) / norm if norm else None
     return Difference(name, "", float(np.abs(change).max(initial=0)), relative, slices)
 
 
@@ -360,13 +350,12 @@ def _existing(checkpoints: Checkpoints, step: int | None) -> int:
 
 
 def _tensors(manifest: Manifest) -> dict[tuple[str, str], Tensor]:
-    return {(group, name): manifest.tensors[group][name] for group, name in _names(manifest)}
-
-
-def _names(manifest: Manifest) -> list[tuple[str, str]]:
-    return [
-        (group, name) for group, tensors in manifest.tensors.items() for name in sorted(tensors)
-    ]
+    """Returns every tensor by its group and name."""
+    return {
+        (group, name): table[name]
+        for group, table in manifest.tensors.items()
+        for name in sorted(table)
+    }
 
 
 def _equal(tensor: Tensor, other: Tensor) -> bool:

@@ -1,17 +1,44 @@
-"""gshard-decode: translates text with a trained model."""
+"""gshard-decode: translates text with a trained model, scores given translations, or checks itself."""
 
+import contextlib
 import dataclasses
+import io
+import os
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Protocol, TextIO
 
-from gshard_nmt.decoding.formats import Render
+import gshard_nmt
+from gshard_nmt import files, outputs
+from gshard_nmt.decoding import company
 from gshard_nmt.decoding.pieces import pieces_note
 from gshard_nmt.decoding.progress import DecodingProgress
-from gshard_nmt.decoding.source_lines import SourceLines
+from gshard_nmt.decoding.resumable_file import ResumableFile
+from gshard_nmt.decoding.source_lines import (
+    FORMATS,
+    InputChanged,
+    Render,
+    SourceLines,
+    Survey,
+    opened,
+    survey,
+)
+from gshard_nmt.decoding.text_translator import TextTranslator, ending, load_translator
 from gshard_nmt.errors import UserError
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.config import Config
+from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd.processes import Processes
 
-if TYPE_CHECKING:
-    from gshard_nmt.decoding.text_translator import TextTranslator
+# fmt: off
+RUN_FILES = (
+    "checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json",
+    "source.model", "target.model", "metrics.jsonl", "budget.json", "divergence", "trainer.lock",
+    "command.txt", "init.json",
+)
+"""The files and folders of a run folder that translations must not overwrite."""
+# fmt: on
 
 
 class Output(Protocol):
@@ -31,6 +58,127 @@ class Output(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class Job:
+    """What a command asks for, after its flags have been checked.
+
+    Attributes:
+      config: the run's config, with the search of the flags.
+      run: the run folder.
+      source, target: BCP 47 tags of a direction that the run was trained on.
+      nbest: the number of translations of each line.
+      form: the name of the output format.
+      checkpoint: the weights, as --checkpoint names them.
+      processes: the processes that decode together.
+      fits: whether another mesh is chosen if that of the config does not fit this machine.
+      beside: the flag --prefix or --score, and the file that it names, if there is one.
+    """
+
+    config: Config
+    run: RunFolder
+    source: str
+    target: str
+    nbest: int
+    form: str
+    checkpoint: str
+    processes: Processes
+    fits: bool
+    beside: tuple[str, Path] | None = None
+
+    def load(self) -> TextTranslator:
+        """Loads the model, together with the other processes."""
+        return load_translator(
+            self.config, self.run, self.nbest, self.checkpoint, self.processes, self.fits
+        )
+
+    def origin(self, checkpoint: str) -> dict[str, str]:
+        """Returns what the translations depend on besides the input, in words for a user.
+
+        Args:
+          checkpoint: the label of the weights.
+        """
+        return {
+            "checkpoint": checkpoint,
+            "search": f"{self.config.decode}, {self.nbest} best",
+            "direction": f"{self.source}-{self.target}",
+            "format": self.form,
+            "version of gshard-nmt": gshard_nmt.__version__,
+        }
+
+
+def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
+    """Translates a file or stdin to a file or stdout; or writes the score of each given translation."""
+    name = f"--input {source}" if source else "stdin"
+    known = survey(source, name) if source and source.is_file() else None
+    flag, path = job.beside or ("", Path())
+    beside = survey(path, f"--{flag} {path}") if flag else None
+    if known and beside and known.lines != beside.lines:
+        raise UserError(
+            f"--{flag} {path} has {beside.lines:,} lines, and the input has {known.lines:,}. Give it "
+            "one line for each line of the input."
+        )
+    quiet = target is None and sys.stdout.isatty()
+    with (
+        _open_input(source) as stream,
+        DecodingProgress(known.lines if known else None, quiet) as progress,
+    ):
+        lines = SourceLines(stream, name)
+        translator = job.load()
+        if job.processes.count > 1:
+            translator = translator.lead()
+        request = Request(job.source, job.target, FORMATS[job.form], translator.of_ids.rows)
+        origin = job.origin(translator.checkpoint)
+        if beside:
+            origin[f"file of --{flag}"] = beside.sha256
+        with contextlib.ExitStack() as until:
+            until.enter_context(ending(job.processes))
+            texts = None
+            if flag:
+                texts = SourceLines(until.enter_context(path.open("rb")), f"--{flag} {path}")
+            output = until.enter_context(_open_output(target, known, origin))
+            if texts and flag == "score":
+                score(translator, request, lines, texts, output, progress)
+            else:
+                decode(translator, request, lines, output, progress, texts)
+            if known and lines.sha256 != known.sha256:
+                raise InputChanged(
+                    f"{name} was changed while it was translated. Start again when it is complete."
+                )
+
+
+def show_check(job: Job, source: Path | None) -> None:
+    """Translates a file or stdin in several arrangements, and prints what each has given."""
+    # jax takes the number of CPU devices once, when it starts.
+    runtime.request_cpu_devices(max(company.DEVICES))
+    with _open_input(source) as stream:
+        lines = SourceLines(stream, f"--input {source}" if source else "stdin")
+        text = []
+        while more := lines.take(1 << 12):
+            text += more
+    translator = job.load()
+    sentences = translator.sentences(text, job.source, job.target)
+    if not sentences:
+        raise UserError(
+            "the input has no text to translate. Give --check a file with a few hundred lines."
+        )
+    of_ids = translator.of_ids
+    experts = job.config.model.experts
+    plans = company.arrangements(
+        of_ids.mesh, of_ids.rows, of_ids.least_rows, experts, of_ids.is_on_cpu
+    )
+    subject = company.Subject(
+        sources=[ids for _, ids in sentences],
+        lines=[number for number, _ in sentences],
+        lengths=job.config.decode.source_lengths,
+        weights=of_ids.letters,
+        is_cpu=of_ids.is_on_cpu,
+    )
+    outcomes = company.compare(
+        subject, plans, lambda mesh, rows: of_ids.moved(mesh, rows).translate_ids
+    )
+    company.show(outcomes, len(sentences))
+
+
+@dataclasses.dataclass(frozen=True)
 class Request:
     """What to translate, and how to write it.
 
@@ -47,7 +195,7 @@ class Request:
 
 
 def decode(
-    translator: "TextTranslator",
+    translator: TextTranslator,
     request: Request,
     lines: SourceLines,
     output: Output,
@@ -94,22 +242,14 @@ def decode(
 
 
 def score(
-    translator: "TextTranslator",
+    translator: TextTranslator,
     request: Request,
     lines: SourceLines,
     translations: SourceLines,
     output: Output,
     progress: DecodingProgress,
 ) -> None:
-    """Writes the score of a given translation of each line, in order.
-
-    Args:
-      translator: the model of a run.
-      request: the direction.
-      lines: all lines of the input. None has been taken yet.
-      translations: their translations.
-      output: gets one score a line.
-      progress: shows how far it is.
+    """Writes the score of a given translation of each line, in order. Args: those of `decode`.
 
     Raises:
       UserError: the two files have different numbers of lines, or a line is too long to be scored.
@@ -129,14 +269,7 @@ def score(
 
 
 def _lines_beside(lines: SourceLines, flag: str, before: int, count: int) -> list[str]:
-    """Returns the next `count` lines of a file that is read beside the input.
-
-    Args:
-      lines: the lines of the file.
-      flag: the flag that names the file.
-      before: the number of lines that have been read.
-      count: the number of lines to read.
-    """
+    """Returns the next `count` lines of a file that is read beside the input, after `before` lines."""
     texts: list[str] = []
     while len(texts) < count and (more := lines.take(count - len(texts))):
         texts += more
@@ -149,7 +282,6 @@ def _lines_beside(lines: SourceLines, flag: str, before: int, count: int) -> lis
 
 
 def _check_ended(lines: SourceLines, flag: str, count: int) -> None:
-    """Raises UserError if a file that is read beside the input has more lines than the input."""
     if lines.take(1):
         raise UserError(
             f"the file of {flag} has more lines than the input, which has {count}. Give it one line for "
@@ -169,3 +301,108 @@ def chunk_size(done: int, rows: int) -> int:
       rows: the number of sentences in a batch.
     """
     return min(max(done, 2 * rows), 16 * rows)
+
+
+def check_output(source: Path | None, output: Path | None, run: RunFolder) -> None:
+    """Checks that the translations can be written, and that they destroy neither input nor model.
+
+    Args:
+      source: the file to translate; None is stdin.
+      output: the file for the translations; None is stdout.
+      run: the run folder of the model.
+
+    Raises:
+      UserError: the output is the input, it is a file of the run, or it cannot be written.
+    """
+    read = source or Path("/dev/stdin")
+    if outputs.is_same_file(read, output or _stdout()):
+        raise UserError(
+            f"the input and the output are the same file, {output or source or 'behind stdin'}. Give "
+            "--output a new file."
+        )
+    if output is None:
+        return
+    if file := written_instead(read, output):
+        raise UserError(
+            f"--output {output} is written to {file} first, and that is the input. "
+            "Rename the input, or give --output another file."
+        )
+    place, folder = Path(os.path.realpath(output)), Path(os.path.realpath(run.path))
+    needed = [*(folder / name for name in RUN_FILES), Path(os.path.realpath(run.programs))]
+    if any(place.is_relative_to(path) or outputs.is_same_file(output, path) for path in needed):
+        raise UserError(
+            f"--output {output} is a file that the run {run.path} needs. Give another file."
+        )
+    outputs.check_file("--output", output)
+
+
+def written_instead(path: Path, output: Path) -> Path | None:
+    """Returns the file that an output is first written to, if a path is that file."""
+    partial = outputs.partial_file(output)
+    first = (partial, partial.with_name(f"{partial.name}.progress"))
+    return next((file for file in first if outputs.is_same_file(path, file)), None)
+
+
+def _stdout() -> Path:
+    """Returns the path of stdout, which has another number than 1 if there are several processes."""
+    try:
+        return Path(f"/dev/fd/{sys.stdout.fileno()}")
+    except OSError:  # an object of Python that is no file
+        return Path("/dev/stdout")
+
+
+@contextlib.contextmanager
+def _open_input(path: Path | None) -> Iterator[IO[bytes]]:
+    """Opens a file, decompressed, or stdin if there is no path."""
+    if path is not None:
+        with opened(path) as file:
+            yield file
+    elif isinstance(sys.stdin, io.TextIOWrapper):
+        yield sys.stdin.buffer
+    else:
+        yield io.BytesIO(sys.stdin.read().encode())
+
+
+class _Stream:
+    """An output that cannot be resumed."""
+
+    def __init__(self, text: TextIO) -> None:
+        self.lines = 0
+        self._text = text
+
+    def write(self, text: str) -> None:
+        self._text.write(text)
+
+    def commit(self, lines: int) -> None:
+        self._text.flush()
+        self.lines = lines
+
+
+@contextlib.contextmanager
+def _open_output(
+    path: Path | None, known: Survey | None, origin: Mapping[str, str]
+) -> Iterator[Output]:
+    """Opens the output.
+
+    Args:
+      path: the file to write; None is stdout.
+      known: what is known of the input. A file that is translated from stdin or a pipe is not resumed.
+      origin: what the translations depend on besides the input.
+    """
+    if path is None:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
+        yield _Stream(sys.stdout)
+        sys.stdout.flush()
+    elif known is None or files.is_stream(path):
+        try:
+            with outputs.text_file(path) as file:
+                yield _Stream(file)
+        except BrokenPipeError:
+            raise UserError(
+                f"--output {path}: the program that reads it has closed it. Start that program again "
+                "first."
+            ) from None
+    else:
+        with ResumableFile(path, {"input": known.sha256, **origin}) as file:
+            yield file

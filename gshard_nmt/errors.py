@@ -1,6 +1,7 @@
-"""The two exceptions that end a program on purpose. Every stage may raise them."""
+"""The two exceptions that end a program on purpose, and the suggestion of a known word for an error."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 
 
 class UserError(ValueError):
@@ -22,3 +23,22 @@ class TryAgain(RuntimeError):
 
     Programs print the message and exit with code 75 (EX_TEMPFAIL). The same command resumes the run.
     """
+
+
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Returns the end of a sentence: "; did you mean 'x'?", or "." if no known word is near.
+
+    A word is near if it has almost the same letters, or else if one of the two words begins with the
+    other, as pt-BR begins with pt. Upper and lower case count as equal.
+
+    Args:
+      word: what the user wrote.
+      known: the words that exist.
+      prefix: written before the suggestion, such as "--".
+    """
+    word = word.lower()
+    by_lower_case = {known_word.lower(): known_word for known_word in known}
+    near = difflib.get_close_matches(word, by_lower_case, n=1, cutoff=0.6)
+    near += [candidate for candidate in by_lower_case if word and candidate.startswith(word)]
+    near += [candidate for candidate in by_lower_case if candidate and word.startswith(candidate)]
+    return f"; did you mean {prefix + by_lower_case[near[0]]!r}?" if near else "."

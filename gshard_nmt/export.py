@@ -1,26 +1,51 @@
-"""gshard-export: a trained model as files that other software loads."""
+"""gshard-export: a trained model as files that other software loads, or as a smaller run folder."""
 
+import dataclasses
+import itertools
 import json
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 import gshard_nmt
 from gshard_nmt import files, json_shape, outputs
+from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, read_pairs
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange import ctranslate2, huggingface_writer, saved_model
+from gshard_nmt.exchange import ctranslate2, huggingface_weights, saved_model
 from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.generation import GENERATION, read_generation
-from gshard_nmt.exchange.huggingface import CONFIG, read_config
-from gshard_nmt.exchange.huggingface_tokenizer import IMPORTED, TOKENIZER_FILES, read_tokenizer
-from gshard_nmt.exchange.huggingface_writer import FACTS, Layout, layout_of
-from gshard_nmt.exchange.saved_model import Direction, TrainedModel
-from gshard_nmt.exchange.tensors import SINGLE
+from gshard_nmt.exchange.huggingface import (
+    CONFIG,
+    GENERATION,
+    Layout,
+    layout_of,
+    read_config,
+    read_generation,
+)
+from gshard_nmt.exchange.huggingface_tokenizer import (
+    FACTS,
+    IMPORTED,
+    SIDES,
+    TOKENIZER_FILES,
+    read_tokenizer,
+)
+from gshard_nmt.exchange.run_folders import Direction, check_new, chosen_directions, write_run
+from gshard_nmt.exchange.smaller import (
+    Cut,
+    cut_vocabulary,
+    kept_experts,
+    kept_ids,
+    least_share,
+    used_ids,
+)
+from gshard_nmt.model.transformer import declare
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.changes import Changes
@@ -28,8 +53,6 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.mesh import nearest_mesh
 
-FORMAT = "gshard-nmt {} 1"
-"""The format of an export, as `FACTS` records it."""
 FORMATS = ("savedmodel", "huggingface", "ctranslate2")
 
 _FACTS = json_shape.fields({"format": json_shape.text(f"gshard-nmt ({'|'.join(FORMATS)}) .*")})
@@ -37,10 +60,17 @@ _FILES = {
     FACTS,
     *saved_model.FILES,
     *ctranslate2.FILES,
-    *(SINGLE, CONFIG, GENERATION),
+    *(huggingface_weights.SINGLE, CONFIG, GENERATION),
     *TOKENIZER_FILES,
 }
 """All files that an export of some format has."""
+
+_BLOCK = 4096
+"""Lines that are encoded together."""
+_MOST_DEV_LINES = 500
+"""The dev lines of a direction whose choices of experts are counted."""
+
+Texts = Mapping[Direction, CorpusPair]
 
 
 def export(
@@ -70,46 +100,71 @@ def export(
     run = RunFolder(workdir)
     config = (changes or Changes()).apply(read_run_config(run.config))
     config = config.replace(decode={"method": "beam"}, mesh=nearest_mesh(config.mesh, 1))
-    write = {
-        "savedmodel": _write_savedmodel,
-        "huggingface": _write_huggingface,
-        "ctranslate2": _write_ctranslate2,
-    }[form]
     if form == "huggingface":
         _layout(config, run)  # refuses a model before its weights are read
     elif form == "ctranslate2":
         ctranslate2.check(config.model)
     translator = load_translator(config, run, checkpoint=checkpoint)
     _check_finite(translator)
-    console = Console(highlight=False, markup=False)
+    write = {
+        "savedmodel": _write_savedmodel,
+        "huggingface": _write_huggingface,
+        "ctranslate2": _write_ctranslate2,
+    }[form]
     with outputs.new_folder(out) as folder:
-        facts, remark = write(config, run, translator, folder, console)
-        facts = _facts(form, run, translator) | facts
+        facts, remark = write(config, run, translator, folder)
+        facts = {
+            "format": f"gshard-nmt {form} 1",
+            "version": gshard_nmt.__version__,
+            "step": translator.step,
+            "checkpoint": translator.checkpoint,
+            "directions": [list(direction) for direction in _directions(run)],
+            **facts,
+        }
         (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    _say(
-        console,
-        f"{out}: {translator.origin} of {workdir}, {size_text(size)}. {remark.format(out=str(out))}",
-    )
+    origin = f"{translator.origin} of {workdir}, {size_text(size)}"
+    _say(f"{out}: {origin}. {remark.format(out=str(out))}")
+
+
+_Written = tuple[dict[str, Any], str]
+"""Further content of `FACTS`, and how to load the model, with {out} for the folder."""
 
 
 def _write_savedmodel(
-    config: Config, run: RunFolder, translator: TextTranslator, folder: Path, console: Console
-) -> tuple[dict[str, Any], str]:
-    """Writes a SavedModel. Returns further content of `FACTS`, and how to load the model."""
-    model = _trained_model(config, run, translator)
+    config: Config, run: RunFolder, translator: TextTranslator, folder: Path
+) -> _Written:
+    """Writes a SavedModel.
+
+    Raises:
+      UserError: translations begin with a tag.
+    """
+    source, target = run.vocabularies()
+    if any(target.first(pair["target"]) for pair in run.data["pairs"]):
+        raise UserError(
+            f"{run.path} has a model whose translations begin with a tag of their language, as in "
+            "M2M-100 and NLLB; a SavedModel cannot force it. Choose --format huggingface or ctranslate2."
+        )
     decode = config.decode
     lengths = sorted(decode.source_lengths)
     shown = ", ".join(map(str, lengths))
-    _say(console, f"{translator.origin}: tracing the search for sources of {shown} tokens")
+    _say(f"{translator.origin}: tracing the search for sources of {shown} tokens")
+    ids = translator.of_ids
+    model = saved_model.TrainedModel(
+        config,
+        ids.search,
+        {name: np.asarray(array) for name, array in ids.prepared_weights().items()},
+        (run.path / "source.model").read_bytes(),
+        (run.path / "target.model").read_bytes(),
+        [
+            saved_model.Direction(*direction, tuple(source.tags(*direction)))
+            for direction in _directions(run)
+        ],
+    )
     saved_model.write(model, folder)
+    search = ("beam", "length_norm", "alpha", "precision")
     facts = {
-        "search": {
-            "beam": decode.beam,
-            "length_norm": decode.length_norm,
-            "alpha": decode.alpha,
-            "precision": decode.precision,
-        },
+        "search": {name: getattr(decode, name) for name in search},
         "source_lengths": lengths,
         "target_length": config.data.target_length,
         "rows": decode.rows,
@@ -120,37 +175,29 @@ def _write_savedmodel(
     )
 
 
-def _weights(translator: TextTranslator) -> dict[str, np.ndarray]:
-    return {
-        name: np.asarray(array, np.float32) for name, array in translator.of_ids.parameters.items()
-    }
-
-
 def _layout(config: Config, run: RunFolder) -> tuple[Layout, bool]:
     """Returns the layout of the model in transformers, and whether it was imported with this layout."""
     imported = run.path / IMPORTED
     if not imported.is_dir():
-        source, target = run.vocabularies()
-        return layout_of(config, {"source": source, "target": target}), False
+        return layout_of(config, _vocabularies(run)), False
     contents = read_config(imported)
     return Layout(contents, config.model, read_tokenizer(imported, contents).orders), True
 
 
 def _write_huggingface(
-    config: Config, run: RunFolder, translator: TextTranslator, folder: Path, _: Console
-) -> tuple[dict[str, Any], str]:
-    """Writes a Hugging Face folder. Returns further content of `FACTS`, and how to load the model."""
+    config: Config, run: RunFolder, translator: TextTranslator, folder: Path
+) -> _Written:
     layout, was_imported = _layout(config, run)
-    weights = _weights(translator)
-    never = restrictions(run)["never"]
-    imported = run.path / IMPORTED
+    weights, imported = _weights(translator), run.path / IMPORTED
     generation = read_generation(imported, layout.config).content if was_imported else {}
-    huggingface_writer.write(layout, weights, folder, never, generation)
-    for name in TOKENIZER_FILES if was_imported else ():
-        if (imported / name).is_file():
-            files.write(folder / name, (imported / name).read_bytes())
-    for side, name in huggingface_writer.SIDES.items() if not was_imported else ():
-        files.write(folder / name, layout.orders[side].model)
+    huggingface_weights.write(layout, weights, folder, restrictions(run)["never"], generation)
+    if was_imported:
+        for name in TOKENIZER_FILES:
+            if (imported / name).is_file():
+                files.write(folder / name, (imported / name).read_bytes())
+    else:
+        for side, name in SIDES.items():
+            files.write(folder / name, layout.orders[side].model)
     bias = weights.get("output_bias", np.zeros(0, np.float32))
     return {"never": np.flatnonzero(bias == NEVER).tolist()}, (
         "To load it, call transformers.AutoModelForSeq2SeqLM.from_pretrained({out!r})."
@@ -158,25 +205,31 @@ def _write_huggingface(
 
 
 def _write_ctranslate2(
-    config: Config, run: RunFolder, translator: TextTranslator, folder: Path, _: Console
-) -> tuple[dict[str, Any], str]:
-    """Writes a folder of CTranslate2. Returns no content of `FACTS`, and how to load the model."""
-    source, target = run.vocabularies()
-    vocabularies = {"source": source, "target": target}
+    config: Config, run: RunFolder, translator: TextTranslator, folder: Path
+) -> _Written:
     lengths = (config.data.source_length, config.data.target_length, *config.decode.source_lengths)
-    ctranslate2.write(
-        config.model,
-        _weights(translator),
-        vocabularies,
-        folder,
-        never=restrictions(run)["never"],
-        longest=max(lengths),
-    )
+    never = restrictions(run)["never"]
+    vocabularies, weights = _vocabularies(run), _weights(translator)
+    ctranslate2.write(config.model, weights, vocabularies, folder, never, max(lengths))
     return {}, "To load it, call ctranslate2.Translator({out!r})."
 
 
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, soft_wrap=True)
+def _weights(translator: TextTranslator) -> dict[str, np.ndarray]:
+    return {
+        name: np.asarray(array, np.float32) for name, array in translator.of_ids.parameters.items()
+    }
+
+
+def _vocabularies(run: RunFolder) -> dict[str, Vocabulary]:
+    return dict(zip(("source", "target"), run.vocabularies(), strict=True))
+
+
+def _directions(run: RunFolder) -> list[Direction]:
+    return [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
+
+
+def _say(text: str) -> None:
+    Console(highlight=False, markup=False, soft_wrap=True).print(text)
 
 
 def _check_is_an_export(out: Path) -> None:
@@ -202,41 +255,133 @@ def _check_finite(translator: TextTranslator) -> None:
             )
 
 
-def _trained_model(config: Config, run: RunFolder, translator: TextTranslator) -> TrainedModel:
-    """Returns what a SavedModel is made of.
+def export_smaller(
+    workdir: Path,
+    out: Path,
+    languages: Sequence[str],
+    corpus: Path,
+    keep_choices: float = 1.0,
+    checkpoint: str = "best",
+) -> None:
+    """Writes a run folder with a smaller model for some languages, and prints what it saves.
+
+    Args:
+      workdir: the run folder.
+      out: the run folder to make; it must be new or empty.
+      languages: BCP 47 tags of the languages that stay.
+      corpus: a corpus folder. Pieces that its text in these languages does not use are cut.
+      keep_choices: the part of the weight of the router's choices on dev text whose experts stay, from
+        0 to 1.
+      checkpoint: the checkpoint to export, see `load_translator`.
 
     Raises:
-      UserError: translations begin with a tag.
+      UserError: the model has no such language, the corpus has no text of it, or `out` is not empty.
     """
-    ids = translator.of_ids
-    source, target = run.vocabularies()
-    if any(target.first(pair["target"]) for pair in run.data["pairs"]):
-        raise UserError(
-            f"{run.path} has a model whose translations begin with a tag of their language, as in "
-            "M2M-100 and NLLB; a SavedModel cannot force it. Choose --format huggingface or ctranslate2."
-        )
-    directions = [
-        Direction(
-            pair["source"], pair["target"], tuple(source.tags(pair["source"], pair["target"]))
-        )
-        for pair in run.data["pairs"]
-    ]
-    return TrainedModel(
-        config,
-        ids.search,
-        {name: np.asarray(array) for name, array in ids.prepared_weights().items()},
-        source_vocabulary=(run.path / "source.model").read_bytes(),
-        target_vocabulary=(run.path / "target.model").read_bytes(),
-        directions=directions,
+    check_new("--out", out)
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    run = RunFolder(workdir)
+    directions = chosen_directions(_directions(run), languages)
+    texts = {direction: _corpus_pair(corpus, direction) for direction in directions}
+    config = read_run_config(run.config)
+    config = config.replace(mesh=nearest_mesh(config.mesh, 1))
+    vocabularies = _vocabularies(run)
+    dropped = set(itertools.chain(*_directions(run))) - set(itertools.chain(*directions))
+    ids = _kept_ids(config, vocabularies, texts, dropped)
+    translator = load_translator(config, run, checkpoint=checkpoint)
+    cut = Cut(ids)
+    if config.model.experts and keep_choices < 1:
+        cut = _with_experts(cut, translator, texts, keep_choices)
+    weights = {name: np.asarray(a) for name, a in translator.of_ids.parameters.items()}
+    declared = declare(config.model, *(v.size for v in vocabularies.values()))
+    smaller = cut.weights(config.model, declared, weights)
+    if cut.experts is not None:
+        config = config.replace(model={"experts": cut.experts.shape[1]})
+    pairs = [pair for pair in run.data["pairs"] if (pair["source"], pair["target"]) in texts]
+    facts = {**run.data, "pairs": pairs}
+    if "never" in facts:
+        facts["never"] = np.flatnonzero(np.isin(ids["target"], facts["never"])).tolist()
+    contents = {side: cut_vocabulary(v, ids[side]) for side, v in vocabularies.items()}
+    with outputs.new_folder(out) as folder:
+        write_run(folder, config, contents, smaller, facts)
+    table = Table("weights", "before", "after", "saved", box=None)
+    for part, old, new in saved(weights, smaller):
+        table.add_row(part, size_text(old), size_text(new), f"{1 - new / old:.0%}")
+    Console(highlight=False, markup=False).print(table)
+    _say(
+        f"{out}: a smaller model of {translator.origin}; decode with gshard-decode --workdir {out}. To "
+        f"see the BLEU that it loses, give gshard-eval --workdir with the old folder and with {out}."
     )
 
 
-def _facts(form: str, run: RunFolder, translator: TextTranslator) -> dict[str, Any]:
-    """Returns the content of `FACTS` that all formats have."""
-    return {
-        "format": FORMAT.format(form),
-        "version": gshard_nmt.__version__,
-        "step": translator.step,
-        "checkpoint": translator.checkpoint,
-        "directions": [[pair["source"], pair["target"]] for pair in run.data["pairs"]],
+def _corpus_pair(corpus: Path, direction: Direction) -> CorpusPair:
+    """Returns the text of a direction; raises UserError if the corpus does not have it."""
+    for pair in find_pairs(corpus):
+        if pair.languages == set(direction):
+            return pair
+    raise UserError(
+        f"--corpus {corpus} has no text of {'-'.join(direction)}, which decides what is cut. Add a "
+        "folder of this pair, or leave the language out of --languages."
+    )
+
+
+def _blocks(texts: Texts, side: str) -> Iterator[list[str]]:
+    """Yields the lines of one side of all directions and splits, in blocks."""
+    column = ("source", "target").index(side)
+    for direction, pair in texts.items():
+        for split in ("train", "dev", "test"):
+            lines = (row[column] for row in read_pairs(pair, split, *direction))
+            while block := list(itertools.islice(lines, _BLOCK)):
+                yield block
+
+
+def _kept_ids(
+    config: Config, vocabularies: Mapping[str, Vocabulary], texts: Texts, dropped: set[str]
+) -> dict[str, np.ndarray]:
+    """Returns the ids of each side that stay."""
+    used = {side: used_ids(v, _blocks(texts, side)) for side, v in vocabularies.items()}
+    if not config.model.shared_embedding and config.data.vocabulary != "joint":
+        return {side: kept_ids(v, used[side], dropped) for side, v in vocabularies.items()}
+    # Both sides have one embedding or one vocabulary, so they keep the same ids.
+    both = used["source"] | used["target"]
+    joint = np.union1d(*(kept_ids(v, both, dropped) for v in vocabularies.values()))
+    return {"source": joint, "target": joint}
+
+
+def _with_experts(cut: Cut, translator: TextTranslator, texts: Texts, share: float) -> Cut:
+    """Adds the experts that stay."""
+    tests = []
+    for direction, pair in texts.items():
+        rows = list(itertools.islice(read_pairs(pair, "dev", *direction), _MOST_DEV_LINES))
+        tests.append((*direction, [row[0] for row in rows], [row[1] for row in rows]))
+    if not any(test[2] for test in tests):
+        raise UserError(
+            "--keep_choices needs dev text, and the corpus has no split dev of these languages. Add it, "
+            "or leave --keep_choices out to keep all experts."
+        )
+    use = translator.expert_use(tests)
+    experts = kept_experts(use, share)
+    _say(
+        f"Each layer keeps {experts.shape[1]} of {use.chosen.shape[-1]} experts; they get "
+        f"{least_share(use, experts):.0%} or more of the weight of its choices on dev text."
+    )
+    return dataclasses.replace(cut, layers=use.layers, experts=experts)
+
+
+def saved(
+    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
+) -> list[tuple[str, int, int]]:
+    """Returns the bytes of each part of a model, before and after the cut: name, before, after."""
+    parts = {
+        "embeddings": [name for name in before if name.endswith("_embedding")],
+        "experts": [name for name in before if "/moe_" in name],
+        "all weights": list(before),
     }
+    return [
+        (
+            part,
+            sum(before[name].nbytes for name in names),
+            sum(after[name].nbytes for name in names),
+        )
+        for part, names in parts.items()
+        if names
+    ]

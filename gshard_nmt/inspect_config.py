@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files
-from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape
+from gshard_nmt.decoding.fitting import BatchShape, batch_rows, batch_shape
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import memory, program_cost, ranking, report

@@ -24,19 +24,10 @@ _LARGEST = sys.float_info.max
 
 
 def read(file: Path, shape: Shape, remedy: str) -> Any:
-    """Reads a JSON file.
-
-    Args:
-      file: the file, in UTF-8.
-      shape: the shape of its content.
-      remedy: a sentence for the error: what the user can do if the file is damaged.
-
-    Returns:
-      The content.
+    """Returns the content of a JSON file. `remedy` says what the user can do if it is damaged.
 
     Raises:
-      UserError: the content is not JSON, or does not have the shape. The message names both
-        the file and the key.
+      UserError: the content is not JSON, or does not have the shape. The message names file and key.
       OSError: the file cannot be read.
     """
     content = file.read_bytes()
@@ -47,11 +38,7 @@ def read(file: Path, shape: Shape, remedy: str) -> Any:
 
 
 def parse(content: str | bytes, shape: Shape) -> Any:
-    """Returns the value of a JSON text.
-
-    Args:
-      content: the text; bytes are UTF-8.
-      shape: the shape of the value.
+    """Returns the value of a JSON text; bytes are UTF-8.
 
     Raises:
       ValueError: the content is not JSON, or does not have the shape. The message says what is wrong.
@@ -99,20 +86,11 @@ def number(least: float = 0, most: float = _LARGEST, above: float = -math.inf) -
 
 def anything() -> Shape:
     """Returns the shape of all values."""
-
-    def check(_value: object, _place: str) -> Iterator[str]:
-        return iter(())
-
-    return check
+    return lambda _value, _place: iter(())
 
 
 def text(pattern: str = "", words: str = "a text") -> Shape:
-    """Returns the shape of texts that match a pattern as a whole; without a pattern, of all texts.
-
-    Args:
-      pattern: a regular expression, or "".
-      words: the allowed texts, for messages.
-    """
+    """Returns the shape of texts that match a regular expression as a whole; `words` describes them."""
 
     def check(value: object, place: str) -> Iterator[str]:
         if not isinstance(value, str) or (pattern and not re.fullmatch(pattern, value)):
@@ -173,13 +151,7 @@ def mapping_of(entry: Shape) -> Shape:
 def fields(
     required: Mapping[str, Shape], optional: Mapping[str, Shape] | None = None, closed: bool = False
 ) -> Shape:
-    """Returns the shape of objects with these keys.
-
-    Args:
-      required: the shape of each key that must be there.
-      optional: the shape of each key that may be there.
-      closed: whether other keys are refused.
-    """
+    """Returns the shape of objects with these keys. If it is `closed`, other keys are refused."""
     known = {**required, **(optional or {})}
 
     def check(value: object, place: str) -> Iterator[str]:

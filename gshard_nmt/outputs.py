@@ -39,12 +39,8 @@ def named(path: Path) -> Iterator[None]:
 def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
     """Checks that a folder can be made, or that files can be written into it if it is there.
 
-    Makes a temporary folder and removes it, because permission bits are not always right.
-
-    Args:
-      flag: the flag that names the folder, with its dashes.
-      folder: the folder; its parents may be missing too.
-      replaced: whether `replace_folder` will replace the folder, which changes the folder above it.
+    Makes a temporary folder and removes it, because permission bits are not always right. If the folder
+    will be `replaced`, the folder above it is checked too. `flag` is the flag with its dashes.
 
     Raises:
       UserError: a file is in the way, nothing can be written there, or it cannot be replaced.
@@ -101,16 +97,10 @@ def _look_up(path: Path) -> None:
 
 
 def check_only_has(flag: str, folder: Path, names: Collection[str], program: str) -> None:
-    """Checks that a folder, which is about to be replaced, has no file that a user put there.
-
-    Args:
-      flag: the flag that names the folder, with its dashes.
-      folder: the folder.
-      names: the files that a program wrote, as paths in the folder.
-      program: the program that wrote them.
+    """Checks that a folder, which is about to be replaced, has no file but `names` of a program.
 
     Raises:
-      UserError: there is another file. The message names it.
+      UserError: a user put another file there. The message names it.
     """
     for place, folders, files_here in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
@@ -125,10 +115,6 @@ def check_only_has(flag: str, folder: Path, names: Collection[str], program: str
 
 def check_file(flag: str, file: Path) -> None:
     """Checks that a file can be written, without changing it.
-
-    Args:
-      flag: the flag that names the file, with its dashes.
-      file: the file.
 
     Raises:
       UserError: it is a folder, its folder does not exist, or it cannot be written.
@@ -191,13 +177,9 @@ def text_file(path: Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _replacing(target: Path, partial: Path, descriptor: int, path: Path) -> Iterator[TextIO]:
-    """Opens the text of a partial file, and renames the file if the block ends without an error.
+    """Opens the text of a partial file, and renames it to `target` if the block ends without an error.
 
-    Args:
-      target: the place of the complete file.
-      partial: the partial file.
-      descriptor: the same file, open and locked. It stays open.
-      path: the complete file as the user named it.
+    The descriptor of the partial file stays open and locked. The user knows the target as `path`.
     """
     file = open(descriptor, "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
     try:
@@ -253,7 +235,6 @@ def locked(partial: Path) -> Iterator[int]:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Returns whether an open file still has this path."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -261,11 +242,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _keep_complete_lines(file: Path) -> bool:
-    """Cuts off a last line without a newline, and removes a file without lines.
-
-    Returns:
-      Whether the file has lines.
-    """
+    """Cuts off a last line without a newline. Returns whether lines are left; if not, the file goes."""
     with contextlib.suppress(OSError):
         with file.open("rb+") as content:
             length = end = content.seek(0, os.SEEK_END)
@@ -288,11 +265,8 @@ def _keep_complete_lines(file: Path) -> bool:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yields an empty folder that takes the place of `path` if the block ends without an error.
 
-    If it ends with one, the folder is removed and `path` stays as it was.
-
-    Args:
-      path: the name of the complete folder. The folders above it are made. If it is a link to a folder,
-        the link stays.
+    If it ends with one, the folder is removed and `path` stays as it was. The folders above it are made.
+    If it is a link to a folder, the link stays.
 
     Raises:
       UserError: another program makes the same folder at this moment.
@@ -341,30 +315,19 @@ def _remove_temporary(temporary: Path, place: Path) -> None:
     aside = temporary / f"{_NEW}{_REPLACED}"
     if aside.exists() and not place.exists():
         aside.replace(place)  # the program ended between the two renames of `replace_folder`
-    _remove_folder(temporary)
-
-
-def _remove_folder(folder: Path) -> None:
-    """Removes a folder. If threads of a failed write still put files into it, tries again.
-
-    What cannot be removed stays, because the error of the write matters more.
-    """
+    # Threads of a failed write may still put files into it. The error of the write matters more.
     for pause in (0.0, 0.05, 0.2, 1.0):
         time.sleep(pause)
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not temporary.exists():
             return
 
 
 def replace_folder(new: Path, old: Path) -> None:
     """Renames a folder. If another folder has the new name, it is replaced.
 
-    The old folder is first renamed to a place beside the new one and removed at the end. If the program
-    dies in between, the content of both is still there.
-
-    Args:
-      new: the folder with the new content, on the same disk.
-      old: the new name. If it is a link to a folder, the link stays.
+    Both are on one disk. The old folder is first renamed to a place beside the new one and removed at the
+    end. If the program dies in between, the content of both is still there. A link to the old one stays.
 
     Raises:
       OSError: a folder cannot be renamed. Then the old folder is at its place.

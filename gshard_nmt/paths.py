@@ -33,9 +33,7 @@ _LOGIN = {_STORE: ": gcloud auth application-default login", "s3": ": aws config
 def folder_path(flag: str, text: str) -> Path:
     """Returns the path of a folder that a flag names: a local one, or gs://bucket/folder.
 
-    Args:
-      flag: the name of the flag without dashes, for messages.
-      text: its value. file:///folder is a local folder.
+    file:///folder is a local folder. Messages name the flag.
 
     Raises:
       UserError: the URL has an unknown scheme or no bucket, or a package that it needs is missing; or the
@@ -46,10 +44,7 @@ def folder_path(flag: str, text: str) -> Path:
 
 
 def source_path(flag: str, text: str) -> Path:
-    """Returns the path of a folder that is only read: a local one, gs://bucket/folder or s3://bucket/folder.
-
-    Args, errors: those of `folder_path`.
-    """
+    """Returns the path of a folder that is only read, which may also be s3://bucket/folder."""
     return _path(flag, text, tuple(_PACKAGES))
 
 
@@ -218,15 +213,8 @@ def read_now(path: Path) -> bytes | None:
 def swap(path: Path, content: bytes, previous: bytes | None) -> bool:
     """Replaces the content of a small file if it still is `previous`. No other host can write in between.
 
-    It needs an object store. On a file system use locks.
-
-    Args:
-      path: the file, a URL.
-      content: the new content.
-      previous: the content that the caller has read; None if there was no file.
-
-    Returns:
-      True if the file has the new content now; False if another process was faster.
+    It needs an object store. On a file system use locks. `previous` is None if there was no file. The
+    result is False if another process was faster.
 
     Raises:
       OSError: the store does not answer.

@@ -1,6 +1,5 @@
 """`gshard-data plan`: computes what a run will see of each language, before it is trained."""
 
-import html
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,23 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
-from gshard_nmt import files, web_page
+from gshard_nmt import files
 from gshard_nmt.data import schedule
-from gshard_nmt.data.batching import plan_figure
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.batching.draws import streams_of
-from gshard_nmt.data.batching.mixture import FILL, Mixture
-from gshard_nmt.data.batching.plan import Component, Phase, Plan, make_plan
+from gshard_nmt.data.batching.mixture import Mixture
+from gshard_nmt.data.batching.plan import Phase, Plan, make_plan
 from gshard_nmt.data.cleaning.terminal import Terminal, narrow_table
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.pair_names import split_pair
-from gshard_nmt.data.schedule import wrong_names
 from gshard_nmt.data.sets.corpus import ENGLISH
 from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import count_text, short_count
 
+_FILL = 0.95
+"""The part of a row that is not padding, before it is measured."""
 _MEASURED_ROWS = 1024
 """Rows that are filled to measure how many examples a row has."""
 _HEADER = ("pair", "examples", "drawn", "epochs", "share", "natural", "factor", "tokens")
@@ -52,12 +51,8 @@ def plan_data(config: Data, steps: int, folder: Path) -> Plan:
 def plan_sizes(config: Data, steps: int, sizes: Mapping[str, int], pair_tokens: float) -> Plan:
     """Returns the plan of a run on data that is not there yet.
 
-    Args:
-      config: the settings of the run.
-      steps: number of steps.
-      sizes: number of training examples of each language or pair, or of each subset such as
-        "fr.back".
-      pair_tokens: mean number of source and target tokens of an example.
+    `sizes` has the training examples of each language or pair, or of each subset such as "fr.back", and
+    `pair_tokens` is the mean number of tokens of an example, source and target together.
 
     Raises:
       UserError: the schedule names what the sizes do not have, or leaves nothing to draw from; a pair has
@@ -71,7 +66,7 @@ def plan_sizes(config: Data, steps: int, sizes: Mapping[str, int], pair_tokens: 
             raise UserError(
                 f"--sizes has {name} twice, for instance as fr and fr-en. Name it once."
             )
-    for error in wrong_names(config.phases, components):
+    for error in schedule.wrong_names(config.phases, components):
         raise error
     tokens = np.full((len(components), 2), pair_tokens / 2)
     return _plan(config, steps, components, tokens, _in_a_step(config, components, tokens))
@@ -103,14 +98,11 @@ def _in_a_step(
 ) -> list[float]:
     """Estimates the number of examples of a step in each phase.
 
-    Args:
-      config: the settings of the run.
-      components: what the run draws from.
-      tokens: float64[components, 2], the mean number of source and of target tokens of an example.
+    `tokens` is float64[components, 2], the mean number of source and of target tokens of an example.
     """
     lengths = np.array([config.source_length, config.target_length])
     means = [phase.rates(components) @ tokens for phase in config.phases]
-    return [config.rows * FILL * float((lengths / np.maximum(mean, 1)).min()) for mean in means]
+    return [config.rows * _FILL * float((lengths / np.maximum(mean, 1)).min()) for mean in means]
 
 
 def _measured(data: PreparedData, config: Data) -> float:
@@ -143,11 +135,8 @@ def _plan(
         Phase(begin + 1, end, _about(phase))
         for begin, end, phase in zip(begins, [*begins[1:], steps], config.phases, strict=False)
     ]
-    named = [
-        Component(_name(components[n]), components[n].examples, float(tokens[n].sum()))
-        for n in order
-    ]
-    return make_plan(named, mixture, phases, examples_per_step[: len(phases)])
+    sizes = [(_name(components[n]), components[n].examples, float(tokens[n].sum())) for n in order]
+    return make_plan(sizes, mixture, phases, examples_per_step[: len(phases)])
 
 
 def _name(component: schedule.Component) -> str:
@@ -155,7 +144,6 @@ def _name(component: schedule.Component) -> str:
 
 
 def _about(phase: schedule.Phase) -> str:
-    """Returns the settings of a phase in words."""
     weights = ", ".join(f"{name} {weight:g}" for name, weight in phase.weights.items())
     about = f"temperature {phase.temperature:g}" + (f", weights {weights}" if weights else "")
     return f"{about}, {phase.fraction:.0%} of a ramp" if phase.previous is not None else about
@@ -188,21 +176,9 @@ def read_sizes(text: str) -> dict[str, int]:
 
 
 def show(plan: Plan, out: Path | None) -> None:
-    """Prints a plan, and writes it to a file that ends in .html, .png, .svg or .json."""
     console = Terminal()
     title = f"the mixture in {plan.steps:,} step{'' if plan.steps == 1 else 's'}"
-    console.print(narrow_table(title, _HEADER, _rows(plan)))
-    for line in _notes(plan):
-        console.print(line, soft_wrap=True, markup=False)
-    for warning in plan.warnings():
-        console.print(warning, style="bold", soft_wrap=True, markup=False)
-    if out:
-        files.write(out, _content(plan, out.suffix))
-        console.print(f"plan: {out}", soft_wrap=True, markup=False)
-
-
-def _rows(plan: Plan) -> list[tuple[str, ...]]:
-    return [
+    rows = [
         (
             use.name,
             short_count(use.examples),
@@ -215,48 +191,27 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
         )
         for use in plan.uses
     ]
+    console.print(narrow_table(title, _HEADER, rows))
+    for phase in plan.phases:
+        steps = f"steps {phase.first:,} to {phase.last:,}"
+        if phase.first == phase.last:
+            steps = f"step {phase.first:,}"
+        console.print(f"{steps}: {phase.about}", soft_wrap=True, markup=False)
+    console.print(
+        f"about {plan.examples_per_step:,.0f} examples a step; "
+        f"{count_text(sum(use.draws for use in plan.uses))} examples and "
+        f"{count_text(sum(use.tokens for use in plan.uses))} tokens in all. Epochs: how often each "
+        "example is seen. Natural: the part of all examples. Factor: the share divided by the natural "
+        "share.",
+        soft_wrap=True,
+        markup=False,
+    )
+    for warning in plan.warnings():
+        console.print(warning, style="bold", soft_wrap=True, markup=False)
+    if out:
+        files.write(out, json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
+        console.print(f"plan: {out}", soft_wrap=True, markup=False)
 
 
 def _digits(value: float) -> str:
     return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
-
-
-def _notes(plan: Plan) -> list[str]:
-    uses = plan.uses
-    phases = [f"{_steps_of(phase)}: {phase.about}" for phase in plan.phases]
-    return [
-        *phases,
-        f"about {plan.examples_per_step:,.0f} examples a step; "
-        f"{count_text(sum(use.draws for use in uses))} examples and "
-        f"{count_text(sum(use.tokens for use in uses))} tokens in all. Epochs: how often each example is "
-        "seen. Natural: the part of all examples. Factor: the share divided by the natural share.",
-    ]
-
-
-def _steps_of(phase: Phase) -> str:
-    if phase.first == phase.last:
-        return f"step {phase.first:,}"
-    return f"steps {phase.first:,} to {phase.last:,}"
-
-
-def _content(plan: Plan, suffix: str) -> bytes:
-    """Returns the file of a plan."""
-    if suffix == ".json":
-        return (json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n").encode()
-    if suffix in (".png", ".svg"):
-        return plan_figure.image(plan, suffix[1:])
-    header = "".join(f"<th>{name}</th>" for name in _HEADER)
-    rows = "".join(
-        f"<tr><th>{html.escape(name)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-        for name, *cells in _rows(plan)
-    )
-    notes = "".join(f"<p>{html.escape(line)}</p>" for line in _notes(plan))
-    warnings = "".join(f"<p class='unasked'>{html.escape(text)}</p>" for text in plan.warnings())
-    figure = web_page.image(
-        plan_figure.image(plan, "svg"), "svg", "shares over the steps, and epochs"
-    )
-    body = (
-        f"{warnings}{figure}<div class='wide'><table><thead><tr>{header}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>{notes}"
-    )
-    return web_page.page("Plan of a mixture", f"{plan.steps:,} steps", body).encode()

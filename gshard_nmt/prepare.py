@@ -36,14 +36,8 @@ def prepare(
     """Trains the vocabularies and writes the shards. Does nothing if `out` is up to date.
 
     Finished work is kept in the folder `<out>.partial` until all is done, so the same command goes on
-    after an interruption. The new folder is then renamed, so `out` is always complete.
-
-    Args:
-      config: the settings.
-      corpus: the folder of the parallel text. Or several folders by the names of their subsets; the name
-        of the main corpus is "".
-      out: the folder of prepared data to make. Prepared data that is out of date is replaced.
-      options: how to do it.
+    after an interruption. The new folder is then renamed, so `out` is always complete. Several corpora
+    have the names of their subsets; that of the main corpus is "".
 
     Raises:
       UserError: `out` has other files in it, no language has enough pairs, cleaning leaves no pair, a
@@ -117,11 +111,25 @@ _FREQUENT = 0.01
 
 
 def _show(data: PreparedData) -> None:
-    """Prints a table of the prepared data."""
     sizes = [pair.splits["train"].examples for pair in data.pairs]
     shares = sampling_rates(sizes, data.manifest["temperature"])
     console = Terminal()
-    rows = [_row(pair, float(share)) for pair, share in zip(data.pairs, shares, strict=True)]
+    rows = []
+    for pair, share in zip(data.pairs, shares.tolist(), strict=True):
+        train = pair.splits["train"]
+        too_long = train.removed.get(TOO_LONG, 0)
+        rows.append(
+            (
+                pair.folder,
+                short_count(train.examples),
+                short_count(pair.splits["dev"].examples),
+                short_count(pair.splits["test"].pairs),
+                f"{train.tokens / train.examples:.1f}",
+                short_count(too_long),
+                short_count(train.pairs - train.examples - too_long),
+                f"{share:.1%}",
+            )
+        )
     console.print(narrow_table(f"prepared {data.manifest['direction']}", _HEADER, rows))
     console.print(
         f"\nTraining examples: {sum(sizes):,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
@@ -159,19 +167,3 @@ def _missing(pairs: Sequence[PreparedPair]) -> str:
         if names := [name for name, count in counts.items() if not count]:
             parts.append(f"No {split} text, so no {use}: {', '.join(names)}.")
     return " ".join(parts)
-
-
-def _row(pair: PreparedPair, share: float) -> tuple[str, ...]:
-    """Returns the row of a direction and subset. `share` is its part of the training examples."""
-    train = pair.splits["train"]
-    too_long = train.removed.get(TOO_LONG, 0)
-    return (
-        pair.folder,
-        short_count(train.examples),
-        short_count(pair.splits["dev"].examples),
-        short_count(pair.splits["test"].pairs),
-        f"{train.tokens / train.examples:.1f}",
-        short_count(too_long),
-        short_count(train.pairs - train.examples - too_long),
-        f"{share:.1%}",
-    )

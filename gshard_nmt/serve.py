@@ -17,7 +17,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.serving.application import Application
 from gshard_nmt.serving.batching import Batcher, LineTranslator
 from gshard_nmt.serving.languages import Languages
-from gshard_nmt.serving.translate_request import Limits
+from gshard_nmt.serving.requests import Limits
 
 GRACE_SECONDS = 10.0
 """How long a server that is stopped goes on with the requests that it has accepted."""
@@ -31,22 +31,13 @@ _MOST_CONNECTIONS = 512
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """The address that a server listens on.
-
-    Attributes:
-      host: a name or an IP address of this machine.
-      port: the port; 0 takes any that is free.
-    """
+    """The address that a server listens on: a name or an IP address of this machine, and a port or 0."""
 
     host: str = "127.0.0.1"
     port: int = 5000
 
     def listen(self) -> socket.socket:
-        """Opens a socket that listens.
-
-        Raises:
-          UserError: the host is not this machine, or the port is in use or not allowed.
-        """
+        """Opens a socket; raises UserError if the host is not this machine, or the port cannot be had."""
         try:
             family, *_, place = socket.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -85,14 +76,13 @@ class Server:
         log: Callable[[str], None] | None = None,
         origins: Collection[str] = (),
     ) -> None:
-        """Starts the server.
+        """Starts the server, which alone calls the translator from now on.
 
         Args:
-          translator: translates lines. From now on, only the server calls it.
+          translator: translates lines.
           directions: the (source, target) languages that it translates, as BCP 47 tags.
           rows: the most lines of a batch.
-          address: the host and port to listen on.
-          limits: the limits on requests.
+          address, limits: the address to listen on, and the limits on requests.
           log: gets one line for each request; None writes to stderr.
           origins: the origins whose pages may use the server; "*" stands for all.
 
@@ -142,9 +132,8 @@ class Server:
     def stop(self, grace: float = GRACE_SECONDS, closing: float = _CLOSING_SECONDS) -> bool:
         """Stops accepting requests, and answers those that have come.
 
-        Args:
-          grace: seconds after which a request that has no translation is refused with status 503.
-          closing: seconds that each of the last steps may take: the last answers, and the last batch.
+        A request that has no translation after `grace` seconds is refused with status 503. The last
+        answers, and the last batch, may take `closing` seconds each.
 
         Returns:
           Whether the translator is at rest. If not, its last batch goes on in its thread.
@@ -165,14 +154,11 @@ class Server:
 
 
 def serve(server: Server, about: str) -> None:
-    """Serves until a signal stops the program.
+    """Serves until a signal stops the program, and then raises KeyboardInterrupt.
 
     Args:
       server: the server.
       about: what it serves, for the line that says that it is ready.
-
-    Raises:
-      KeyboardInterrupt: always, at the end: the message says that the server has stopped.
     """
     sys.stdout.write(f"gshard-serve: ready at {server.url} ({about})\n")
     sys.stdout.flush()

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from gshard_nmt.data.batching.batch_text import BatchReader, RowText, Sentence
 from gshard_nmt.data.batching.batches import TrainBatches
-from gshard_nmt.data.cleaning.safe_text import escaped, isolates
-from gshard_nmt.data.cleaning.terminal import Terminal
+from gshard_nmt.data.cleaning.terminal import Terminal, escaped, isolates
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
@@ -33,18 +32,9 @@ def show_batches(
     pieces: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Prints the first rows of some training batches.
+    """Prints the first `rows` rows of training batches from step `step` on; 0 shows all rows.
 
     A row depends on no other row. So only the rows that are shown are made, also to reach a late step.
-
-    Args:
-      config: the settings of the run.
-      folder: the prepared data.
-      batches: number of batches.
-      rows: number of rows of each batch; 0 shows all.
-      step: the step of the first batch, from 1.
-      pieces: whether to show pieces of the vocabulary instead of text.
-      as_json: whether to print one JSON object for each row.
 
     Raises:
       UserError: the data does not fit the config, or is damaged.
@@ -79,7 +69,6 @@ def show_batches(
 
 
 def _lines(rows: list[RowText], step: int, batch_size: int) -> Iterator[Text]:
-    """Yields the lines of one batch on the terminal."""
     segments = [segment for row in rows for segment in row.segments]
     filled = [sum(row.filled[side] for row in rows) for side in (0, 1)]
     positions = [sum(row.lengths[side] for row in rows) for side in (0, 1)]

@@ -23,12 +23,12 @@ from typing import Any, Self
 
 from gshard_nmt import files, outputs
 from gshard_nmt.data.cleaning.block import About
-from gshard_nmt.data.cleaning.clean import clean
 from gshard_nmt.data.cleaning.config import FILTERS, Cleaning
+from gshard_nmt.data.cleaning.registry import clean
 from gshard_nmt.data.reading.text_lines import without_compression
 from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.report.output_checks import loops
+from gshard_nmt.evaluation.report.faults import loops
 
 _BLOCK = 4096
 _QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5)
@@ -36,13 +36,9 @@ _QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5)
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """The files of one input.
+    """The files of one input: in the corpus folder `out`, by the direction of the model and a name.
 
-    Attributes:
-      out: the corpus folder.
-      source, target: the BCP 47 tags of the direction of the model.
-      name: the name of the input, of letters, digits, - and _.
-      back: whether the input is the target side of the pairs.
+    With `back`, the input is the target side of the pairs.
     """
 
     out: Path
@@ -95,7 +91,6 @@ class Files:
         return recorded == made_of
 
     def record(self, made_of: Mapping[str, str], counts: Mapping[str, Any] | None = None) -> None:
-        """Writes what the translations were made of, and the counts of the filters."""
         facts = {"made_of": dict(made_of), **(counts or {})}
         files.write(self.facts, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
 
@@ -107,26 +102,7 @@ class Files:
         return made_of if isinstance(made_of, dict) else {}
 
     def add_counts(self, counts: Mapping[str, Any]) -> None:
-        """Adds the counts of the filters to the facts."""
         self.record(self._recorded(), counts)
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What translations must satisfy, besides the filters of cleaning.
-
-    Attributes:
-      min_score: the lowest score; None allows every score.
-      max_ratio: the largest ratio of the lengths of both sides, as `Cleaning.ratio`.
-    """
-
-    min_score: float | None = None
-    max_ratio: float = 3.0
-
-    def cleaning(self) -> Cleaning:
-        """Returns the filters of cleaning. Overlap with dev and test text is found by `prepare`."""
-        names = tuple(name for name in FILTERS if name != "overlap")
-        return Cleaning(filters=names, ratio=self.max_ratio, minimum_score=self.min_score)
 
 
 @dataclasses.dataclass
@@ -158,7 +134,6 @@ class Report:
         return result
 
     def counts(self) -> dict[str, Any]:
-        """Returns the counts as values for JSON."""
         return {
             "lines": self.lines,
             "translations": self.translations,
@@ -168,7 +143,6 @@ class Report:
         }
 
     def text(self, pairs: Path) -> str:
-        """Returns the report for a terminal."""
         share = 100 * self.passed / max(self.translations, 1)
         dropped = ", ".join(f"{name} {number:,}" for name, number in self.dropped.most_common())
         quantiles = ", ".join(f"{s:.0%} below {score:.2f}" for s, score in self.quantiles().items())
@@ -180,21 +154,20 @@ class Report:
         )
 
 
-def translate_corpus(out: Files, limits: Limits) -> Report:
-    """Writes the pairs of the translations that pass the filters, and prints how many they are.
+def translate_corpus(out: Files, min_score: float | None = None, max_ratio: float = 3.0) -> Report:
+    """Writes the pairs of complete translations that pass the filters, and prints how many they are.
 
     Memory does not grow with the text.
-
-    Args:
-      out: the files. `decoded` is complete.
-      limits: the limits of the filters.
 
     Raises:
       UserError: no translation passes.
     """
     report = Report()
     out.pairs.parent.mkdir(parents=True, exist_ok=True)
-    about = About(*out.languages, settings=limits.cleaning())
+    # Overlap with dev and test text is found by `prepare`.
+    used = tuple(name for name in FILTERS if name != "overlap")
+    filters = Cleaning(filters=used, ratio=max_ratio, minimum_score=min_score)
+    about = About(*out.languages, settings=filters)
     with outputs.text_file(out.pairs) as file:
         # The names of the columns tell the reader which column is the score, whatever the text is.
         file.write("\t".join((*out.languages, "score")) + "\n")

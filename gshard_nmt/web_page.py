@@ -7,24 +7,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _TYPES = {"png": "image/png", "svg": "image/svg+xml"}
-_TEMPLATES = Path(__file__).with_name("templates")
+_PAGE = Path(__file__).with_name("templates") / "page.html"
 
 
 def page(title: str, headline: str, body: str, style: str = "") -> str:
     """Returns a whole page. `title` and `headline` are plain text, `body` is HTML, `style` is CSS."""
-    return string.Template(template("page.html")).substitute(
+    return string.Template(_PAGE.read_text(encoding="utf-8")).substitute(
         title=html.escape(title), headline=html.escape(headline), body=body, style=style
     )
-
-
-def template(name: str) -> str:
-    """Returns the text of a file of the templates, such as "report.js"."""
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def script(text: str) -> str:
-    """Returns a <script> element. `text` is JavaScript of this package."""
-    return f"<script>\n{text}</script>"
 
 
 def image(content: bytes, kind: str, alt: str, dark: bytes | None = None) -> str:
@@ -49,20 +39,40 @@ class Markup(str):
     __slots__ = ()
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], foot: Sequence[str] = ()) -> str:
     """Returns a table that scrolls if the page is narrow.
 
     Args:
       heads: the names of the columns.
       rows: the cells of each row. The first one is its headline. Cells are plain text, except `Markup`.
+      foot: the cells of a last row below a line.
     """
     head = "".join(f"<th>{_cell(cell)}</th>" for cell in heads)
-    body = "\n".join(
-        f"<tr><th>{_cell(row[0])}</th>{''.join(f'<td>{_cell(cell)}</td>' for cell in row[1:])}</tr>"
-        for row in rows
-    )
-    content = f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody>"
+    body = "\n".join(map(_row, rows))
+    last = f"<tfoot>{_row(foot)}</tfoot>" if foot else ""
+    content = f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody>{last}"
     return f"<div class='wide'><table>{content}</table></div>"
+
+
+def texts(rows: Iterable[tuple[str, str]]) -> str:
+    """Returns a table of named sentences. A browser finds the direction of each from its letters."""
+    cells = (
+        f'<tr><th>{_cell(name)}</th><td dir="auto">{_cell(text)}</td></tr>' for name, text in rows
+    )
+    return f"<table class='sample'>{''.join(cells)}</table>"
+
+
+def folded(title: str, content: str, is_open: bool = False) -> str:
+    """Returns HTML that a click on its title shows or hides."""
+    opened = " open" if is_open else ""
+    return f"<details{opened}><summary>{html.escape(title)}</summary>{content}</details>"
+
+
+def _row(cells: Sequence[str]) -> str:
+    first, *others = cells
+    return (
+        f"<tr><th>{_cell(first)}</th>{''.join(f'<td>{_cell(cell)}</td>' for cell in others)}</tr>"
+    )
 
 
 def _cell(text: str) -> str:

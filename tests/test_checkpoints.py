@@ -51,7 +51,7 @@ def flip(run, step: int) -> None:
 
 
 def checkpoint(*arguments: object) -> int:
-    return commands.checkpoint_program([str(argument) for argument in arguments])
+    return commands.main(["checkpoint", *map(str, arguments)])
 
 
 def test_list_shows_why_each_is_kept(run, capsys):

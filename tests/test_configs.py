@@ -7,9 +7,8 @@ import re
 import pytest
 
 from gshard_nmt.cli import flags
-from gshard_nmt.cli.checkpoint_command import CHECKPOINT_VERBS
-from gshard_nmt.cli.commands import DATA_VERBS, DECODE, EVAL, EXPORT, INSPECT, SERVE, TRAIN
-from gshard_nmt.settings.find import configs_folder
+from gshard_nmt.cli.commands import COMMANDS, VERBS
+from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import read_run_config
 
@@ -21,14 +20,12 @@ FRAGMENTS = [
 ]
 EXPERIMENTS = sorted(CONFIGS.glob("experiments/*.gin"))
 PROGRAMS = {
-    **{f"gshard-data {verb}": program for verb, program in DATA_VERBS.items()},
-    **{f"gshard-checkpoint {verb}": program for verb, program in CHECKPOINT_VERBS.items()},
-    "gshard-train": TRAIN,
-    "gshard-decode": DECODE,
-    "gshard-eval": EVAL,
-    "gshard-inspect": INSPECT,
-    "gshard-export": EXPORT,
-    "gshard-serve": SERVE,
+    **{f"gshard-{name}": command for name, command in COMMANDS.items()},
+    **{
+        f"gshard-{name} {verb}": command
+        for name, verbs in VERBS.items()
+        for verb, command in verbs.items()
+    },
 }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.errors import TryAgain, UserError, did_you_mean
 from gshard_nmt.ranges import at_least, check
 from gshard_nmt.settings.config import Train
 
@@ -23,3 +23,19 @@ def test_a_value_out_of_range_names_its_setting():
 def test_neither_exception_is_caught_as_the_other():
     assert not issubclass(UserError, TryAgain)
     assert not issubclass(TryAgain, UserError)
+
+
+def test_no_suggestion_if_no_word_is_near():
+    assert did_you_mean("zebra", ["layers"]) == "."
+    assert did_you_mean("", ["layers"]) == "."
+
+
+def test_the_nearest_word_is_suggested_in_its_own_case():
+    assert did_you_mean("LAYERS", ["layers"]) == "; did you mean 'layers'?"
+    assert did_you_mean("bem", ["beam"], prefix="--") == "; did you mean '--beam'?"
+    assert did_you_mean("layer", ["depth", "layers", "players"]) == "; did you mean 'layers'?"
+
+
+def test_a_word_that_begins_with_what_was_written_is_near():
+    assert did_you_mean("pt", ["fr", "pt-BR"]) == "; did you mean 'pt-BR'?"
+    assert did_you_mean("fr-CA", ["de", "fr"]) == "; did you mean 'fr'?"

@@ -4,23 +4,29 @@ import types
 
 import numpy as np
 import pytest
+import sacrebleu
 
+from gshard_nmt import evaluate as evaluate_module
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluate import Request, evaluate
-from gshard_nmt.evaluation.metrics.metrics import Measures
-from gshard_nmt.evaluation.report import samples
-from gshard_nmt.evaluation.report.studies import Options
-from gshard_nmt.evaluation.systems.candidates import Others
+from gshard_nmt.evaluate import Files, Measures, Options, Others, Request, evaluate, evaluate_files
+from gshard_nmt.evaluation.report.page import chosen_samples
+from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.texts import corpora, test_sets
 from tests.run.facts import budget_facts, data_facts
 
 SENTENCES = [
     f"sentence number {n} is here for you" for n in ["one", "two", "three", "four", "five"]
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch):
+    """Leaves out the figures, which take most of the time; tests/evaluation/report draws them."""
+    monkeypatch.setattr("gshard_nmt.evaluation.report.figures.image", lambda draw, kind: b"")
 
 
 @pytest.fixture
@@ -84,9 +90,7 @@ def test_the_report_and_the_terminal_say_how_the_baselines_were_trained(folders,
     (folders / "baselines" / "fr" / "baseline.json").write_text(json.dumps(record))
     contents = scores_of(folders, Translator(), baselines=folders / "baselines")
     assert [row["ended"] for row in contents["baselines"]["languages"]] == ["patience"]
-    sentence = (
-        "1 of 1 baselines were trained until dev BLEU did not improve, each the best of a search."
-    )
+    sentence = "1 of 1 baselines were trained until dev BLEU did not improve."
     assert sentence in contents["provenance"]["baselines"]
     assert sentence in (folders / "report" / "index.html").read_text()
     assert sentence in capsys.readouterr().out
@@ -141,22 +145,6 @@ def test_a_file_of_scores_replaces_baseline_runs(folders):
     assert french["delta_ci95"] is None
 
 
-@pytest.mark.parametrize("text", ["[1, 2]", '{"fr": "high"}', '{"fr": 101}', "{", "[" * 99999])
-def test_unreadable_scores_are_an_error(folders, text):
-    (folders / "scores.json").write_text(text)
-    with pytest.raises(UserError, match=r"is not JSON like \{"):
-        scores_of(folders, Translator(), baselines=folders / "scores.json")
-
-
-def test_another_corpus_is_reported(folders):
-    rows = [("X", "a new sentence")]
-    write_pairs(folders / "corpus" / "de-en", "dev", "de", "en", rows)
-    facts = scores_of(folders, Translator())["provenance"]
-    digest = json.loads((folders / "run" / "data.json").read_text())["corpus_fingerprint"]
-    assert facts["training text"] == f"fingerprint {digest}: another corpus"
-    assert ": another corpus" in (folders / "report" / "index.html").read_text()
-
-
 def set_data(run, **changes):
     """Changes the values of a run's data.json."""
     contents = json.loads((run / "data.json").read_text())
@@ -164,11 +152,9 @@ def set_data(run, **changes):
 
 
 @pytest.mark.parametrize("order", [("fr", "de"), ("de", "fr")])
-@pytest.mark.parametrize("named", [True, False])
-def test_the_runs_own_corpus_is_recognised_in_any_order_of_the_languages(folders, order, named):
+def test_the_runs_own_corpus_is_recognised_in_any_order_of_the_languages(folders, order):
     # The order of `gshard-data prepare`: that of the config, or most lines first.
-    if named:
-        (folders / "run" / "config.gin").write_text(f"Data.languages = {list(order)}\n")
+    (folders / "run" / "config.gin").write_text(f"Data.languages = {list(order)}\n")
     rows = [(f"zeile {n}", f"line {n}") for n in range(9)]
     write_pairs(folders / "corpus" / f"{order[0]}-en", "train", order[0], "en", rows)
     digest = fingerprint(find_pairs(folders / "corpus"))
@@ -198,18 +184,6 @@ def test_a_run_of_both_directions_counts_each_language_once(folders):
     set_data(folders / "run", corpus_fingerprint="another")
     facts = scores_of(folders, Translator())["provenance"]
     assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]
-
-
-def test_the_corpus_of_a_run_of_some_languages_cannot_be_compared(folders):
-    baseline = folders / "baselines" / "fr"
-    (baseline / "config.gin").write_text("Data.languages = ['fr']\n")
-    digest = json.loads((baseline / "data.json").read_text())["corpus_fingerprint"]
-    evaluate(baseline, folders / "corpus", "test", folders / "report", Translator())
-    facts = json.loads((folders / "report" / "bleu.json").read_text())["provenance"]
-    assert facts["training text"] == (
-        f"fingerprint {digest} of the prepared data. This run may use only some languages of that data "
-        "(Data.languages), so the fingerprint does not tell whether the corpus is the same"
-    )
 
 
 def test_overlap_is_searched_in_every_corpus_that_is_given(folders):
@@ -311,15 +285,6 @@ def test_several_systems_are_compared(folders, capsys):
     assert "paper" in out
 
 
-def test_a_run_against_itself_is_zero_everywhere(folders):
-    others = Others([folders / "run"])
-    first, second = scores_of(folders, Translator(), others=others)["systems"]
-    assert first["average"] == second["average"]
-    for row in (*first["languages"], *second["languages"]):
-        assert (row["difference"], row["difference_ci95"]) == (0.0, [0.0, 0.0])
-        assert row["difference_adjusted_p"] == 1.0
-
-
 def test_another_run_that_cannot_be_compared_is_refused_before_decoding(folders):
     set_data(folders / "baselines" / "fr", pairs=data_facts(["pl"])["pairs"])
     others = Others([folders / "baselines" / "fr"])
@@ -327,11 +292,6 @@ def test_another_run_that_cannot_be_compared_is_refused_before_decoding(folders)
     with pytest.raises(UserError, match="have a direction in common"):
         scores_of(folders, translate, others=others)
     assert translate.calls == []
-
-
-def test_the_report_of_one_run_lists_it_as_a_system(folders):
-    (system,) = scores_of(folders, Translator())["systems"]
-    assert (system["name"], system["weights"], system["steps"]) == ("run", 5, 9)
 
 
 def test_other_metrics_are_in_the_rows_the_page_and_the_terminal(folders, capsys):
@@ -399,18 +359,6 @@ def test_a_test_set_is_compared_with_the_training_text_of_a_corpus(folders):
     assert contents["overlap"]["training_pairs"] == 0
 
 
-def test_directions_without_a_baseline_are_named(folders):
-    facts = scores_of(folders, Translator(), baselines=folders / "baselines")["provenance"]
-    assert facts["without a baseline"] == "de-en"
-    (folders / "scores.json").write_text('{"french": 30.5}')
-    with pytest.raises(UserError) as raised:
-        scores_of(folders, Translator(), baselines=folders / "scores.json")
-    assert str(raised.value) == (
-        f"--baselines {folders / 'scores.json'} has scores of french but of none of fr-en, de-en; name "
-        "each score by its language or direction."
-    )
-
-
 def test_runs_of_the_same_name_have_sections_of_their_own(folders):
     for name in ("other", "another"):
         shutil.copytree(folders / "run", folders / name / "run")
@@ -470,9 +418,123 @@ def test_the_page_shows_the_command_and_samples_that_the_seed_has_chosen(folders
     command = "gshard-eval --workdir='a run' --report=r"
     contents = scores_of(folders, Translator(), command=command)
     assert contents["provenance"]["command"] == command
-    page = (folders / "report" / "index.html").read_text()
-    assert "<pre class='command'>gshard-eval --workdir=&#x27;a run&#x27; --report=r</pre>" in page
-    of_french = page[page.index("<summary>fr") :].partition("</details>")[0]
+    text = (folders / "report" / "index.html").read_text()
+    assert "<pre class='command'>gshard-eval --workdir=&#x27;a run&#x27; --report=r</pre>" in text
+    of_french = text[text.index("<summary>fr") :].partition("</details>")[0]
     for place, sentence in enumerate(SENTENCES):
-        is_chosen = place in samples.choose(("fr", "en"), len(SENTENCES), 2)
+        is_chosen = place in chosen_samples(("fr", "en"), len(SENTENCES), 2)
         assert (f">{sentence}<" in of_french) == is_chosen
+
+
+WORDS = ["le", "fichier", "n'est", "pas", "là,", "dossier", "«", "été", "»", "3,5", "aujourd'hui."]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with sources, two references, a good and a bad system, all of 30 lines."""
+    rng = np.random.default_rng(0)
+    lines = [list(rng.choice(WORDS, rng.integers(3, 25))) for _ in range(30)]
+    rates = {"src": 0.0, "ref": 0.0, "ref2": 0.2, "good": 0.1, "bad": 0.7}
+    for name, rate in rates.items():
+        noisy = (
+            [word if rng.random() > rate else rng.choice(WORDS) for word in line] for line in lines
+        )
+        text = "".join(f"{' '.join(line)}\n" for line in noisy)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def report_of_files(folder, names, *references, sources=None, metrics=()):
+    references = [folder / name for name in references or ("ref",)]
+    asked = Files(
+        [folder / name for name in names], references, "fr", sources, (sources and "en") or ""
+    )
+    evaluate_files(asked, folder / "report", Options(Measures(metrics)))
+    return json.loads((folder / "report" / "bleu.json").read_text())
+
+
+def test_files_are_scored_as_sacrebleu_does(files, capsys):
+    asked = {"sources": files / "src", "metrics": ("ter",)}
+    contents = report_of_files(files, ["good"], "ref", "ref2", **asked)
+    (row,) = contents["languages"]
+    hypotheses, *references = (
+        (files / name).read_text("utf-8").splitlines() for name in ("good", "ref", "ref2")
+    )
+    assert row["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, references).score, 2)
+    assert row["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, references).score, 2)
+    assert row["ter"] == round(sacrebleu.corpus_ter(hypotheses, references).score, 2)
+    assert (row["source"], row["target"], row["sentences"]) == ("en", "fr", 30)
+    assert "nrefs:2" in contents["signature"]["bleu"]
+    assert sum(b["sentences"] for b in contents["length_buckets"]["directions"]["en-fr"]) == 30
+    assert f"report: {files / 'report' / 'index.html'}" in capsys.readouterr().out
+
+
+def test_further_files_are_systems_that_are_compared_with_the_first(files, capsys):
+    contents = report_of_files(files, ["good", "bad", "good"])
+    first, second, third = contents["hypotheses"]
+    assert "p" not in first
+    assert second["significant"] is True
+    assert second["delta_bleu"] < 0
+    assert (third["delta_bleu"], third["p"], third["significant"]) == (0, 1, False)
+    assert [system["name"] for system in contents["systems"]] == ["good", "bad", "good (2)"]
+    (row,) = contents["systems"][1]["languages"]
+    assert (row["bleu"], row["difference"]) == (round(second["bleu"], 2), second["delta_bleu"])
+    assert row["difference_adjusted_p"] == second["adjusted_p"]
+    out = capsys.readouterr().out
+    assert f"{files / 'bad'}: BLEU {second['bleu']:.1f}, -" in out
+    assert "adjusted p 1.0000, not significant" in out
+
+
+def test_without_a_report_the_scores_of_files_are_printed(files, capsys):
+    before = sorted(files.iterdir())
+    evaluate_files(Files([files / "good"], [files / "ref"], "fr"), None)
+    out = capsys.readouterr().out
+    assert "chrF" in out
+    assert "report:" not in out
+    assert sorted(files.iterdir()) == before
+
+
+def test_other_numbers_of_lines_empty_files_and_no_language_are_errors(files):
+    (files / "short").write_text("un\n")
+    (files / "empty").write_text("")
+    good, ref = files / "good", files / "ref"
+    wrong = {
+        "short": f"has 1 line, and --references {ref} has 30. Give files in which line N",
+        "empty": "is empty; it must have a line for each sentence.",
+    }
+    for name, words in wrong.items():
+        for flag, asked in {
+            "references": Files([good], [ref, files / name], "fr"),
+            "hypotheses": Files([files / name], [ref], "fr"),
+            "sources": Files([good], [ref], "fr", files / name),
+        }.items():
+            with pytest.raises(UserError) as raised:
+                evaluate_files(asked, None)
+            assert str(raised.value).startswith(f"--{flag} {files / name} {words}")
+    with pytest.raises(UserError, match="--target is 'Chinese', which is no code of a language"):
+        evaluate_files(Files([good], [ref], "Chinese"), None)
+
+
+def test_a_report_replaces_reports_and_no_other_pages(files):
+    for _ in range(2):
+        report_of_files(files, ["good"])
+    (files / "own").mkdir()
+    (files / "own" / "index.html").write_text("my page")
+    with pytest.raises(UserError, match=r"own has a file index\.html that is not of a report"):
+        evaluate_files(Files([files / "good"], [files / "ref"], "fr"), files / "own")
+    assert (files / "own" / "index.html").read_text() == "my page"
+
+
+def test_a_section_is_one_function_and_one_entry_of_the_table(folders, monkeypatch):
+    def shouts(evaluation):
+        lines = [line for result in evaluation.systems.main.results for line in result.lines]
+        share = sum(line.isupper() for line in lines) / len(lines)
+        return Section("shouts", "Shouts", f"<p>{share:.0%}</p>", share, ("It shouts.",))
+
+    sections = (*evaluate_module.SECTIONS, shouts, lambda evaluation: None)
+    monkeypatch.setattr(evaluate_module, "SECTIONS", sections)
+    contents = scores_of(folders, Translator())
+    assert contents["shouts"] == 0
+    page = (folders / "report" / "index.html").read_text()
+    assert "<h2>Shouts</h2>\n<p>0%</p>" in page
+    assert page.index("It shouts.") < page.index("Languages</h2>")

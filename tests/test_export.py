@@ -153,16 +153,6 @@ def test_no_other_folder_is_replaced(run, tmp_path, name, message):
     assert (tmp_path / "model" / "notes.txt").exists()
 
 
-def test_an_export_that_fails_leaves_the_earlier_one(run, tmp_path, monkeypatch):
-    out = tmp_path / "model"
-    export.export(run.path, out)
-    monkeypatch.setattr(saved_model, "write", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        export.export(run.path, out, Changes().and_decode({"alpha": 0.5}, "a flag"))
-    assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] == 1.0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]
-
-
 def test_weights_that_are_not_finite_are_an_error(run, tmp_path):
     run.weights["b"][1, 0] = np.nan
     with pytest.raises(UserError) as error:

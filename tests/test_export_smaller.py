@@ -5,12 +5,13 @@ import types
 import numpy as np
 import pytest
 
-from gshard_nmt import export_smaller as program
-from gshard_nmt.data.config import SMALLEST_VOCABULARY
+from gshard_nmt import export as program
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.errors import UserError
+from gshard_nmt.exchange import run_folders
+from gshard_nmt.exchange.run_folders import chosen_directions
 from gshard_nmt.exchange.smaller import Cut
-from gshard_nmt.export_smaller import chosen_pairs, export_smaller, saved
+from gshard_nmt.export import export_smaller, saved
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_settings
@@ -21,10 +22,6 @@ from tests.exchange.test_smaller import use_of
 from tests.test_import_model import weights_in
 
 ROWS = [("The file is empty.", "Le dossier est vide."), ("No, it has three.", "Non, il a trois.")]
-
-
-def pair(source: str, target: str) -> dict[str, str]:
-    return {"source": source, "target": target}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +36,7 @@ def folders(tmp_path_factory):
 
 
 def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(program, "SMALLEST_VOCABULARY", 330)
+    monkeypatch.setattr(run_folders, "SMALLEST_VOCABULARY", 330)
     out = tmp_path / "small"
     export_smaller(folders / "run", out, ["en", "fr"], folders / "corpus")
     whole, small = RunFolder(folders / "run"), RunFolder(out)
@@ -76,13 +73,13 @@ def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsy
 
 
 def test_a_language_of_all_directions_need_not_be_named():
-    pairs = [pair("de", "en"), pair("fr", "en"), pair("pl", "en")]
-    assert chosen_pairs(pairs, ["de", "fr"]) == pairs[:2]
-    pairs = [pair("de", "fr"), pair("fr", "de"), pair("fr", "en"), pair("en", "fr")]
-    assert chosen_pairs(pairs, ["de", "fr"]) == pairs[:2]
+    pairs = [("de", "en"), ("fr", "en"), ("pl", "en")]
+    assert chosen_directions(pairs, ["de", "fr"]) == pairs[:2]
+    pairs = [("de", "fr"), ("fr", "de"), ("fr", "en"), ("en", "fr")]
+    assert chosen_directions(pairs, ["de", "fr"]) == pairs[:2]
     # Neither the two sources nor the two targets are the same everywhere.
-    pairs = [pair("de", "fr"), pair("de", "en"), pair("fr", "en")]
-    assert chosen_pairs(pairs, ["de", "fr"]) == pairs[:1]
+    pairs = [("de", "fr"), ("de", "en"), ("fr", "en")]
+    assert chosen_directions(pairs, ["de", "fr"]) == pairs[:1]
 
 
 def test_all_text_of_a_side_is_read_in_blocks(tmp_path, monkeypatch):
@@ -145,10 +142,6 @@ def test_the_experts_that_stay_are_those_of_the_dev_text(tmp_path, capsys):
     assert smaller.experts.tolist() == [[0, 2], [2, 3], [0, 1]]
     assert smaller.layers == use_of([[1], [1]]).layers
     assert "Each layer keeps 2 of 4 experts; they get 70% or more" in capsys.readouterr().out
-    config = program._smaller_config(load_config("demo", ["Model.experts = 4"]), smaller)
-    assert config.model.experts == 2
-    sizes = config.data.source_vocabulary, config.data.target_vocabulary
-    assert sizes == (400, SMALLEST_VOCABULARY)
 
 
 @pytest.mark.parametrize(
@@ -167,28 +160,6 @@ def test_languages_without_a_model_or_text_are_refused(folders, tmp_path, langua
         export_smaller(folders / "run", tmp_path / "small", languages, folders / "corpus")
     assert message in str(error.value)
     assert not (tmp_path / "small").exists()
-
-
-def test_a_folder_that_is_not_empty_is_refused(folders):
-    with pytest.raises(UserError, match="is not empty; give a new folder"):
-        export_smaller(folders / "run", folders / "run", ["en", "fr"], folders / "corpus")
-
-
-def test_a_file_is_no_folder_to_write_to(folders, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="--out"):
-        export_smaller(folders / "run", tmp_path / "file", ["en", "fr"], folders / "corpus")
-
-
-def test_the_checkpoint_of_the_user_is_read(folders, tmp_path, monkeypatch):
-    def load(config, run, checkpoint):
-        raise UserError(f"no {checkpoint}")
-
-    monkeypatch.setattr(program, "load_translator", load)
-    with pytest.raises(UserError, match="no average:3"):
-        export_smaller(
-            folders / "run", tmp_path / "x", ["en", "fr"], folders / "corpus", 1.0, "average:3"
-        )
 
 
 def test_the_table_has_the_bytes_of_each_part():

@@ -9,9 +9,10 @@ import pytest
 
 from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange import huggingface_writer
 from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.huggingface_writer import layout_of
+from gshard_nmt.exchange.huggingface import layout_of
+from gshard_nmt.exchange.huggingface_tokenizer import FACTS, SIDES
+from gshard_nmt.exchange.huggingface_weights import write
 from gshard_nmt.export import export
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run.arrays import step_functions, weight_specs
@@ -20,8 +21,8 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
 from tests.exchange.test_huggingface import GOLDENS, imported
-from tests.exchange.test_huggingface_writer import CONFIG as OWN
-from tests.exchange.test_huggingface_writer import vocabulary, weights_of  # noqa: F401
+from tests.exchange.test_huggingface_weights import CONFIG as OWN
+from tests.exchange.test_huggingface_weights import EXPERTS, vocabulary, weights_of  # noqa: F401
 
 
 def test_a_run_folder_has_the_weights_vocabularies_and_directions(tmp_path, capsys):
@@ -118,23 +119,29 @@ def test_a_model_of_marian_never_writes_pad_and_says_so_wherever_it_goes(tmp_pat
     assert changed.items() <= back.items()
 
 
-def test_an_export_of_our_own_model_is_imported_as_it_was(tmp_path, vocabulary):  # noqa: F811
-    weights = weights_of(OWN.model, vocabulary.size)
-    layout = layout_of(OWN, {"source": vocabulary, "target": vocabulary})
+@pytest.mark.parametrize("config", [OWN, EXPERTS], ids=["m2m_100", "nllb-moe"])
+def test_an_export_of_our_own_model_is_imported_to_the_bit(tmp_path, vocabulary, config):  # noqa: F811
+    weights = weights_of(config.model, vocabulary.size)
+    layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
     folder = tmp_path / "exported"
     folder.mkdir()
-    huggingface_writer.write(layout, weights, folder)
-    for side, name in huggingface_writer.SIDES.items():
+    write(layout, weights, folder)
+    for side, name in SIDES.items():
         (folder / name).write_bytes(layout.orders[side].model)
     facts = {"directions": [["en", "fr"]], "never": []}
-    (folder / huggingface_writer.FACTS).write_text(json.dumps(facts))
+    (folder / FACTS).write_text(json.dumps(facts))
     import_model(folder, tmp_path / "run")
     back = weights_in(tmp_path / "run")
     assert back.keys() == weights.keys()  # without the output bias of other imported models
     for name, values in weights.items():
         np.testing.assert_array_equal(back[name], values)
-    assert RunFolder(tmp_path / "run").direction("", "") == ("en", "fr")
-    for name in huggingface_writer.SIDES.values():
+    run = RunFolder(tmp_path / "run")
+    assert run.direction("", "") == ("en", "fr")
+    model = read_run_config(run.config).model
+    same = ("encoder_layers", "hidden_dim", "experts", "moe_place", "positions", "expert_stacks")
+    for setting in same[: 6 if config is EXPERTS else 2]:
+        assert getattr(model, setting) == getattr(config.model, setting)
+    for name in SIDES.values():
         assert (tmp_path / "run" / name).read_bytes() == vocabulary.content
 
 

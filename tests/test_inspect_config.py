@@ -97,7 +97,7 @@ settings = ['Model.experts = 2048', 'Model.model_dim = 1024', 'Model.hidden_dim 
     'Model.expert_hidden_dim = 8192', 'Model.encoder_layers = 30', 'Model.decoder_layers = 30',
     'Model.num_groups = 2048', 'Mesh.shape = (2048,)']
 flags = [word for setting in settings for word in ('--gin', setting)]
-code = commands.inspect_program(['--config', 'demo', '--parameters', *flags])
+code = commands.main(["inspect", '--config', 'demo', '--parameters', *flags])
 assert 'tensorflow' not in sys.modules and 'jax' not in sys.modules
 sys.exit(code)
 """
@@ -146,7 +146,7 @@ def test_a_language_model_has_the_tokens_of_its_only_side():
     ],
 )
 def test_mistakes_end_with_one_message(capsys, arguments, message):
-    assert commands.inspect_program(["--config=demo", *arguments]) == 2
+    assert commands.main(["inspect", "--config=demo", *arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err

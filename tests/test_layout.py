@@ -21,7 +21,7 @@ EXAMPLES = sorted(f"../examples/{path.name}" for path in PACKAGE.parent.glob("ex
 
 GROUND = (
     *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "reading"),
-    *("suggest", "web_page"),
+    "web_page",
 )
 PROGRAMS = (
     *(
@@ -38,7 +38,6 @@ PROGRAMS = (
         "evaluate",
         "checkpoints",
         "export",
-        "export_smaller",
         "import_model",
         "inspect_config",
         "serve",
@@ -58,6 +57,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "decoding/beam_search.py": ("decoding.ranking",),
     "exchange/": ("exchange", "decoding", "settings", "data", "model", "spmd", *GROUND),
+    "exchange/run_folders.py": ("run", "settings", "data", "model", *GROUND),
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
     "evaluation/metrics/": ("evaluation.metrics", "data.language_codes", "errors"),
     "serving/": ("serving", "data", *GROUND),

@@ -12,7 +12,7 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.data.sets.corpus import SPLITS, find_pairs, read_pairs, write_pairs
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.data.text.vocabulary import EOS, Vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare as prepare_data
 
@@ -53,15 +53,6 @@ def data(corpus, tmp_path_factory):
     out = tmp_path_factory.mktemp("data") / "prepared"
     prepare(CONFIG, corpus, out)
     return PreparedData.open(out)
-
-
-def test_text_survives_the_vocabularies(data):
-    for name in ("source", "target"):
-        vocabulary = Vocabulary.load(data.folder / f"{name}.model")
-        texts = ["red apple", "Ελληνικά", "naïve 東京"]
-        ids = vocabulary.encode_target(texts, "en")
-        assert all(sentence[-1] == EOS for sentence in ids)
-        assert vocabulary.decode(ids) == texts
 
 
 def test_the_shards_hold_the_text_of_the_corpus(corpus, data):
@@ -134,14 +125,6 @@ def test_a_folder_with_other_files_is_not_replaced(corpus, tmp_path):
     assert (tmp_path / "thesis.txt").exists()
 
 
-def test_the_report_explains_its_columns(corpus, tmp_path, capsys):
-    prepare(CONFIG, corpus, tmp_path / "prepared")
-    out = " ".join(capsys.readouterr().out.split())
-    assert "Training examples: 160. Source vocabulary: " in out
-    assert "Sampled: the part of the training examples that comes from this pair." in out
-    assert "No dev text" not in out
-
-
 def test_directions_without_dev_or_test_are_named_in_one_line(tmp_path, capsys):
     for language, splits in (("de", ("train",)), ("fr", ("train", "dev")), ("it", SPLITS)):
         for split in splits:
@@ -194,28 +177,6 @@ def test_the_vocabularies_are_reported_on_the_screen_and_in_a_file(corpus, tmp_p
     assert "characters with pieces" in " ".join(capsys.readouterr().err.split())
 
 
-def test_data_that_is_up_to_date_needs_no_permission(corpus, tmp_path, monkeypatch):
-    prepare(CONFIG, corpus, tmp_path / "prepared")
-    monkeypatch.setattr("gshard_nmt.outputs.check_folder", pytest.fail)
-    prepare(CONFIG, corpus, tmp_path / "prepared")
-
-
-def test_many_to_many_begins_each_source_with_its_target(corpus, tmp_path):
-    config = dataclasses.replace(CONFIG, direction="many-to-many")
-    prepare(config, corpus, tmp_path / "prepared")
-    data = PreparedData.open(tmp_path / "prepared")
-    assert {(p.source, p.target) for p in data.pairs} == {
-        ("fr", "en"),
-        ("en", "fr"),
-        ("de", "en"),
-        ("en", "de"),
-    }
-    vocabulary = Vocabulary.load(data.folder / "source.model")
-    for target in ("en", "fr", "de"):
-        (ids,) = vocabulary.encode_source(["red"], "en", target)
-        assert ids[0] == vocabulary.tag(f"<2{target}>")
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -230,15 +191,6 @@ def test_languages_that_are_missing_or_too_small_are_an_error(corpus, tmp_path, 
     assert not (tmp_path / "prepared").exists()
 
 
-def test_the_same_text_and_settings_give_the_same_bytes(corpus, data, tmp_path):
-    """A run records a hash of its data, so data that is prepared again must be equal."""
-    prepare(CONFIG, corpus, tmp_path / "again")
-    files = [path.relative_to(data.folder) for path in data.folder.rglob("*") if path.is_file()]
-    assert len(files) > 4
-    for file in files:
-        assert (tmp_path / "again" / file).read_bytes() == (data.folder / file).read_bytes(), file
-
-
 def test_a_folder_with_a_file_of_the_user_is_not_replaced(corpus, tmp_path):
     prepare(CONFIG, corpus, tmp_path / "prepared")
     run = tmp_path / "prepared" / "my run" / "checkpoint"
@@ -250,31 +202,6 @@ def test_a_folder_with_a_file_of_the_user_is_not_replaced(corpus, tmp_path):
     ):
         prepare(longer, corpus, tmp_path / "prepared")
     assert run.read_text() == "days of work"
-
-
-def test_a_damaged_manifest_is_named_with_the_flag_of_this_program(corpus, tmp_path):
-    prepare(CONFIG, corpus, tmp_path / "prepared")
-    (tmp_path / "prepared" / "manifest.json").write_text('{"format": "gshard-nmt data 2"')
-    with pytest.raises(UserError, match=r"^--out .* is damaged: manifest\.json is not JSON"):
-        prepare(CONFIG, corpus, tmp_path / "prepared")
-
-
-def test_a_full_disk_names_the_output_and_leaves_the_old_data(corpus, tmp_path, monkeypatch):
-    out = tmp_path / "prepared"
-    prepare(CONFIG, corpus, out)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("gshard_nmt.data.preparation.assembly.write_manifest", full)
-    with pytest.raises(OSError, match="No space left on device") as error:
-        prepare(dataclasses.replace(CONFIG, source_length=30), corpus, out)
-    assert error.value.filename == str(out)
-    assert PreparedData.open(out).manifest["data"]["source_length"] == 24
-    assert "the same command goes on from there" in error.value.__notes__[0]
-    monkeypatch.undo()
-    prepare(dataclasses.replace(CONFIG, source_length=30), corpus, out)
-    assert [path.name for path in tmp_path.iterdir()] == ["prepared"]
 
 
 def test_a_wrong_vocabulary_is_an_error_before_the_corpus_is_read(corpus, tmp_path):
@@ -299,12 +226,6 @@ def test_train_files_without_lines(tmp_path):
     assert str(error.value) == (
         "the corpus has no training text, only empty or missing train files of de. Add lines to them."
     )
-
-
-def test_a_corpus_that_is_the_folder_of_a_pair(corpus, tmp_path):
-    with pytest.raises(UserError) as error:
-        prepare(CONFIG, corpus / "fr-en", tmp_path / "out")
-    assert "Its name is that of a pair, so give the folder that contains it." in str(error.value)
 
 
 def test_a_tag_of_a_subset_that_no_corpus_has_is_noted(corpus, tmp_path, capsys):

@@ -13,8 +13,7 @@ import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
-from gshard_nmt.serving.translate_request import Limits
-from tests.serving import hostile
+from gshard_nmt.serving.requests import Limits
 from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
 
 SECONDS = 20
@@ -70,16 +69,6 @@ def test_the_client_of_libretranslate_is_served(shared):
         assert "qqq is not supported" in json.load(error)["error"]
 
 
-def test_a_connection_serves_many_requests(shared):
-    server, _, _ = shared
-    with contextlib.closing(connect(server)) as connection:
-        connection.connect()
-        port = connection.sock.getsockname()[1]
-        for fields, status in ((RIGHT, 200), (RIGHT | {"source": "xx"}, 400), (RIGHT, 200)):
-            assert post(connection, fields)[0] == status
-        assert connection.sock.getsockname()[1] == port
-
-
 def test_a_request_that_is_not_http_harms_nobody(shared):
     server, _, _ = shared
     with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as raw:
@@ -94,15 +83,6 @@ def test_a_body_that_is_too_large_is_answered_before_it_is_sent(shared):
     with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as raw:
         raw.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n{")
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
-
-
-def test_hostile_bodies_make_no_other_client_wait():
-    with serving() as (server, _, _):
-        tried = hostile.attack(server.port, seed=0, enough=60)
-    assert tried.requests == 60
-    assert tried.statuses <= {200, 400, 413, 415, 429}
-    # Other tests run beside this one. `make soak` has the bound itself.
-    assert tried.longest_wait < 10 * hostile.LONGEST_WAIT
 
 
 def test_fifty_clients_get_their_own_answers_from_shared_batches():
@@ -124,22 +104,6 @@ def test_fifty_clients_get_their_own_answers_from_shared_batches():
         assert sum(sizes) == 150
         assert set(sizes[1:-1]) == {4}
         wait_for(lambda: len(log) == 50)
-
-
-def test_a_client_that_goes_away_is_forgotten():
-    with serving() as (server, translator, log):
-        translator.hold()
-        connections = [connect(server) for _ in range(2)]
-        for connection in connections:
-            body = json.dumps(RIGHT)
-            connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
-        wait_for(lambda: server.waiting == 2)
-        connections[1].close()
-        wait_for(lambda: server.waiting == 1)
-        translator.gate.set()
-        assert json.loads(connections[0].getresponse().read()) == {"translatedText": "UN>en"}
-        connections[0].close()
-        assert " 499 " in log[0]
 
 
 def test_a_server_that_stops_answers_what_has_come():

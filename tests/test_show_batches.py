@@ -70,11 +70,6 @@ def test_the_text_is_that_of_the_corpus_and_the_direction_is_known(capsys, folde
         assert (segment["source"].removeprefix(tag), segment["target"]) in texts[pair]
 
 
-def test_rows_can_be_shown_alone_and_late(capsys, folder):
-    alone = printed_rows(capsys, folder, rows=1, step=20)
-    assert alone == printed_rows(capsys, folder, rows=4, step=20)[:1]
-
-
 def test_text_shows_padding_and_marks_characters_that_the_vocabulary_lacks(capsys, folder):
     show_batches(CONFIG, folder, rows=2)
     out = capsys.readouterr().out

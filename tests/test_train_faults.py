@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt import train
-from gshard_nmt.cli.failures import user_message
+from gshard_nmt.cli.runner import user_message
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import lock
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt import translate_corpus as program
 from gshard_nmt.data.sets.corpus import find_pairs, read_pairs
 from gshard_nmt.errors import UserError
-from gshard_nmt.translate_corpus import Files, Limits, Report, translate_corpus
+from gshard_nmt.translate_corpus import Files, Report, translate_corpus
 
 LINES = [
     ("the file is not there", [("le fichier n'est pas là", -0.5), ("pas de fichier ici", -2.0)]),
@@ -35,7 +34,7 @@ def decoded(folder, back: bool = False, lines=LINES, target: str = "fr") -> File
 
 def test_bad_translations_are_dropped_and_counted_by_filter(tmp_path, capsys):
     files = decoded(tmp_path)
-    report = translate_corpus(files, Limits(min_score=-1.8))
+    report = translate_corpus(files, min_score=-1.8)
     assert (report.lines, report.translations, report.passed) == (6, 7, 2)
     assert report.dropped == {"empty": 1, "loop": 1, "identical": 1, "ratio": 1, "score": 1}
     (pair,) = find_pairs(files.out)
@@ -54,22 +53,22 @@ def test_bad_translations_are_dropped_and_counted_by_filter(tmp_path, capsys):
 def test_a_tab_in_a_translation_ends_no_cell(tmp_path):
     lines = [("open\tthe door", [("ouvrez\tla\rporte", -1.0)])]
     files = decoded(tmp_path, lines=lines)
-    translate_corpus(files, Limits())
+    translate_corpus(files)
     (pair,) = find_pairs(files.out)
     assert list(read_pairs(pair, "train", "en", "fr")) == [("open the door", "ouvrez la porte")]
 
 
 def test_other_limits_drop_other_pairs_of_the_same_translations(tmp_path):
     files = decoded(tmp_path)
-    assert translate_corpus(files, Limits()).passed == 3
-    assert translate_corpus(files, Limits(max_ratio=10)).passed == 4
-    assert translate_corpus(files, Limits(min_score=-0.6)).passed == 1
+    assert translate_corpus(files).passed == 3
+    assert translate_corpus(files, max_ratio=10).passed == 4
+    assert translate_corpus(files, min_score=-0.6).passed == 1
     assert len(files.pairs.read_text().splitlines()) == 2
 
 
 def test_the_input_of_a_back_translation_is_the_target_side(tmp_path):
     files = decoded(tmp_path, back=True)
-    translate_corpus(files, Limits())
+    translate_corpus(files)
     (pair,) = find_pairs(files.out)
     assert (pair.source, pair.target) == ("fr", "en")
     first, *_ = read_pairs(pair, "train", "fr", "en")
@@ -79,7 +78,7 @@ def test_the_input_of_a_back_translation_is_the_target_side(tmp_path):
 def test_it_is_an_error_if_no_translation_passes(tmp_path):
     files = decoded(tmp_path, lines=LINES[1:2])
     with pytest.raises(UserError) as error:
-        translate_corpus(files, Limits())
+        translate_corpus(files)
     assert str(error.value) == (
         f"none of the 1 translations in {files.decoded} passes the filters (empty 1). Lower --min_score, "
         "raise --max_ratio, or train the model longer."
@@ -100,7 +99,7 @@ def test_translations_are_reused_only_if_nothing_else_was_translated(tmp_path):
     made_of = {"file": "/text/news", "input": "ab12", "checkpoint": "step 5"}
     assert not files.holds(made_of)
     files.record(made_of)
-    translate_corpus(files, Limits())
+    translate_corpus(files)
     assert files.holds(made_of)
     assert not files.holds({**made_of, "checkpoint": "step 6"})
     assert not files.holds({"file": "/text/news", "input": "ab12"})
@@ -117,29 +116,6 @@ def test_translations_are_reused_only_if_nothing_else_was_translated(tmp_path):
     assert not files.holds(made_of)
 
 
-def test_limits_of_a_block_do_not_change_the_counts(tmp_path, capsys, monkeypatch):
-    """Blocks of 3 translations: each filter drops pairs in several of them."""
-    monkeypatch.setattr(program, "_BLOCK", 3)
-    files = decoded(tmp_path, lines=[*LINES, *((f"{s} 2", best) for s, best in LINES), LINES[3]])
-    report = translate_corpus(files, Limits(min_score=-1.8))
-    assert (report.lines, report.translations) == (13, 15)
-    assert report.passed == len(files.pairs.read_text().splitlines()) - 1
-    assert report.dropped["loop"] == 3
-    assert report.passed + report.dropped.total() == 15
-    told = capsys.readouterr().out
-    assert "dropped by filter: loop 3, " in told
-
-
-def test_scores_have_four_digits_in_the_corpus_and_two_in_the_report(tmp_path):
-    files = decoded(tmp_path, lines=[("  the file is here ", [("le fichier est ici", -0.45678)])])
-    report = translate_corpus(files, Limits())
-    assert files.pairs.read_text().splitlines() == [
-        "en\tfr\tscore",
-        "the file is here\tle fichier est ici\t-0.4568",
-    ]
-    assert report.quantiles()[0.5] == -0.46
-
-
 def test_a_quantile_is_the_smallest_score_that_reaches_its_share():
     scores = collections.Counter({-1.0: 1, -4.0: 1, -2.0: 1, -3.0: 1})
     quantiles = Report(translations=4, scores=scores).quantiles()
@@ -148,10 +124,10 @@ def test_a_quantile_is_the_smallest_score_that_reaches_its_share():
 
 def test_a_translation_may_loop_as_its_source_does(tmp_path):
     lines = [("no no no no no no", [("non non non non non non", -0.5)])]
-    assert translate_corpus(decoded(tmp_path, lines=lines), Limits()).dropped["loop"] == 0
+    assert translate_corpus(decoded(tmp_path, lines=lines)).dropped["loop"] == 0
 
 
 def test_filters_know_the_languages_of_both_sides_of_a_back_translation(tmp_path):
     """The filter of scripts expects Cyrillic letters on the source side of these pairs."""
     files = decoded(tmp_path, back=True, target="ru", lines=[("a file", [("это файл", -0.5)])])
-    assert translate_corpus(files, Limits()).passed == 1
+    assert translate_corpus(files).passed == 1

@@ -9,7 +9,7 @@ from typing import Any
 from harness import page
 
 from gshard_nmt import files
-from gshard_nmt.evaluation.report.drawing import LIGHT, image, new_figure, paint
+from gshard_nmt.evaluation.report.figures import LIGHT, image, new_figure, paint
 
 
 @dataclasses.dataclass(frozen=True)

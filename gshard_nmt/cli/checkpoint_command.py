@@ -3,14 +3,12 @@
 from absl.flags import FlagValues
 
 from gshard_nmt import paths
-from gshard_nmt.cli.flags import Command, Flags, existing_folder
+from gshard_nmt.cli.flags import Command, Flags, define_run, existing_folder
 from gshard_nmt.errors import UserError
-
-CHECKPOINT_ABOUT = "lists, verifies, compares and averages the checkpoints of a run."
 
 
 def _define_list(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder; may be gs://bucket/folder")
+    define_run(flags)
     flags.switch("json", "print JSON instead of a table")
 
 
@@ -22,15 +20,12 @@ def _list(values: FlagValues) -> None:
 
 
 def _define_verify(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder; may be gs://bucket/folder")
-    flags.integer(
-        "step",
-        "N",
-        "the step of the checkpoint to verify; if not given, all checkpoints",
-        None,
-        minimum=0,
-    )
+    # fmt: off
+    define_run(flags)
+    flags.integer("step", "N",
+        "the step of the checkpoint to verify; if not given, all checkpoints", None, minimum=0)
     flags.switch("json", "print JSON instead of lines")
+    # fmt: on
 
 
 def _verify(values: FlagValues) -> None:
@@ -41,18 +36,15 @@ def _verify(values: FlagValues) -> None:
 
 
 def _define_diff(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder; may be gs://bucket/folder")
-    flags.text(
-        "other", "DIR|URL", "the run folder of the second checkpoint; if not given, --workdir"
-    )
-    flags.text(
-        "steps",
-        "A,B",
-        "the steps of the two checkpoints. With --other, this flag may be left out; then the newest "
-        "checkpoints are compared",
-        default="",
-    )
+    # fmt: off
+    define_run(flags)
+    flags.text("other", "DIR|URL",
+        "the run folder of the second checkpoint; if not given, --workdir")
+    flags.text("steps", "A,B",
+        "the steps of the two checkpoints. With --other, this flag may be left out; then the "
+        "newest checkpoints are compared", default="")
     flags.switch("json", "print JSON instead of a table")
+    # fmt: on
 
 
 def _diff(values: FlagValues) -> None:
@@ -71,7 +63,7 @@ def _diff(values: FlagValues) -> None:
 
 
 def _define_average(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder; may be gs://bucket/folder")
+    define_run(flags)
     flags.text("out", "DIR", "the run folder to make; it can be decoded, not trained further")
     flags.integer("last", "N", "average the newest N checkpoints", None, minimum=2)
     flags.text("steps", "A,B,...", "average the checkpoints of these steps", default="")

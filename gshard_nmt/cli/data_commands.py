@@ -1,28 +1,139 @@
-"""The flags of the verbs of `gshard-data` that look at data, and the function that each verb calls."""
+"""The verbs of `gshard-data`: their flags, and the function that each verb calls."""
 
+import dataclasses
+import os
+import re
 from pathlib import Path
 
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
-from gshard_nmt.cli.corpus_flags import define_corpora, read_corpora
-from gshard_nmt.cli.flags import Command, Flags, define_config, existing_folder, read_config
+from gshard_nmt.cli.flags import (
+    Command,
+    Flags,
+    define_config,
+    existing,
+    existing_folder,
+    read_config,
+)
 from gshard_nmt.errors import UserError
+
+_CORPUS_SOURCE = "gshard-data harvest, or put your own text there"
+
+_NAMED = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
+
+
+def define_corpora(flags: Flags, what: str = "the corpus folder to read") -> None:
+    """Defines --corpus, which may be given several times; `what` says what the folder is."""
+    # fmt: off
+    flags.texts("corpus", "[NAME=]DIR|URL",
+        f"{what}; may be gs://bucket/folder or s3://bucket/folder. The flag may be "
+        "given several times, with a name for each further corpus: --corpus DIR --corpus back=DIR2")
+    # fmt: on
+
+
+def read_corpora(values: FlagValues) -> dict[str, Path]:
+    """Returns the folders of --corpus by their names; the corpus without a name is "" and comes first.
+
+    Raises:
+      UserError: a folder does not exist, a name has other characters, or two corpora have the same name.
+    """
+    corpora: dict[str, Path] = {}
+    for text in values.corpus:
+        match = _NAMED.fullmatch(text)
+        name, place = match.groups() if match else ("", text)
+        if not match and "=" in text and "://" not in text and not Path(text).exists():
+            raise UserError(
+                f"--corpus {text}: there is no such folder, and it is not NAME=DIR with a name of "
+                "letters, digits, - and _. Write, for example, --corpus back=DIR."
+            )
+        if name in corpora:
+            what = f"names the corpus {name!r} twice" if name else "has two corpora without a name"
+            raise UserError(
+                f"--corpus {text}: the command {what}; each corpus but one needs a name of its own. "
+                f"Write --corpus NAME={place}, or put the folders of both into one."
+            )
+        corpora[name] = existing("corpus", place, _CORPUS_SOURCE, paths.source_path)
+    return dict(sorted(corpora.items(), key=lambda item: item[0] != ""))
+
+
+def _define_harvest(flags: Flags) -> None:
+    # fmt: off
+    flags.text("out", "DIR", "the corpus folder to make")
+    flags.texts("root", "DIR",
+        "a folder to search in addition to the system's locale folders and Python's packages; may "
+        "be given several times")
+    # fmt: on
+
+
+def _harvest(values: FlagValues) -> None:
+    out = paths.local_path("out", values.out)
+    outputs.check_folder("--out", out, replaced=True)
+    from gshard_nmt.harvest import harvest
+
+    harvest(out, [Path(root) for root in values.root])
+
+
+def _define_prepare(flags: Flags) -> None:
+    # fmt: off
+    define_config(flags)
+    define_corpora(flags)
+    flags.text("out", "DIR", "the folder of prepared data to make")
+    flags.integer("workers", "N",
+        "the number of processes; the default is the number of CPUs that this process may use",
+        None, minimum=1)
+    flags.text("scheduler", "URL",
+        "the address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers do the work. "
+        "They must see --corpus and --out under the same paths")
+    flags.text("vocabulary_of", "DIR",
+        "prepared data, or a run folder, whose vocabularies are used. Text that was tokenized with "
+        "them is taken over from --out")
+    # fmt: on
+
+
+def _prepare(values: FlagValues) -> None:
+    from gshard_nmt.data.worker_pool import start_early, usable_cpus
+
+    if values.workers and values.scheduler:
+        raise UserError(
+            "--workers and --scheduler are given, but a Dask cluster has workers of its own. Leave out "
+            "one of them."
+        )
+    out = paths.local_path("out", values.out)
+    workers = values.workers or usable_cpus()
+    if not values.scheduler and workers > 1 and not out.exists():
+        # There is work to do, and the processes that do it can start now.
+        start_early(__name__, "gshard_nmt.prepare")
+    config = read_config(values)
+    corpora = read_corpora(values)
+    vocabulary_of = None
+    if values.vocabulary_of:
+        vocabulary_of = existing_folder(
+            values, "vocabulary_of", "gshard-data prepare", on_this_machine=True
+        )
+    from gshard_nmt.prepare import Options, prepare
+
+    cleaning = config.cleaning
+    if values.scheduler:
+        # The workers have other working directories.
+        corpora = {name: paths.absolute(folder) for name, folder in corpora.items()}
+        modules = (os.path.realpath(m) if m.endswith(".py") else m for m in cleaning.modules)
+        cleaning = dataclasses.replace(cleaning, modules=tuple(modules))
+    options = Options(workers, vocabulary_of, cleaning, values.scheduler)
+    prepare(config.data, corpora, out, options)
 
 
 def _define_show(flags: Flags) -> None:
+    # fmt: off
     define_config(flags)
     flags.text("data", "DIR|URL", "the folder that gshard-data prepare made")
     flags.integer("batches", "N", "number of batches to print", 1, minimum=1)
     flags.integer("rows", "N", "number of rows of each batch to print; 0 prints all", 4, minimum=0)
     flags.integer("step", "N", "the training step of the first batch", 1, minimum=1)
     flags.switch("pieces", "print the pieces of the vocabulary instead of text")
-    flags.choice(
-        "format",
-        "FORMAT",
-        "text, or jsonl for one JSON object for each row (default: text)",
-        ("text", "jsonl"),
-    )
+    flags.choice("format", "FORMAT",
+        "text, or jsonl for one JSON object for each row (default: text)", ("text", "jsonl"))
+    # fmt: on
 
 
 def _show(values: FlagValues) -> None:
@@ -42,25 +153,19 @@ def _show(values: FlagValues) -> None:
 
 
 def _define_plan(flags: Flags) -> None:
+    # fmt: off
     define_config(flags)
     flags.text("data", "DIR|URL", "the folder that gshard-data prepare made")
-    flags.text(
-        "sizes",
-        "NAME=N,...",
+    flags.text("sizes", "NAME=N,...",
         "the training examples of each language with English, or of a pair, such as "
-        "fr=1000000,de=20000,fr-de=5000, instead of --data",
-    )
-    flags.number(
-        "pair_tokens",
-        "X",
+        "fr=1000000,de=20000,fr-de=5000, instead of --data")
+    flags.number("pair_tokens", "X",
         "with --sizes: the mean number of tokens of an example, source and target together",
-        60.0,
-        minimum=2.0,
-    )
-    flags.integer(
-        "steps", "N", "number of training steps; if not given, Train.steps", None, minimum=1
-    )
-    flags.text("out", "FILE", "a file to write the plan to; it ends in .html, .png, .svg or .json")
+        60.0, minimum=2.0)
+    flags.integer("steps", "N",
+        "number of training steps; if not given, Train.steps", None, minimum=1)
+    flags.text("out", "FILE", "a file to write the plan to; it ends in .json")
+    # fmt: on
 
 
 def _plan(values: FlagValues) -> None:
@@ -70,7 +175,7 @@ def _plan(values: FlagValues) -> None:
             f"--data or --sizes must say how large each language is, but {what}. Give one of the two."
         )
     config = read_config(values)
-    out = _output(values, "out", (".html", ".png", ".svg", ".json"))
+    out = _output(values, "out", (".json",))
     from gshard_nmt.ranges import MOST
 
     steps = values["steps"].value or config.train.steps
@@ -88,18 +193,18 @@ def _plan(values: FlagValues) -> None:
 
 
 def _define_check(flags: Flags) -> None:
+    # fmt: off
     define_corpora(flags, "the corpus folder to check, in which nothing is changed")
     define_config(flags)
-    flags.text(
-        "report", "FILE", "a file to write the findings to; it ends in .html or .json", default=""
-    )
+    flags.text("report", "FILE", "a file to write the findings to; it ends in .json", default="")
     flags.switch("strict", "end with exit code 2 if anything looks wrong")
+    # fmt: on
 
 
 def _check(values: FlagValues) -> None:
     config = read_config(values).data if values.config else None
     corpora = read_corpora(values)
-    report = _output(values, "report", (".html", ".json"))
+    report = _output(values, "report", (".json",))
     from gshard_nmt.check_corpus import check_corpus
 
     check_corpus(corpora, config, report, values.strict)
@@ -116,13 +221,30 @@ def _output(values: FlagValues, name: str, endings: tuple[str, ...]) -> Path | N
         return None
     file = paths.local_path(name, text)
     if file.suffix not in endings:
-        allowed = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        allowed = " or ".join(endings)
         raise UserError(f"--{name} is {text!r}; it must end in {allowed}. Give another name.")
     outputs.check_file(f"--{name}", file)
     return file
 
 
-LOOKING_VERBS = {
+DATA_VERBS = {
+    "harvest": Command(
+        "gshard-data harvest",
+        "makes a parallel corpus between English and many languages from the message catalogues "
+        "(.mo, .po) of the software on this machine.",
+        "gshard-data harvest --out corpus",
+        ("out",),
+        _define_harvest,
+        _harvest,
+    ),
+    "prepare": Command(
+        "gshard-data prepare",
+        "makes the vocabularies and the tokenized shards of a corpus folder.",
+        "gshard-data prepare --config demo --corpus corpus --out data",
+        ("config", "corpus", "out"),
+        _define_prepare,
+        _prepare,
+    ),
     "show": Command(
         "gshard-data show",
         "prints training batches as text, exactly as training sees them.",
@@ -134,7 +256,7 @@ LOOKING_VERBS = {
     "plan": Command(
         "gshard-data plan",
         "computes before training how often each language will be seen, and warns of extremes.",
-        "gshard-data plan --config demo --data data --out plan.html",
+        "gshard-data plan --config demo --data data --out plan.json",
         ("config",),
         _define_plan,
         _plan,
@@ -144,7 +266,7 @@ LOOKING_VERBS = {
         "gshard-data check",
         "lists what looks wrong in a corpus: swapped sides, shifted lines, wrong languages, test text "
         "in the training text, and more. Nothing is changed.",
-        "gshard-data check --corpus corpus --report check.html",
+        "gshard-data check --corpus corpus --report check.json",
         ("corpus",),
         _define_check,
         _check,

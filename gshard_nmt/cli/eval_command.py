@@ -1,5 +1,6 @@
 """gshard-eval: its flags, and the call of the program."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,126 +9,146 @@ from typing import TYPE_CHECKING
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
-from gshard_nmt.cli.corpus_flags import define_corpora, read_corpora
+from gshard_nmt.cli.data_commands import define_corpora, read_corpora
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
     command_text,
+    define_changes,
     define_checkpoint,
     define_trust,
+    existing_file,
+    existing_files,
+    existing_folder,
     existing_folders,
+    require,
 )
-from gshard_nmt.cli.process_flags import PROCESS_NEEDS, define_decoding_processes, join_to_decode
-from gshard_nmt.cli.score_flags import (
-    OF_FILES,
-    check_text,
-    define_files,
-    define_metrics,
-    define_test_set,
-    open_test_set,
-    read_options,
-    score_files,
-    scores_files,
-)
+from gshard_nmt.cli.processes import PROCESS_NEEDS, compare, define_processes, join
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
     from gshard_nmt.decoding.runs import RunTranslators
+    from gshard_nmt.evaluate import Options, Published
     from gshard_nmt.settings.changes import Changes
-    from gshard_nmt.settings.config import Config
+
+
+_FORMATS = ("flores", "ntrex", "wmt", "plain")
+_OF_FILES = ("references", "sources", "target")
+"""The flags that need --hypotheses."""
+_EXAMPLE = "gshard-eval --hypotheses system.en --references ref.en --target en"
+"""A command that scores files."""
+_OF_RUNS = ("workdir", "corpus", "test_set", "baselines", "scores")
+
+
+def _define_test_set(flags: Flags) -> None:
+    # fmt: off
+    flags.text("test_set", "DIR",
+        "a published test set in place of that of --corpus: a folder of FLORES-200 or FLORES+, of "
+        "NTREX-128, of WMT files without SGML, or of plain files src.de, ref.en, ref2.en. Only "
+        "directions that the run was trained on are translated. With --corpus too, the test set is "
+        "compared with its training text")
+    flags.choice("format", "NAME",
+        f"the format of --test_set: {', '.join(_FORMATS)}; by default it is recognized", _FORMATS)
+    # fmt: on
+
+
+def _define_metrics(flags: Flags) -> None:
+    # fmt: off
+    flags.words("metrics", "NAME ...",
+        "metrics in addition to bleu and chrf: chrf++, ter, spbleu, comet")
+    flags.text("spm_model", "FILE", "the SentencePiece model of spbleu, such as that of FLORES-200")
+    flags.text("comet_model", "FILE", "the checkpoint of comet, which needs unbabel-comet")
+    flags.words("length_edges", "N ...",
+        "source lengths, in words, at which the buckets of the scores by length begin; if not "
+        "given, 10 20 30 40")
+    flags.switch("leave_out_overlap",
+        "score without the test sentences that are in the training text of the corpus, exactly or "
+        "nearly; the report always counts them")
+    # fmt: on
+
+
+def _define_files(flags: Flags) -> None:
+    # fmt: off
+    flags.words("hypotheses", "FILE ...",
+        "translations to score without a run; further files are compared with the first one. Needs "
+        "--references and --target")
+    flags.words("references", "FILE ...",
+        "the references of --hypotheses; each file is one reference")
+    flags.text("sources", "FILE",
+        "the sources of --hypotheses, for samples, lengths and comet")
+    flags.text("target", "TAG", "the language of --hypotheses, which chooses the tokenizer of BLEU")
+    flags.text("source", "TAG", "the language of --sources")
+    # fmt: on
 
 
 def _define_eval(flags: Flags) -> None:
-    flags.texts(
-        "workdir",
-        "DIR|URL",
+    # fmt: off
+    flags.texts("workdir", "DIR|URL",
         "the run folder of the model; may be gs://bucket/folder. Given several times, the report "
-        "compares the runs: it describes the first in full and shows the others beside it",
-    )
-    flags.texts(
-        "name",
-        "NAME",
-        "the name of a run in the report, instead of that of its folder; may be given once for each "
-        "--workdir, in the same order",
-    )
+        "compares the runs: it describes the first in full and shows the others beside it")
+    flags.texts("name", "NAME",
+        "the name of a run in the report, instead of that of its folder; may be given once for "
+        "each --workdir, in the same order")
+    # fmt: on
     define_corpora(
         flags,
         "the corpus folder with the references, and with the training text that the test sentences are "
         "compared with",
     )
-    define_test_set(flags)
-    flags.text(
-        "split",
-        "NAME",
-        "split of the corpus or of FLORES to translate, such as test or dev",
-        default="test",
-    )
-    flags.text(
-        "baselines",
-        "DIR|JSON",
-        "bilingual baselines to compare with: the --workdir of gshard-train --baselines_of, or a JSON "
-        'file with the BLEU of each language or direction, such as {"fr": 30.1} or {"fr-en": 30.1}',
-    )
-    flags.texts(
-        "scores",
-        "FILE",
-        "published scores to compare with, as a JSON file such as "
-        '{"name": "a model", "bleu": {"fr": 30.1}}, or the bleu.json of another report; may be given '
-        "several times",
-    )
-    flags.text(
-        "cross_entropies",
-        "A,B,...",
+    # fmt: off
+    _define_test_set(flags)
+    flags.text("split", "NAME",
+        "split of the corpus or of FLORES to translate, such as test or dev", default="test")
+    flags.text("baselines", "DIR|JSON",
+        "bilingual baselines to compare with: the --workdir of gshard-train --baselines_of, or a "
+        'JSON file with the BLEU of each language or direction, such as {"fr": 30.1} or {"fr-en": '
+        "30.1}")
+    flags.texts("scores", "FILE",
+        'published scores to compare with, as a JSON file such as {"name": "a model", "bleu": '
+        '{"fr": 30.1}}, or the bleu.json of another report; may be given several times')
+    flags.text("cross_entropies", "A,B,...",
         "count the tokens that each run needed to reach these cross-entropies; if not given, three "
-        "values are chosen that tell the runs apart",
-        default="",
-    )
+        "values are chosen that tell the runs apart", default="")
     flags.text("report", "DIR", "the folder of the report to make")
-    flags.integer(
-        "sentences",
-        "N",
+    flags.integer("sentences", "N",
         "number of sentences of each language, from the start of the split; 0 means all",
-        0,
-        minimum=0,
-    )
-    flags.switch(
-        "routing",
-        "also show which experts each language uses in each layer, on the test text: maps and tables in "
-        "the report, and the numbers in bleu.json. The model must have experts",
-    )
-    define_metrics(flags)
-    define_files(flags)
+        0, minimum=0)
+    flags.switch("routing",
+        "also show which experts each language uses in each layer, on the test text: maps and "
+        "tables in the report, and the numbers in bleu.json. The model must have experts")
+    _define_metrics(flags)
+    _define_files(flags)
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
-    define_decoding_processes(flags)
+    define_changes(flags)
+    define_processes(flags)
     define_trust(flags)
+    # fmt: on
 
 
 def _eval(values: FlagValues) -> None:
-    if scores_files(values):
-        score_files(EVAL, values)
+    if _scores_files(values):
+        _score_files(EVAL, values)
         return
-    check_text(EVAL, values)
+    _check_text(EVAL, values)
+    processes = join(values, "gshard-eval")
     workdir, *other_workdirs = existing_folders(values, "workdir", "gshard-train")
-    from gshard_nmt.decoding import calls
     from gshard_nmt.decoding.runs import RunTranslators
+    from gshard_nmt.decoding.text_translator import ending
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.settings.changes import read_changes
     from gshard_nmt.settings.values import read_run_config
 
     changes = read_changes(values.gin)
-
-    def config() -> "Config":
-        return changes.apply(read_run_config(RunFolder(workdir).config))
-
-    processes = join_to_decode(values, "gshard-eval", workdir, config)
+    if processes.count > 1:
+        config = changes.apply(read_run_config(RunFolder(workdir).config))
+        compare(values, config, processes)
     translators = RunTranslators(values.trust_programs, changes, processes)
     with processes.waiting_for_lost_peers():
         if not processes.is_first:
-            calls.follow(translators, processes)
+            translators.follow()
             return
-        with calls.ending(processes):
-            translating = calls.leading(translators, processes, ["translate", "expert_use"])
-            _evaluate(values, [workdir, *other_workdirs], translating, changes)
+        with ending(processes):
+            _evaluate(values, [workdir, *other_workdirs], translators, changes)
 
 
 def _evaluate(
@@ -136,7 +157,7 @@ def _evaluate(
     translators: "RunTranslators",
     changes: "Changes",
 ) -> None:
-    published = open_test_set(values)
+    published = _open_test_set(values)
     corpus = None
     if published is None or values.corpus:
         corpus = read_corpora(values)
@@ -157,7 +178,7 @@ def _evaluate(
         )
     report = paths.local_path("report", values.report)
     outputs.check_folder("--report", report)
-    options = read_options(values)
+    options = _read_options(values)
     from gshard_nmt.decoding.runs import Choices
     from gshard_nmt.evaluate import Others, Request, evaluate
     from gshard_nmt.run.checkpoint.weights import Chosen
@@ -196,6 +217,88 @@ def _cross_entropies(text: str) -> list[float]:
     return sorted(values, reverse=True)
 
 
+def _scores_files(values: FlagValues) -> bool:
+    """Returns whether the command scores files and not a run.
+
+    Raises:
+      UserError: flags of both are given.
+    """
+    if values.hypotheses:
+        _refuse_together(values, "hypotheses", _OF_RUNS, "scores files and no run")
+    return bool(values.hypotheses)
+
+
+def _score_files(command: Command, values: FlagValues) -> None:
+    require(dataclasses.replace(command, example=_EXAMPLE), values, ("references", "target"))
+    hypotheses = existing_files(values, "hypotheses", "give a text file with the translations")
+    references = existing_files(values, "references", "give a text file with the references")
+    sources = existing_file(values, "sources", "give a text file with the sources")
+    report = paths.local_path("report", values.report) if values.report else None
+    options = _read_options(values)
+    from gshard_nmt.evaluate import Files, evaluate_files
+
+    files = Files(hypotheses, references, values.target, sources, values.source or "")
+    evaluate_files(files, report, options)
+
+
+def _check_text(command: Command, values: FlagValues) -> None:
+    """Checks that the flags name a run, a folder for the report, and either a corpus or a test set."""
+    if not values.test_set:
+        if values.workdir and values.report and not values.corpus:
+            raise UserError(
+                "--corpus and --test_set are missing. Give one of them: --corpus DIR has your own "
+                "text, and --test_set DIR the files of FLORES, NTREX or WMT. See gshard-eval --help."
+            )
+        require(command, values, ("workdir", "corpus", "report"))
+        return
+    _test_set_folder(values)
+    require(command, values, ("workdir", "report"))
+
+
+def _open_test_set(values: FlagValues) -> "Published | None":
+    """Returns the published test set of the flags; None if they name a corpus."""
+    if not values.test_set:
+        return None
+    from gshard_nmt.evaluate import open_folder
+
+    return open_folder(_test_set_folder(values), values.format, values.split)
+
+
+def _test_set_folder(values: FlagValues) -> Path:
+    source = "the download of FLORES, NTREX or WMT"
+    return existing_folder(values, "test_set", source, on_this_machine=True)
+
+
+def _read_options(values: FlagValues) -> "Options":
+    """Returns what to measure, after checking that all of it can be measured."""
+    spm_model = existing_file(values, "spm_model", "give a SentencePiece model")
+    comet_model = existing_file(values, "comet_model", "give the checkpoint of a COMET model")
+    names = tuple(name for text in values.metrics for name in text.split(","))
+    edges = [edge for text in values.length_edges for edge in text.split(",")]
+    for edge in edges:
+        if not edge.isdecimal():
+            raise UserError(
+                f"--length_edges is {edge!r}; lengths are whole numbers from 1. Give for example "
+                "--length_edges 10 20 30 40."
+            )
+    from gshard_nmt.evaluate import Measures, Options
+
+    measures = Measures(names, spm_model, comet_model)
+    options = Options(measures, leave_out_overlap=values.leave_out_overlap)
+    if edges:
+        options = dataclasses.replace(options, length_edges=tuple(map(int, edges)))
+    options.check()
+    return options
+
+
+def _refuse_together(values: FlagValues, flag: str, others: Sequence[str], why: str) -> None:
+    for other in others:
+        if values[other].value:
+            raise UserError(
+                f"--{flag} {why}, so it cannot be used with --{other}. Give one of them."
+            )
+
+
 EVAL = Command(
     "gshard-eval",
     "translates a test set, scores each language, compares it with baselines and writes a report. "
@@ -209,7 +312,7 @@ EVAL = Command(
         "format": "test_set",
         "name": "workdir",
         "source": "sources",
-        **dict.fromkeys(OF_FILES, "hypotheses"),
+        **dict.fromkeys(_OF_FILES, "hypotheses"),
         **PROCESS_NEEDS,
     },
 )

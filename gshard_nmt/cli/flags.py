@@ -1,5 +1,6 @@
 """The flags of a command: their definitions, their values, and the text of `--help`."""
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -13,8 +14,7 @@ from absl import flags
 
 from gshard_nmt import paths
 from gshard_nmt.cli.field_words import our_words
-from gshard_nmt.errors import UserError
-from gshard_nmt.suggest import did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
@@ -45,6 +45,24 @@ class Command:
     needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
+class _Parser(flags.ArgumentParser[Any]):
+    """A parser of absl whose error says what the flag is, and what it must be."""
+
+    def __init__(self, name: str, parser: flags.ArgumentParser[Any]) -> None:
+        self._name, self._parser = name, parser
+
+    def parse(self, text: Any) -> Any:
+        with contextlib.suppress(ValueError, TypeError):
+            value = self._parser.parse(text)
+            if not isinstance(value, float) or math.isfinite(value):
+                return value
+        if isinstance(self._parser, flags.EnumParser):
+            allowed = "one of " + ", ".join(self._parser.enum_values)
+        else:
+            allowed = self._parser.syntactic_help or "true or false"
+        raise ValueError(f"--{self._name} is {text!r}; it must be {allowed}.")
+
+
 class Flags:
     """The flags of a command: absl's flags, and the placeholder of each value in `--help`.
 
@@ -62,7 +80,6 @@ class Flags:
         self.lists: set[str] = set()
 
     def text(self, name: str, placeholder: str, about: str, default: str | None = None) -> None:
-        """Defines a flag with a text, such as a name or a path."""
         self.placeholders[name] = placeholder
         flags.DEFINE_string(name, default, about, flag_values=self.values)
 
@@ -96,7 +113,6 @@ class Flags:
         flags.DEFINE_float(name, default, about, minimum, flag_values=self.values)
 
     def choice(self, name: str, placeholder: str, about: str, choices: Sequence[str]) -> None:
-        """Defines a flag with one of several words."""
         self.placeholders[name] = placeholder
         flags.DEFINE_enum(name, None, choices, about, flag_values=self.values)
 
@@ -115,6 +131,8 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
     command.define(defined)
     values = defined.values
     values.set_gnu_getopt()
+    for name in values:
+        values[name].parser = _Parser(name, values[name].parser)
     see = f"See {command.name} --help."
     try:
         words = values([command.name, *_spread(arguments, defined.lists)])[1:]
@@ -123,18 +141,9 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
         hint = f"; {ours}." if ours else did_you_mean(error.flagname, values, prefix="--")
         raise UserError(f"there is no flag --{error.flagname}{hint} {see}") from None
     except flags.IllegalFlagValueError as error:
-        match = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
-        if match is None:
-            raise UserError(f"{error} {see}") from None
-        allowed = _allowed_values(values[match[1]].parser)
-        raise UserError(f"--{match[1]} is {match[2]!r}; it must be {allowed}. {see}") from None
+        raise UserError(f"{error.__context__} {see}") from None
     except flags.Error as error:
         raise UserError(f"{error}. {see}") from None
-    for name in values:
-        value = values[name].value
-        if isinstance(value, float) and not math.isfinite(value):
-            allowed = _allowed_values(values[name].parser)
-            raise UserError(f"--{name} is '{value}'; it must be {allowed}. {see}")
     if words:
         raise UserError(f"{words[0]!r} is not a flag; write a flag as --name value. {see}")
     for name, other in command.needs.items():
@@ -190,13 +199,6 @@ def command_text(program: str, values: flags.FlagValues) -> str:
     return shlex.join(words)
 
 
-def _allowed_values(parser: flags.ArgumentParser[Any]) -> str:
-    """Returns, in words, the values that a flag takes."""
-    if isinstance(parser, flags.EnumParser):
-        return "one of " + ", ".join(parser.enum_values)
-    return parser.syntactic_help or "true or false"
-
-
 def flag_help(flag: flags.Flag[Any]) -> str:
     """Returns the help text of a flag as we defined it, without what absl adds to it."""
     return re.sub(r"^<[^>]*>: |;\s+repeat this option.*$", "", flag.help or "", flags=re.DOTALL)
@@ -233,42 +235,50 @@ def help_entry(head: str, about: str) -> list[str]:
     return [f"  {head}", *lines]
 
 
+def define_run(defined: Flags) -> None:
+    defined.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
+
+
+def define_changes(defined: Flags) -> None:
+    """Defines --gin for the settings of decoding."""
+    # fmt: off
+    defined.texts("gin", "'NAME = VALUE'",
+        "a setting of Mesh or Decode that replaces the run's, such as 'Mesh.shape = (8,)' for 8 "
+        "devices; may be given several times")
+    # fmt: on
+
+
 def define_config(defined: Flags) -> None:
-    """Defines --config and --gin."""
+    # fmt: off
     defined.text("config", "NAME|FILE", "a gin file, or the name of one in configs/experiments")
-    defined.texts(
-        "gin",
-        "'NAME = VALUE'",
-        "a setting that replaces the config's, such as 'Train.steps = 100'; may be given several times",
-    )
+    defined.texts("gin", "'NAME = VALUE'",
+        "a setting that replaces the config's, such as 'Train.steps = 100'; may be given several "
+        "times")
+    # fmt: on
 
 
 def define_checkpoint(
     defined: Flags, about_averages: str = "computed in memory", use: str = "the weights to use"
 ) -> None:
     """Defines --checkpoint, which `run.weights.Chosen` parses."""
-    defined.text(
-        "checkpoint",
-        "NAME",
+    # fmt: off
+    defined.text("checkpoint", "NAME",
         f"{use}: best (the last, if there is no best), last, a step such as 500, or "
         f"average:N for the mean of the last N checkpoints, {about_averages}. If the run has a moving "
-        "average (Train.ema), it is used",
-        default="best",
-    )
+        "average (Train.ema), it is used", default="best")
+    # fmt: on
 
 
 def define_trust(defined: Flags) -> None:
-    """Defines --trust_programs."""
-    defined.switch(
-        "trust_programs",
+    # fmt: off
+    defined.switch("trust_programs",
         "use the compiled programs in the run folder, which saves time. Programs are code that is "
-        "executed, so do this only if you trust everybody who could write to the folder. If not given, "
-        "programs are compiled once and kept in your own cache folder",
-    )
+        "executed, so do this only if you trust everybody who could write to the folder. If not "
+        "given, programs are compiled once and kept in your own cache folder")
+    # fmt: on
 
 
 def read_config(values: flags.FlagValues) -> "Config":
-    """Reads the config that --config and --gin name."""
     from gshard_nmt.settings.gin_reader import load_config
 
     return load_config(values.config, values.gin)
@@ -277,26 +287,13 @@ def read_config(values: flags.FlagValues) -> "Config":
 def existing_folder(
     values: flags.FlagValues, name: str, source: str, on_this_machine: bool = False
 ) -> Path:
-    """Returns the folder that a flag names.
-
-    Args:
-      values: the flags.
-      name: the name of the flag, without dashes.
-      source: the command that makes the folder. The error message names it.
-      on_this_machine: whether the folder must be on this machine and may not be a URL.
-
-    Raises:
-      UserError: the folder does not exist, it is a file, or its URL cannot be used.
-    """
+    """Returns the folder that a flag names. `existing` explains the source, and what it raises."""
     resolve = paths.local_path if on_this_machine else paths.folder_path
     return existing(name, str(values[name].value), source, resolve)
 
 
 def existing_folders(values: flags.FlagValues, name: str, source: str) -> list[Path]:
-    """Returns the folders that a flag names which may be given several times.
-
-    Args, errors: those of `existing_folder`.
-    """
+    """Returns the folders that a flag names which may be given several times."""
     folders: list[str] = values[name].value or []
     return [existing(name, text, source) for text in folders]
 
@@ -326,12 +323,7 @@ def existing(
 
 
 def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | None:
-    """Returns the file that a flag names; None if the flag is not given.
-
-    Args:
-      values: the flags.
-      name: the name of the flag, without dashes.
-      advice: what to give, for the error message.
+    """Returns the file that a flag names; None if the flag is not given. The advice says what to give.
 
     Raises:
       UserError: the file does not exist, or it is a folder.
@@ -342,7 +334,6 @@ def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | No
 
 
 def existing_files(values: flags.FlagValues, name: str, advice: str) -> list[Path]:
-    """Returns the files that a flag of several words names. Raises as `existing_file` does."""
     return [_file(name, text, advice) for text in values[name].value or ()]
 
 

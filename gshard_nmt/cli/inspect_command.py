@@ -14,65 +14,41 @@ if TYPE_CHECKING:
 
 
 def _define_inspect(flags: Flags) -> None:
+    # fmt: off
     define_config(flags)
     flags.switch("parameters", "print the table of parameters and compile nothing")
-    flags.texts(
-        "topology",
-        "NAME",
-        "machine to compile for, such as v3:32x32, v4:4x4x4, v5e:16x16, v5p:8x8x8, v6e:16x16, h100:8 or "
-        "cpu:8. v5e:16x16*4 is four slices that only the data center network joins. "
-        "May be given several times; the report then shows how the cost grows. If not given, CPU "
-        "devices in the shape of the config's mesh",
-    )
-    flags.number(
-        "slice_link",
-        "GB/S",
-        "for several slices: GB/s between each chip and those of other slices, in one direction. If not "
-        "given, the figure of the documentation, which v5e, v5p and v6e have",
-        minimum=0.001,
-    )
-    flags.switch(
-        "scale_with_devices",
-        "scale experts, groups and rows with the number of devices: multiply each by the devices of the "
-        "topology, divided by the devices of the config's mesh",
-    )
+    flags.texts("topology", "NAME",
+        "machine to compile for, such as v3:32x32, v4:4x4x4, v5e:16x16, v5p:8x8x8, v6e:16x16, "
+        "h100:8 or cpu:8. v5e:16x16*4 is four slices that only the data center network joins. May "
+        "be given several times; the report then shows how the cost grows. If not given, CPU "
+        "devices in the shape of the config's mesh")
+    flags.number("slice_link", "GB/S",
+        "for several slices: GB/s between each chip and those of other slices, in one direction. "
+        "If not given, the figure of the documentation, which v5e, v5p and v6e have", minimum=0.001)
+    flags.switch("scale_with_devices",
+        "scale experts, groups and rows with the number of devices: multiply each by the devices "
+        "of the topology, divided by the devices of the config's mesh")
     flags.switch("decoding", "inspect decoding instead of the training step")
-    flags.switch(
-        "advise",
+    flags.switch("advise",
         "rank all meshes, rules and device orders for --topology by formula, compile the best, and "
-        "print the settings to use",
-    )
+        "print the settings to use")
     flags.integer("best", "N", "for --advise: number of meshes to compile", 3, minimum=1)
-    flags.switch(
-        "equivalence",
-        "run the config at reduced size, on one CPU device and on a mesh of several, and compare loss "
-        "and gradients",
-    )
-    flags.integer(
-        "devices",
-        "N",
-        "for --equivalence: number of CPU devices of the mesh; 0 takes the number from the config's "
-        "mesh, at most 8 (8 if that mesh has one device)",
-        0,
-        minimum=0,
-    )
-    flags.switch(
-        "doctor",
-        "check config, mesh, data, memory, disk and versions, and list all problems at once",
-    )
+    flags.switch("equivalence",
+        "run the config at reduced size, on one CPU device and on a mesh of several, and compare "
+        "loss and gradients")
+    flags.integer("devices", "N",
+        "for --equivalence: number of CPU devices of the mesh; 0 takes the number from the "
+        "config's mesh, at most 8 (8 if that mesh has one device)", 0, minimum=0)
+    flags.switch("doctor",
+        "check config, mesh, data, memory, disk and versions, and list all problems at once")
     flags.text("data", "DIR", "for --doctor: the prepared data that the run will use")
-    flags.switch(
-        "read_data", "for --doctor: read all files of --data and compare them with their checksums"
-    )
+    flags.switch("read_data",
+        "for --doctor: read all files of --data and compare them with their checksums")
     flags.text("workdir", "DIR", "for --doctor: the run folder that the run will use")
-    flags.number(
-        "tokens",
-        "N",
-        "number of training tokens for which the report gives the cost",
-        1e12,
-        minimum=1,
-    )
+    flags.number("tokens", "N",
+        "number of training tokens for which the report gives the cost", 1e12, minimum=1)
     flags.text("json", "FILE", "file to write the numbers of the report to, as JSON")
+    # fmt: on
 
 
 _INSPECTIONS = {
@@ -192,7 +168,7 @@ def _json_file(values: FlagValues) -> Path | None:
     Raises:
       UserError: its folder does not exist, or it is the file of the config.
     """
-    from gshard_nmt.settings.find import find_config
+    from gshard_nmt.settings.config import find_config
 
     if not values.json:
         return None

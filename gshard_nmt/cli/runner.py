@@ -1,7 +1,12 @@
-"""Runs a command: `--help`, signals, messages and exit codes. All programs use it."""
+"""Runs a command: `--help`, signals, messages and exit codes. All programs use it.
+
+Failures that only the user can mend, such as a full disk, are told in a message. All other exceptions
+are defects of the program, and keep their traceback.
+"""
 
 import _thread
 import contextlib
+import errno
 import io
 import os
 import select
@@ -13,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gshard_nmt
-from gshard_nmt.cli.failures import AWAY, user_message
 from gshard_nmt.cli.flags import Command, help_text, parse_flags
-from gshard_nmt.errors import TryAgain
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.run import together
 from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
 from gshard_nmt.spmd.waiting import work_goes_on
 
@@ -39,8 +44,9 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     _open_closed_streams()
     _show_any_text()
     _outlive_stderr()
+    signals: list[int] = []
     try:
-        with _interrupted_by_signals(), _no_interruption_is_lost():
+        with _interrupted_by_signals(signals), _no_interruption_is_lost():
             if any(word in HELP_WORDS for word in arguments):
                 print(help_text(command), end="")
             elif "--version" in arguments:
@@ -50,24 +56,16 @@ def run(command: Command, arguments: Sequence[str]) -> int:
             sys.stdout.flush()
         return 0
     except TryAgain as error:
-        return _print_error(command, str(error), EXIT_TRY_AGAIN, error)
+        return _end(command, str(error), EXIT_TRY_AGAIN, error)
     except KeyboardInterrupt as interruption:
-        message = str(interruption) or "interrupted"
-        if "codec failed" in message:
-            message = "interrupted"  # Python's codecs put a text of theirs into it
-        code = _print_error(command, message, EXIT_INTERRUPTED, interruption)
-        if isinstance(interruption, Stopped) or _was_in_jax(interruption) or work_goes_on():
-            # Threads run on after the interruption. XLA's crash when the interpreter shuts down, and it
-            # waits for those that write a checkpoint.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-        return code
-    except BrokenPipeError:
+        return _end_interrupted(command, interruption, signals)
+    except BrokenPipeError as error:
         if not _stdout_is_broken():
+            _leave_the_others(error)
             raise
         # Python flushes stdout again when it exits. Nobody reads it, so that must not be an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        together.leave(EXIT_BROKEN_PIPE, "nobody reads its output any more")
         return EXIT_BROKEN_PIPE
     except SystemExit as end:
         # rich ends the program itself if nobody reads stdout any more, and opens /dev/null there.
@@ -77,30 +75,61 @@ def run(command: Command, arguments: Sequence[str]) -> int:
     except Exception as error:
         advice = user_message(error)
         if advice is None:
+            _leave_the_others(error)
             raise
         is_away = isinstance(error, OSError) and error.errno in AWAY
-        return _print_error(command, advice, EXIT_TRY_AGAIN if is_away else EXIT_USER_ERROR, error)
+        return _end(command, advice, EXIT_TRY_AGAIN if is_away else EXIT_USER_ERROR, error)
 
 
-def print_overview(program: str, text: str) -> int:
-    """Prints the help of a program that has several commands, and returns the exit code of `run`."""
-    return run(Command(program, "", "", (), lambda _: None, lambda _: print(text)), [])
-
-
-def _print_error(command: Command, message: str, code: int, error: BaseException) -> int:
-    """Prints a message and the notes of the error to stderr, and returns the exit code."""
-    notes = getattr(error, "__notes__", [])
-    text = " ".join([f"{message.rstrip('.')}.", *notes]) if notes else message
-    print(f"{command.name}: {text}", file=sys.stderr)
+def _end_interrupted(
+    command: Command, interruption: KeyboardInterrupt, signals: Sequence[int]
+) -> int:
+    if "codec failed" in str(interruption):
+        interruption.args = ()  # Python's codecs put a text of theirs into it
+    code, message, ends_with_others = together.after_interruption(interruption, signals)
+    if not ends_with_others:
+        return _end(command, message, code, interruption)
+    _print_error(command, message, interruption)
+    if isinstance(interruption, Stopped) or _was_in_jax(interruption) or work_goes_on():
+        # Threads run on after the interruption. XLA's crash when the interpreter shuts down, and it
+        # waits for those that write a checkpoint.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     return code
 
 
+def _end(command: Command, message: str, code: int, error: BaseException) -> int:
+    """Prints the message of an error. One of several processes then ends, any other returns the code."""
+    together.leave(code, _print_error(command, message, error))
+    return code
+
+
+def _leave_the_others(error: BaseException) -> None:
+    """Ends one of several processes because of a defect of the program, with its traceback."""
+    if together.is_joined():
+        traceback.print_exception(error)
+        together.leave(1, f"{type(error).__name__}: {error}")
+
+
+def _print_error(command: Command, message: str, error: BaseException) -> str:
+    """Prints a message and the notes of the error to stderr, and returns this text."""
+    notes = getattr(error, "__notes__", [])
+    text = " ".join([f"{message.rstrip('.')}.", *notes]) if notes else message
+    print(f"{command.name}: {text}", file=sys.stderr)
+    return text
+
+
 @contextlib.contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that the command can save."""
+def _interrupted_by_signals(signals: list[int]) -> Iterator[None]:
+    """Makes SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that the command can save.
+
+    The signals are added to a list.
+    """
 
     def interrupt(number: int, frame: object) -> None:
         del frame
+        signals.append(number)
         if number == signal.SIGHUP:
             leave_terminal()
         raise KeyboardInterrupt
@@ -124,11 +153,8 @@ def _no_interruption_is_lost() -> Iterator[None]:
 
     def hook(ignored: "sys.UnraisableHookArgs") -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
-            # Python ignores exceptions in this hook too, so we interrupt a little later. A worker that
-            # decodes ignores SIGINT, and its supervisor sends it SIGTERM.
-            ignores = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-            number = signal.SIGTERM if ignores else signal.SIGINT
-            threading.Timer(0.1, _thread.interrupt_main, [number]).start()
+            # Python ignores exceptions in this hook too, so we interrupt a little later.
+            threading.Timer(0.1, _thread.interrupt_main).start()
         else:
             previous_hook(ignored)
 
@@ -202,3 +228,95 @@ def _stdout_is_broken() -> bool:
     poll = select.poll()
     poll.register(sys.stdout.fileno(), select.POLLOUT)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+_NO_SPACE = "Free some space, or give a place on another disk."
+_PERMISSION = "Give another file or folder, or change its permissions."
+_TRY_AGAIN = "The disk or the file server has failed; try again when it works."
+_OPEN_FILES = "Raise the limit of open files, for instance with ulimit -n 65536."
+
+_ADVICE = {
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EROFS: _PERMISSION,
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EFBIG: "Raise the limit of file sizes (ulimit -f), or give a place on another disk.",
+    errno.ENAMETOOLONG: "Give a shorter name.",
+    errno.ENOENT: "Give a file or folder that exists.",
+    errno.EEXIST: "Give a new name, or remove the file or folder that has this name.",
+    errno.ENOTDIR: "A part of this path is a file; give a folder.",
+    errno.EISDIR: "It is a folder; give a file.",
+    errno.ENOTEMPTY: "Give an empty folder, or the name of a new one.",
+    errno.ELOOP: "Its symbolic links form a loop; give the path of the file or folder itself.",
+    errno.EMFILE: _OPEN_FILES,
+    errno.ENFILE: _OPEN_FILES,
+    errno.EBUSY: "Another program uses it, or it is a mount point; give another folder.",
+    errno.EXDEV: "It is on another disk; give a folder on the same disk.",
+}
+"""What the user can do about each error of the operating system."""
+
+AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EREMOTEIO)
+"""Errors of a disk or a file server that may pass by themselves."""
+
+_ALWAYS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EIO),
+    *(errno.ESTALE, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG),
+)
+"""Errors that only the user can mend, even if the exception names no file."""
+
+_MEMORY = (
+    "out of memory: {what}. Lower Data.rows to train, or Decode.rows and --beam to decode; make the "
+    "model smaller, or give the mesh more devices. gshard-inspect shows the memory of a step."
+)
+
+
+def user_message(error: Exception) -> str | None:
+    """Returns the message for a failure that the user can mend; None for a defect of the program."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"the input is not UTF-8 ({error.reason}). Convert it, for instance with iconv."
+    if isinstance(error, MemoryError):
+        return _MEMORY.format(what=_first_line(error) or "this machine has no more")
+    if isinstance(error, OSError):
+        return _system_message(error)
+    return _library_message(error)
+
+
+def _system_message(error: OSError) -> str | None:
+    """Returns the message for an error of the operating system."""
+    if error.errno is None or (error.filename is None and error.errno not in _ALWAYS):
+        return None
+    # An error while reading or writing an open file, such as stdout, does not name the file.
+    file = error.filename if error.filename is not None else "stdout, or a file that was being used"
+    if isinstance(file, bytes):
+        file = file.decode(errors="backslashreplace")
+    if error.filename2 is not None:
+        file = f"{file} -> {error.filename2}"
+    default = _TRY_AGAIN if error.errno in AWAY else "Give another file or folder."
+    advice = _ADVICE.get(error.errno, default)
+    return f"{file}: {error.strerror}. {advice}"
+
+
+def _library_message(error: Exception) -> str | None:
+    """Returns the message for a failure that a library reports in words only.
+
+    XLA, TensorFlow and tensorstore have exceptions of several types for them.
+    """
+    text = str(error)
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return f"the disk is full: {_first_line(error)}. {_NO_SPACE}"
+    if "File too large" in text:
+        return f"a file is too large: {_first_line(error)}. {_ADVICE[errno.EFBIG]}"
+    if "Too many open files" in text:
+        return f"too many files are open: {_first_line(error)}. {_OPEN_FILES}"
+    if "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
+        return _MEMORY.format(what=_first_line(error))
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    """Returns the first line of an error's message, at most 300 characters, without a full stop."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:300].rstrip(".") if lines else ""

@@ -5,8 +5,15 @@ import sys
 
 from absl.flags import FlagValues
 
-from gshard_nmt.cli.flags import Command, Flags, define_checkpoint, define_trust, existing_folder
-from gshard_nmt.cli.process_flags import define_decoding_settings
+from gshard_nmt.cli.flags import (
+    Command,
+    Flags,
+    define_changes,
+    define_checkpoint,
+    define_run,
+    define_trust,
+    existing_folder,
+)
 from gshard_nmt.errors import UserError
 
 LARGEST_PORT = 65535
@@ -14,66 +21,36 @@ _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#\s@]+")
 
 
 def _define_serve(flags: Flags) -> None:
-    flags.text("workdir", "DIR|URL", "the run folder of the model; may be gs://bucket/folder")
-    flags.text(
-        "host",
-        "ADDRESS",
+    # fmt: off
+    define_run(flags)
+    flags.text("host", "ADDRESS",
         "the address to listen on. Another one than the default may let other machines use the "
-        "server, which has no passwords and no encryption",
-        default="127.0.0.1",
-    )
+        "server, which has no passwords and no encryption", default="127.0.0.1")
     define_checkpoint(flags)
     flags.integer("port", "P", "the port to listen on; 0 takes any that is free", 5000, minimum=0)
-    flags.integer(
-        "beam", "K", "beam size; if not given, Decode.beam of the run's config", None, minimum=1
-    )
-    flags.integer(
-        "nbest",
-        "N",
-        "the most translations of a text, best first, that a client may ask for with `alternatives`; at "
-        "most --beam",
-        1,
-        minimum=1,
-    )
-    flags.integer(
-        "rows",
-        "R",
-        "lines of a batch; if not given, Decode.rows of the run's config. A batch takes as long if it is "
-        "not full, so fewer rows answer a single short text sooner, and more rows serve more clients. "
-        "On a CPU it is rounded up to a multiple of 16 for each device, if the beam is 4",
-        None,
-        minimum=1,
-    )
-    flags.integer(
-        "queue",
-        "N",
-        "requests that may wait or be at work; one more gets status 429",
-        64,
-        minimum=1,
-    )
+    flags.integer("beam", "K",
+        "beam size; if not given, Decode.beam of the run's config", None, minimum=1)
+    flags.integer("nbest", "N",
+        "the most translations of a text, best first, that a client may ask for with "
+        "`alternatives`; at most --beam", 1, minimum=1)
+    flags.integer("rows", "R",
+        "lines of a batch; if not given, Decode.rows of the run's config. A batch takes as long if "
+        "it is not full, so fewer rows answer a single short text sooner, and more rows serve more "
+        "clients. On a CPU it is rounded up to a multiple of 16 for each device, if the beam is 4",
+        None, minimum=1)
+    flags.integer("queue", "N",
+        "requests that may wait or be at work; one more gets status 429", 64, minimum=1)
     flags.integer("max_texts", "N", "the most texts in a request", 100, minimum=1)
-    flags.integer(
-        "max_characters",
-        "N",
-        "the most characters of all texts of a request together",
-        20_000,
-        minimum=1,
-    )
-    flags.number(
-        "timeout",
-        "SECONDS",
-        "the longest time until a request is answered; then it gets status 504",
-        60.0,
-        minimum=0.1,
-    )
-    flags.texts(
-        "cors",
-        "ORIGIN",
-        "an origin, such as https://example.org, whose pages may use the server; may be given several "
-        "times; * allows all. Requests of other pages are refused",
-    )
-    define_decoding_settings(flags)
+    flags.integer("max_characters", "N",
+        "the most characters of all texts of a request together", 20_000, minimum=1)
+    flags.number("timeout", "SECONDS",
+        "the longest time until a request is answered; then it gets status 504", 60.0, minimum=0.1)
+    flags.texts("cors", "ORIGIN",
+        "an origin, such as https://example.org, whose pages may use the server; may be given "
+        "several times; * allows all. Requests of other pages are refused")
+    define_changes(flags)
     define_trust(flags)
+    # fmt: on
 
 
 def _serve(values: FlagValues) -> None:
@@ -107,7 +84,7 @@ def _serve(values: FlagValues) -> None:
         )
     directions = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
     from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
-    from gshard_nmt.serving.translate_request import Limits
+    from gshard_nmt.serving.requests import Limits
 
     # Loading the model takes long, so we check the address before that.
     address = Address(values.host, values.port)

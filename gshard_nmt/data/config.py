@@ -188,7 +188,6 @@ class Data:
         self._check_romanization()
 
     def _check_joint(self) -> None:
-        """Raises UserError if the settings of a joint vocabulary differ between source and target."""
         sizes = self.source_vocabulary, self.target_vocabulary
         if self.vocabulary == "joint" and sizes[0] != sizes[1]:
             raise UserError(
@@ -205,7 +204,6 @@ class Data:
             )
 
     def _check_romanization(self) -> None:
-        """Raises UserError if the source vocabulary is also that of the target."""
         if self.romanize_source and self.vocabulary == "joint":
             raise UserError(
                 "Data.romanize_source is True and Data.vocabulary is 'joint', but a target keeps its "
@@ -242,7 +240,7 @@ class Data:
         """Returns the settings that `prepare` depends on, by name, as values for JSON.
 
         The files of existing vocabularies are left out: the content counts, and not the name. See
-        `vocabulary.existing_models`.
+        `vocabulary_specs.existing_models`.
         """
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in _NOT_SHAPING}
         return fields | {

@@ -4,44 +4,34 @@ Corpora, test sets, message catalogues and users write `zh`, `zh_CN`, `zho_Hans`
 tables of codes, likely scripts and likely regions are those of Unicode's CLDR, which Babel contains.
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from babel.core import Locale
 
+# fmt: off
 _ALIASES = {
-    "pbt": "ps",
-    "quy": "qu",
-    "cz": "cs",
-    "jp": "ja",
-    **{code: code for code in ("ajp", "gom", "tw")},
-    "twi": "tw",
+    "pbt": "ps", "quy": "qu", "cz": "cs", "jp": "ja", "ajp": "ajp", "gom": "gom", "tw": "tw", "twi": "tw",
 }
+# fmt: on
 """Codes that CLDR lacks, and languages that have text of their own in FLORES although CLDR joins them."""
 
 _OLD = {"zho_simpl": "zho_Hans", "zho_trad": "zho_Hant"}
 """Codes of FLORES-101."""
-
 _SCRIPTS = {"Hang": "Kore"}
 """The script of Korean in FLORES."""
-
 _VARIANTS = {"vale1252": "valencia", "aran1260": "aranes"}
 """Glottocodes of FLORES+ and the variants of the IANA registry."""
 
+# fmt: off
 _MODIFIERS = {
-    "latin": "Latn",
-    "cyrillic": "Cyrl",
-    "arabic": "Arab",
-    "devanagari": "Deva",
-    "ijekavian": "ijekavsk",
-    "ijekavianlatin": "Latn-ijekavsk",
-    "ije": "ijekavsk",
-    "euro": "",
+    "latin": "Latn", "cyrillic": "Cyrl", "arabic": "Arab", "devanagari": "Deva", "euro": "",
+    "ijekavian": "ijekavsk", "ije": "ijekavsk", "ijekavianlatin": "Latn-ijekavsk",
 }
+# fmt: on
 """What follows the @ in the name of a POSIX locale, unless it is a script or variant itself."""
 
 _CHINESE = {"Hans": "CN", "Hant": "TW"}
@@ -59,14 +49,8 @@ EXACT = re.compile(
 """A code with the capital letters that BCP 47 recommends."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Language:
-    """What a code means.
-
-    Attributes:
-      tag: the BCP 47 tag.
-      is_known: whether CLDR has the language and the variant. If not, the tag has them as they are.
-    """
+class Language(NamedTuple):
+    """The BCP 47 tag of a code, and whether CLDR has its language and its variant."""
 
     tag: str
     is_known: bool = True
@@ -83,33 +67,26 @@ def understand(code: str) -> Language | None:
     language, script, region, variant = parts
     if language == "zh" and not script and region in _CHINESE.values():
         script, region = _likely(language, "", region)[0], ""
-    if script == _likely(language, "", "")[0]:
-        script = ""
-    is_known = language in _cldr("likely_subtags") or language in _ALIASES
-    return Language(_joined(language, script, region, variant), is_known and _is_variant(variant))
+    tag = _joined(language, _unusual(language, script), region, variant)
+    return Language(tag, _is_known(language) and _is_variant(variant))
 
 
 def folder_tag(code: str) -> str | None:
     """Returns the BCP 47 tag of a code in the name of a folder: fra_Latn and fr_FR become fr.
 
-    Only Chinese keeps its usual region, so the folders of zh-CN and zh-TW keep their names.
-
-    Returns:
-      The tag; None if the text does not look like a code, its two letters are no code of ISO 639, or its
-      variant is unknown (`en-small`).
+    Only Chinese keeps its usual region, so the folders of zh-CN and zh-TW keep their names. None if the
+    text does not look like a code, its two letters are no code of ISO 639, or its variant is unknown
+    (`en-small`).
     """
     parts = _parts(code) if code[:2].islower() else None
     if parts is None or not _is_variant(parts[3]):
         return None
     language, script, region, variant = parts
-    is_known = language in _cldr("likely_subtags") or language in _ALIASES
-    if len(language) == 2 and not is_known:
+    if len(language) == 2 and not _is_known(language):
         return None
     if language != "zh" and region == _likely(language, script, "")[1]:
         region = ""
-    if script == _likely(language, "", "")[0]:
-        script = ""
-    return _joined(language, script, region, variant)
+    return _joined(language, _unusual(language, script), region, variant)
 
 
 def locale_tag(locale: str) -> str | None:
@@ -142,16 +119,11 @@ def same(first: str, second: str) -> bool:
 def names_language(code: str, tag: str, regions: bool = False) -> bool:
     """Returns whether a code in a corpus names a language, in any spelling: zh_cn, ZH-cn or zho for zh.
 
-    Args:
-      code: the code, such as a key of an object or the ending of a file.
-      tag: the BCP 47 tag of the language.
-      regions: whether the code may also name the language of one region, such as EN-US for en.
+    With `regions` the code may also name the language of one region, such as EN-US for en.
     """
     parts = _parts(code)
-    if parts is None:
-        return False
-    if same(code, tag):
-        return True
+    if parts is None or same(code, tag):
+        return parts is not None
     language, script, region, variant = parts
     script = _likely(language, script, region)[0]
     return regions and same(_joined(language, script, "", variant), tag)
@@ -218,7 +190,16 @@ def _parts(code: str) -> tuple[str, str, str, str] | None:
 
 
 def _joined(*parts: str) -> str:
-    return "-".join(part for part in parts if part)
+    return "-".join(filter(None, parts))
+
+
+def _is_known(language: str) -> bool:
+    return language in _cldr("likely_subtags") or language in _ALIASES
+
+
+def _unusual(language: str, script: str) -> str:
+    """Returns the script if it is not the usual one of the language; otherwise ""."""
+    return "" if script == _likely(language, "", "")[0] else script
 
 
 def _likely(language: str, script: str, region: str) -> tuple[str, str]:
@@ -243,8 +224,7 @@ def canonical(code: str) -> tuple[str, ...]:
 
 
 def _is_variant(variant: str) -> bool:
-    known = {str(name).lower() for name in _english().variants} if variant else ()
-    return not variant or variant in known or variant in _VARIANTS.values()
+    return variant in ("", *_VARIANTS.values()) or variant in map(str.lower, _english().variants)
 
 
 def _cldr(table: str) -> Mapping[str, str]:

@@ -22,8 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from gshard_nmt.errors import UserError
-from gshard_nmt.suggest import did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 
 Entry = Mapping[str, float | Mapping[str, float]]
 """A phase as the config writes it."""
@@ -52,7 +51,6 @@ class Component:
 
     @property
     def direction(self) -> str:
-        """The direction of translation, such as "fr-en"."""
         return f"{self.source}-{self.target}"
 
 
@@ -108,12 +106,9 @@ class Phase:
 
 
 def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...]:
-    """Returns the phases of a schedule; the first begins at step 0.
+    """Returns the phases of a schedule; the first begins at step 0, with every weight 1.
 
-    Args:
-      schedule: `Data.schedule`. Before its first phase, every weight is 1.
-      temperature: `Data.temperature`, which holds before the first phase, and in each phase that gives
-        no temperature.
+    `temperature` holds before the first entry, and in each entry that gives none.
 
     Raises:
       UserError: an entry of the schedule is wrong.

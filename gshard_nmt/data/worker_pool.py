@@ -48,11 +48,8 @@ _context: ForkServerContext | SpawnContext = multiprocessing.get_context("spawn"
 def start_early(*modules: str) -> None:
     """Starts a process that imports modules, and of which all later worker processes are copies.
 
-    The imports of a program and of its workers then take place at the same time, on two CPUs. Without
-    this call, a worker process imports what it needs when it has its first task.
-
-    Args:
-      modules: the names of modules. They must not start threads when they are imported.
+    The imports of a program and of its workers then take place at the same time, on two CPUs. The modules
+    must not start threads when they are imported.
     """
     global _context
     context = multiprocessing.get_context("forkserver")
@@ -88,11 +85,9 @@ class WorkerPool:
     ) -> Iterator[tuple[int, Any]]:
         """Calls `function(*task)` for each task, and yields (index of the task, result) when ready.
 
-        Args:
-          function: a function at the top of a module, so that it can be sent to a process.
-          tasks: the arguments of each call.
-          here: whether there is too little to do to start processes for it. If none has started before,
-            the calls take place in this process.
+        The function stands at the top of a module, so that it can be sent to a process. With `here`
+        there is too little to do to start processes for it: if none has started before, the calls take
+        place in this one.
 
         Raises:
           UserError: a call ended its process, for example because the memory was full.
@@ -104,7 +99,11 @@ class WorkerPool:
                 yield index, function(*task)
             return
         try:
-            calls = {self._submit(function, task): index for index, task in enumerate(tasks)}
+            if self._executor is None:
+                self._others = {*multiprocessing.active_children()}
+                self._executor = ProcessPoolExecutor(self._count, _context, _ignore_ctrl_c)
+            submit = self._executor.submit
+            calls = {submit(_call, function, task): index for index, task in enumerate(tasks)}
             for call in concurrent.futures.as_completed(calls):
                 yield calls[call], self._result(call)
         except BaseException:
@@ -118,12 +117,6 @@ class WorkerPool:
                 process.terminate()
             self._executor.shutdown(cancel_futures=True)
             self._executor = None
-
-    def _submit(self, function: Callable[..., Any], task: tuple[Any, ...]) -> Future[Any]:
-        if self._executor is None:
-            self._others = {*multiprocessing.active_children()}
-            self._executor = ProcessPoolExecutor(self._count, _context, _ignore_ctrl_c)
-        return self._executor.submit(_call, function, task)
 
     def _result(self, call: Future[Any]) -> Any:
         try:
@@ -139,12 +132,7 @@ class DaskPool(WorkerPool):
     """The workers of a Dask cluster. If a worker dies, another one repeats its calls."""
 
     def __init__(self, scheduler: str, folder: Path) -> None:
-        """Does nothing yet.
-
-        Args:
-          scheduler: the address of the scheduler, such as "tcp://10.0.0.1:8786".
-          folder: a folder that all workers must see under the same path.
-        """
+        """Does nothing yet. All workers must see `folder` under the same path."""
         super().__init__(0)
         self._scheduler, self._folder = scheduler, os.path.realpath(folder)
 

@@ -1,6 +1,10 @@
-"""Chooses a mesh on which this machine can decode a run that was trained on another machine."""
+"""What decoding runs on: the shapes of its batches, and a mesh that fits this machine.
+
+A run may have been trained on another machine, with a mesh that this machine does not have.
+"""
 
 import dataclasses
+import math
 import sys
 from collections.abc import Sequence
 
@@ -20,11 +24,6 @@ def fitted(config: Config, functions: StepFunctions, processes: Processes) -> Co
     Otherwise it is a mesh with the same axes and rules, over which the weights divide. Process 0 chooses
     it for all processes, because their machines may differ, and says so on stderr in one line. If there
     is no such mesh, the config stays as it is.
-
-    Args:
-      config: the run.
-      functions: the functions of the run, which know the shapes of the weights.
-      processes: the processes that decode together.
     """
     # On accelerators this starts jax, which all processes must do together.
     counts, machine = device_counts(config.mesh.num_devices, processes)
@@ -37,13 +36,7 @@ def fitted(config: Config, functions: StepFunctions, processes: Processes) -> Co
 def _first_that_fits(
     config: Config, functions: StepFunctions, counts: Sequence[int], machine: str
 ) -> Config:
-    """Returns the config with the first mesh that fits, and says on stderr if it is not the run's.
-
-    Args:
-      config, functions: as in `fitted`.
-      counts: the numbers of devices to try, in order.
-      machine: the devices of this machine, in words.
-    """
+    """Returns the config with the first mesh that fits, and says on stderr if it is not the run's."""
     weights = weight_specs(functions)
     reason = f"the mesh of the run has {config.mesh.num_devices} devices, and {machine}."
     for count in counts:
@@ -80,3 +73,55 @@ def lowering_mesh(model: Model, mesh: Mesh) -> Mesh:
 
 def _words(mesh: Mesh) -> str:
     return " x ".join(f"{a}={n}" for a, n in zip(mesh.axes, mesh.shape, strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchShape:
+    """The shape of a batch of sentences to translate.
+
+    Attributes:
+      source_length: L, tokens of a row, end of sentence included.
+      max_steps: I, the number of search steps. A translation has at most this number of tokens.
+    """
+
+    source_length: int
+    max_steps: int
+
+
+def batch_shape(config: Config, source_length: int) -> BatchShape:
+    """Returns the shape of the batches whose rows have `source_length` tokens, end included."""
+    decode = config.decode
+    steps = int(decode.length_ratio * source_length) + decode.length_margin
+    return BatchShape(source_length, min(config.data.target_length, steps))
+
+
+FEWEST_PRODUCT_ROWS = 64
+"""The rows of a product, on each CPU device, are a multiple of this number.
+
+XLA's kernels for CPUs add in another order if there are fewer rows, or if the last few rows of many are
+left over. A translation would then depend on the number of rows."""
+
+
+def least_rows(config: Config, is_cpu: bool, nbest: int = 1) -> int:
+    """Returns the number of rows that a device must have at least, and of which it has a multiple.
+
+    Args:
+      config: the run.
+      is_cpu: whether the devices are CPU devices.
+      nbest: the number of samples of each sentence, if the method is sampling.
+    """
+    if not is_cpu:
+        return 1
+    hypotheses = nbest if config.decode.method == "sample" else config.decode.beam
+    return FEWEST_PRODUCT_ROWS // math.gcd(FEWEST_PRODUCT_ROWS, hypotheses)
+
+
+def batch_rows(config: Config, is_cpu: bool, nbest: int = 1) -> int:
+    """Returns the rows of a batch: `Decode.rows`, rounded up.
+
+    The rows divide over the mesh, and each device has a multiple of `least_rows`, whose arguments
+    these are.
+    """
+    mesh = config.mesh
+    unit = least_rows(config, is_cpu, nbest) * mesh.axis_size(mesh.partition("B")[0])
+    return -(-config.decode.rows // unit) * unit

@@ -129,12 +129,7 @@ def join(
 
 
 def pieces_note(numbers: Sequence[int], longest: int) -> str:
-    """Returns the sentence that tells a user which lines were translated in pieces.
-
-    Args:
-      numbers: the numbers of these lines, from 1; at least one.
-      longest: the largest number of tokens that is translated whole.
-    """
+    """Returns the sentence that tells a user which lines were translated in pieces."""
     first = ", ".join(f"{number:,}" for number in numbers[:5])
     if len(numbers) == 1:
         return f"line {first} has more than {longest} tokens, so it was translated in pieces."

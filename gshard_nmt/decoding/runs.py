@@ -9,7 +9,7 @@ from pathlib import Path
 from gshard_nmt import paths
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import pieces_note
-from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
+from gshard_nmt.decoding.text_translator import TextTranslator, call, follow, load_translator
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.config import differences
@@ -57,13 +57,7 @@ class RunTranslators:
         changes: Changes | None = None,
         processes: Processes = ALONE,
     ) -> None:
-        """Loads nothing yet.
-
-        Args:
-          trust_programs: `RunFolder` explains it.
-          changes: settings of Mesh and Decode that replace those of each run.
-          processes: the processes that decode together.
-        """
+        """Loads nothing yet."""
         self._trust_programs, self._processes = trust_programs, processes
         self._changes = changes or Changes()
         self._loaded: collections.OrderedDict[tuple[str, str], tuple[TextTranslator, str]] = (
@@ -80,6 +74,8 @@ class RunTranslators:
     ) -> tuple[list[str], str, str]:
         """Translates lines with the model of a run folder, and says on stderr how many were too long.
 
+        Process 0 calls it, and the other processes are in `follow`.
+
         Args:
           workdir: the run folder.
           source, target: BCP 47 tags of a direction that the run was trained on.
@@ -90,7 +86,14 @@ class RunTranslators:
           The best translation of each line, a text that names the training step and the search, and the
           label of the checkpoint.
         """
-        translator, search = self._translator(str(workdir), checkpoint)
+        arguments = str(workdir), source, target, list(lines), checkpoint
+        return call(self._processes, self, "translate_together", *arguments)
+
+    def translate_together(
+        self, workdir: str, source: str, target: str, lines: Sequence[str], checkpoint: str
+    ) -> tuple[list[str], str, str]:
+        """Does what `translate` does. All processes call it."""
+        translator, search = self._translator(workdir, checkpoint)
         best = [nbest[0] for nbest in translator.translate(lines, source, target)]
         in_pieces = [number for number, line in enumerate(best, 1) if line.pieces > 1]
         if in_pieces and self._processes.is_first:
@@ -102,15 +105,19 @@ class RunTranslators:
     def expert_use(
         self, workdir: Path | str, tests: Sequence[Sequence], checkpoint: str = "best"
     ) -> ExpertUse:
-        """Counts which experts the model of a run folder uses for text.
+        """Counts which experts the model of a run folder uses for text."""
+        return call(self._processes, self, "expert_use_together", str(workdir), tests, checkpoint)
 
-        Args:
-          workdir: the run folder, of a model with experts.
-          tests: the text of each direction, see `TextTranslator.expert_use`.
-          checkpoint: the weights, see `load_translator`.
-        """
-        translator, _ = self._translator(str(workdir), checkpoint)
+    def expert_use_together(
+        self, workdir: str, tests: Sequence[Sequence], checkpoint: str
+    ) -> ExpertUse:
+        """Does what `expert_use` does. All processes call it."""
+        translator, _ = self._translator(workdir, checkpoint)
         return translator.expert_use(tests)
+
+    def follow(self) -> None:
+        """Does what process 0 does, until it ends the calls."""
+        follow(self._processes, self)
 
     def _translator(self, workdir: str, checkpoint: str) -> tuple[TextTranslator, str]:
         key = workdir, checkpoint

@@ -1,18 +1,19 @@
 """A trained model that translates text, with the vocabularies of its run."""
 
+import contextlib
 import copy
 import dataclasses
 import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding import fitting
-from gshard_nmt.decoding.calls import follow, leading
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import Translation, join, separator, split
-from gshard_nmt.decoding.source_lines import copied, visible
+from gshard_nmt.decoding.source_lines import Hypothesis, copied, visible
 from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
@@ -25,23 +26,34 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 
-@dataclasses.dataclass(frozen=True)
-class Hypothesis:
-    """A translation.
+def call(processes: Processes, target: object, method: str, *arguments: Any) -> Any:
+    """Calls a method in all processes, and returns its result. Process 0 calls this function.
 
-    Attributes:
-      text: the detokenized translation. It has no character that ends a line or a column.
-      score: log-probability in nats, divided by the length norm.
-      pieces: the number of pieces that the source was translated in; above 1 if it was too long.
+    Process 0 reads the input and writes the output, and all run the programs. The others are in `follow`
+    with an object of their own.
+
+    Args:
+      processes: the processes.
+      target: the object of process 0.
+      method: the name of the method.
+      *arguments: values that JSON can write.
     """
-
-    text: str
-    score: float
-    pieces: int = 1
+    processes.from_first(lambda: [method, arguments])
+    return getattr(target, method)(*arguments)
 
 
-_TOGETHER = ("translate_ids", "score_ids")
-"""The methods of a translator of ids that all processes call together: they run programs."""
+def follow(processes: Processes, target: object) -> None:
+    """Makes the calls of process 0 with an object of this process, until process 0 ends them."""
+    while called := processes.from_first(lambda: None):
+        method, arguments = called
+        getattr(target, method)(*arguments)
+
+
+@contextlib.contextmanager
+def ending(processes: Processes) -> Iterator[None]:
+    """Ends the calls after the block in process 0. If an error leaves the block, all processes end."""
+    yield
+    processes.from_first(lambda: None)
 
 
 class TextTranslator:
@@ -59,14 +71,11 @@ class TextTranslator:
         """Adds the vocabularies of a run to a translator of token ids.
 
         Args:
-          run: the run folder.
-          translator: translates token ids.
           step: the training step of its weights; of an average, the newest one.
           checkpoint: the label of the weights, see `weights.Loaded`.
           origin: the weights in words; "" gives "step 500" or the like.
-          processes: the processes that decode together.
         """
-        self._processes = processes
+        self._processes, self._leads = processes, False
         self._translator = translator
         self._source, self._target = run.vocabularies()
         self.step = step
@@ -91,12 +100,18 @@ class TextTranslator:
     def lead(self) -> "TextTranslator":
         """Returns a translator for process 0 alone. The other processes must `follow` it."""
         translator = copy.copy(self)
-        translator._translator = leading(self._translator, self._processes, _TOGETHER)
+        translator._leads = True
         return translator
 
     def follow(self) -> None:
-        """Translates together with process 0, until it ends the calls (`calls.ending`)."""
-        follow(self._translator, self._processes)
+        """Translates together with process 0, until it ends the calls (`ending`)."""
+        follow(self._processes, self._translator)
+
+    def _run(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of the translator of ids, which runs programs."""
+        if self._leads:
+            return call(self._processes, self._translator, method, *arguments)
+        return getattr(self._translator, method)(*arguments)
 
     def translate(
         self,
@@ -139,7 +154,7 @@ class TextTranslator:
             forced = [
                 first + begin for begin, pieces in zip(begins, sources, strict=True) for _ in pieces
             ]
-            translations = iter(self._translator.translate_ids(ids, forced))
+            translations = iter(self._run("translate_ids", ids, forced))
             for line, pieces in zip(chunk, sources, strict=True):
                 parts = [self._decode(line, next(translations)) for _ in pieces]
                 if len(parts) > 1:
@@ -226,7 +241,7 @@ class TextTranslator:
             for i, ids, translation in zip(filled, sources, targets, strict=True):
                 self._check_lengths(first + i, "translation", ids, translation)
             scores = [0.0] * len(chunk)
-            values = self._translator.score_ids(sources, targets)
+            values = self._run("score_ids", sources, targets)
             for i, value in zip(filled, values, strict=True):
                 if math.isnan(value):
                     raise self._not_finite(chunk[i][0])

@@ -15,8 +15,13 @@ import numpy as np
 
 from gshard_nmt.data.text.vocabulary import EOS
 from gshard_nmt.decoding import beam_search, expert_use
-from gshard_nmt.decoding.batch_shapes import BatchShape, batch_rows, batch_shape, least_rows
-from gshard_nmt.decoding.fitting import lowering_mesh
+from gshard_nmt.decoding.fitting import (
+    BatchShape,
+    batch_rows,
+    batch_shape,
+    least_rows,
+    lowering_mesh,
+)
 from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.model import decoding_weights
 from gshard_nmt.model.steps import StepFunctions

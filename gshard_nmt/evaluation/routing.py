@@ -17,7 +17,7 @@ import numpy as np
 from gshard_nmt import web_page
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.report import drawing
+from gshard_nmt.evaluation.report import figures
 from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.texts.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
@@ -71,8 +71,7 @@ def sections(
 
     Args:
       runs: the name of each run in the report, different from all others; the run; its test sets.
-      count: counts the choices of the router.
-      checkpoint: the value of --checkpoint.
+      count, checkpoint: counts the choices of the router; the value of --checkpoint.
     """
     parts = []
     for i, (name, run, tests) in enumerate(runs):
@@ -101,12 +100,7 @@ def direction_names(tests: Sequence[TestSet]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class RouterMap:
-    """The use of the experts by each direction, in each MoE layer.
-
-    Attributes:
-      use: the counts of the router.
-      names: the name of each direction, in the order of the counts.
-    """
+    """The counts of the router, and the name of each direction in their order."""
 
     use: ExpertUse
     names: Sequence[str]
@@ -299,7 +293,7 @@ def page_part(router: RouterMap) -> str:
         f"{1 / router.weight.shape[-1]:.3f}. Decoding gives each token all experts that it chooses. The "
         "tables say which tokens would lose experts if these had the capacity of evaluation.</p>"
     )
-    maps = drawing.image(lambda: draw_maps(router.weight, router.use.layers, router.names), "png")
+    maps = figures.image(lambda: draw_maps(router.weight, router.use.layers, router.names), "png")
     doubt = ""
     if router.is_within_chance:
         doubt = " The differences of these languages are hardly larger, so do not rely on them."
@@ -321,7 +315,7 @@ def draw_maps(shares: np.ndarray, layers: Sequence[str], names: Sequence[str]) -
     lines = -(-count // columns)
     inches, font_size = (0.16, 8) if directions <= 40 else (0.075, 4.8)
     height = lines * (max(inches * directions, 0.8) + 0.45) + 0.3
-    figure = drawing.new_figure((_WIDTH, height), drawing.LIGHT)
+    figure = figures.new_figure((_WIDTH, height), figures.LIGHT)
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     # A few large shares would make all others pale.
     largest = max(np.quantile(shares, 0.995), 1e-9)

@@ -21,7 +21,6 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.counters import RunCounters
 from gshard_nmt.run.log.progress import MetricsLog
-from gshard_nmt.settings.config import Decode
 from gshard_nmt.spmd.program import Program
 
 
@@ -35,12 +34,7 @@ class Validation:
         data: PreparedData,
         stoppable: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Compiles nothing yet.
-
-        Args:
-          run, programs, data: of the run.
-          stoppable: makes the block in which a signal may stop the work on the devices.
-        """
+        """Compiles nothing yet. `stoppable` makes the block in which a signal may stop the devices."""
         self._stoppable = stoppable
         self._run, self._programs, self._data = run, programs, data
         self._translator: Translator | None = None
@@ -95,21 +89,11 @@ class Validation:
     def _settings(self) -> dict[str, Any]:
         """Returns the settings that scores depend on. Scores with other settings are not compared."""
         train, decode = self._programs.config.train, self._programs.config.decode
-        settings: dict[str, Any] = {
-            "dev_batches": train.dev_batches,
-            "bleu_sentences": train.bleu_sentences,
-        }
+        settings = {name: getattr(train, name) for name in ("dev_batches", "bleu_sentences")}
         if train.bleu_sentences:
-            names = ("beam", "length_norm", "alpha", "length_ratio", "length_margin")
-            settings |= {name: getattr(decode, name) for name in names}
+            search = ("beam", "length_norm", "alpha", "length_ratio", "length_margin", "expansion")
+            settings |= {name: getattr(decode, name) for name in search}
             settings["source_lengths"] = list(decode.source_lengths)
-            # Scores of versions without these settings stay comparable.
-            defaults, later = (
-                Decode(),
-                ("method", "expansion", "temperature", "top_k", "top_p", "seed"),
-            )
-            changed = {name: getattr(decode, name) for name in later}
-            settings |= {k: v for k, v in changed.items() if v != getattr(defaults, k)}
         return settings
 
     def _languages(self) -> list[str]:
@@ -131,15 +115,14 @@ class Validation:
 
     @functools.cached_property
     def _eval_step(self) -> Program:
-        """(weights, batch) -> (nll_sum, tokens).
+        """(weights, batch) -> (nll_sum, tokens)."""
 
-        The programs that translate are compiled while XLA compiles this one.
-        """
-        return self._programs.compile_eval_step(meanwhile=self._compile_search)
+        def compile_search() -> None:
+            if self._translator is not None:
+                self._translator.compile(*self._dev_text.requests())
 
-    def _compile_search(self) -> None:
-        if self._translator is not None:
-            self._dev_text.compile(self._translator)
+        # The programs that translate are compiled while XLA compiles this one.
+        return self._programs.compile_eval_step(meanwhile=compile_search)
 
     def _new_translator(self, weights: Mapping[str, Any]) -> Translator:
         # A score of random samples would choose the best checkpoint by chance.
@@ -201,13 +184,9 @@ class DevText:
         """Reads at most `sentences` sentences of each direction."""
         return cls(vocabulary, [(pair, dev_examples(data, pair, sentences)) for pair in pairs])
 
-    def compile(self, translator: Translator) -> None:
-        """Compiles the programs that translate the text."""
-        translator.compile(*self._requests())
-
     def translated(self, translator: Translator) -> list[DevOutput]:
         """Translates the sentences of all directions together."""
-        translations = iter(translator.translate_ids(*self._requests()))
+        translations = iter(translator.translate_ids(*self.requests()))
         outputs = []
         for pair, examples in self.parts:
             # If the model has values that are not finite, it gives no translation; we score "".
@@ -219,7 +198,7 @@ class DevText:
             )
         return outputs
 
-    def _requests(self) -> tuple[list[list[int]], list[list[int]]]:
+    def requests(self) -> tuple[list[list[int]], list[list[int]]]:
         """Returns the ids of each source, and those that its translation begins with."""
         sources = [example.source.tolist() for _, examples in self.parts for example in examples]
         prefixes = [

@@ -38,8 +38,7 @@ class Tokens:
 
     Attributes:
       names: the token of each old id.
-      pad, eos, unk: the old ids of these tokens.
-      start: the old id that the decoder reads first.
+      pad, eos, unk, start: the old ids of these tokens; the decoder reads `start` first.
       tags: the symbols that replace the names of some old ids, such as `<fr>`.
     """
 
@@ -75,10 +74,7 @@ class Order:
 def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
     """Returns a vocabulary that splits text as a SentencePiece model, with the ids of `Tokens.order`.
 
-    Args:
-      spm: the content of the SentencePiece model file.
-      tokens: the tokens.
-      size: the least number of ids. Ids without a piece read as UNK.
+    It has at least `size` ids. Ids without a piece read as UNK.
 
     Raises:
       UserError: the content is not a SentencePiece model.
@@ -94,8 +90,7 @@ def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
             pieces.append(known.pop(name))
         else:
             pieces.append(_new_piece(model, name, new, lowest, is_bpe))
-    others = [piece for piece in known.values() if piece.piece not in tokens.tags.values()]
-    pieces += others
+    pieces += [piece for piece in known.values() if piece.piece not in tokens.tags.values()]
     pieces += [
         _new_piece(model, f"<unused{n}>", SPECIALS, lowest, is_bpe)
         for n in range(len(pieces), size)
@@ -136,11 +131,8 @@ def of_bpe(tokenizer: Mapping[str, Any], first: int) -> bytes:
     """Returns a SentencePiece model that splits text as the BPE model of a tokenizer.json.
 
     SentencePiece merges the neighbours whose piece has the highest score, and tokenizer.json those with
-    the earliest merge.
-
-    Args:
-      tokenizer: the content of tokenizer.json.
-      first: the first id of a piece of text. The model has 3 special pieces before it, as fairseq's.
+    the earliest merge. `first` is the first id of a piece of text. The model has 3 special pieces before
+    it, as fairseq's.
     """
     from sentencepiece import sentencepiece_model_pb2
 
@@ -165,7 +157,6 @@ def of_bpe(tokenizer: Mapping[str, Any], first: int) -> bytes:
 
 
 def piece_names(spm: bytes) -> list[str]:
-    """Returns the pieces of a SentencePiece model in the order of their ids."""
     return [piece.piece for piece in _parsed(spm).pieces]
 
 

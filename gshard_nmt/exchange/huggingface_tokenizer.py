@@ -18,39 +18,36 @@ from typing import Any
 
 from gshard_nmt import json_shape
 from gshard_nmt.data.language_codes import understand
-from gshard_nmt.data.text.vocabulary import PAD, first_tag, source_tag, target_tag
+from gshard_nmt.data.text.vocabulary import PAD, Vocabulary, first_tag, source_tag, target_tag
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, of_bpe, piece_names, reordered
+from gshard_nmt.exchange.huggingface import own_order
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole
 
-_SPM = "sentencepiece.bpe.model"
-_VOCAB = "vocab.json"
+# fmt: off
 TOKENIZER_FILES = (
-    *(_SPM, _VOCAB, "source.spm", "target.spm", "target_vocab.json", "tokenizer.json"),
-    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    "sentencepiece.bpe.model", "vocab.json", "source.spm", "target.spm", "target_vocab.json",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
 )
+# fmt: on
 """The files of the tokenizer of a Hugging Face folder. No family has all of them."""
 IMPORTED = "imported"
 """The folder of an imported run that keeps config.json and these files."""
+FACTS = "gshard_nmt.json"
+"""The file of an export that says which model it has."""
+SIDES = {"source": "source.model", "target": "target.model"}
+"""The SentencePiece model files of a model that was trained here."""
+
 _SPECIAL_PIECES = 3
 """The special pieces of fairseq's SentencePiece models: <unk>, <s>, </s>."""
 _FAIRSEQ_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
-_LANGUAGE = {
-    "m2m_100": "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})",
-    "nllb-moe": "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})",
-    "marian": ">>([A-Za-z_-]+)<<",
-}
-_ANY = mapping_of(anything())
+_FAIRSEQ_LANGUAGE = "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})"
+_MARIAN_LANGUAGE = ">>([A-Za-z_-]+)<<"
+_OWN_FACTS = fields(
+    {"directions": list_of(list_of(text(), least=2), least=1), "never": list_of(whole())}
+)
 _BPE = fields(
-    {
-        "model": fields(
-            {
-                "type": text("BPE", "'BPE'"),
-                "vocab": mapping_of(whole()),
-                "merges": list_of(anything()),
-            }
-        )
-    }
+    {"type": text("BPE", "'BPE'"), "vocab": mapping_of(whole()), "merges": list_of(anything())}
 )
 """The part of tokenizer.json that can take the place of a SentencePiece model."""
 _REMEDY = "Copy the file again from where the model was published."
@@ -70,11 +67,7 @@ class Tokenizer:
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    """Reads the files of the tokenizer.
-
-    Args:
-      folder: the folder.
-      config: the content of config.json.
+    """Reads the files of the tokenizer of a folder with this config.json.
 
     Raises:
       UserError: a file is missing or damaged, or has other tokens than the model.
@@ -82,14 +75,32 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     return _marian(folder, config) if config["model_type"] == "marian" else _fairseq(folder, config)
 
 
+def own_tokenizer(folder: Path) -> Tokenizer | None:
+    """Returns the vocabularies and directions of a folder that `gshard-export` wrote, else None.
+
+    An imported model is exported with the tokenizer files of its family, so this is None for it too.
+
+    Raises:
+      UserError: a file is missing or damaged.
+    """
+    if not (folder / FACTS).is_file() or not (folder / SIDES["target"]).is_file():
+        return None
+    facts = json_shape.read(folder / FACTS, _OWN_FACTS, "Export the model again.")
+    orders = {
+        side: own_order(Vocabulary.load(folder / file), facts["never"])
+        for side, file in SIDES.items()
+    }
+    return Tokenizer(orders, [(pair[0], pair[1]) for pair in facts["directions"]])
+
+
 def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     spm = _fairseq_pieces(folder)
-    if (folder / _VOCAB).is_file():
-        names = _listed(folder, _VOCAB)
+    if (folder / "vocab.json").is_file():
+        names = _listed(folder, "vocab.json")
     else:
         names = [*_FAIRSEQ_TOKENS, *piece_names(spm)[_SPECIAL_PIECES:]]
     names = _with_special_tokens(folder, names, config["vocab_size"])
-    languages = _languages(folder, names, _LANGUAGE[config["model_type"]])
+    languages = _languages(folder, names, _FAIRSEQ_LANGUAGE)
     orders = {}
     for side, tag in (("source", source_tag), ("target", first_tag)):
         tags = {i: tag(language) for i, language in languages.items()}
@@ -100,18 +111,19 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 
 def _fairseq_pieces(folder: Path) -> bytes:
     """Returns the SentencePiece model; transformers 5 writes the one of NLLB as tokenizer.json."""
-    file = folder / _SPM
-    content = {} if (folder / _VOCAB).is_file() else _object(folder / "tokenizer.json")
+    file = folder / "sentencepiece.bpe.model"
+    content = {} if (folder / "vocab.json").is_file() else _object(folder / "tokenizer.json")
     if file.is_file() or not content:
         return _bytes(file)
-    if not (problem := json_shape.problem(_BPE, content)):
+    if not (problem := json_shape.problem(_BPE, content.get("model", {}))):
         ids = [content["model"]["vocab"].get(name) for name in _FAIRSEQ_TOKENS]
         if ids == [0, 1, 2, 3]:
             return of_bpe(content, len(ids))
         problem = f"its ids of {', '.join(_FAIRSEQ_TOKENS)} are {ids}, not 0 to 3"
     raise UserError(
-        f"{file} is missing, and tokenizer.json cannot take its place: {problem}. Copy {_SPM} from where "
-        "the model was published; save_pretrained of transformers may not write it."
+        f"{file} is missing, and tokenizer.json cannot take its place: in model, {problem}. Copy "
+        f"{file.name} from where the model was published; save_pretrained of transformers may not write "
+        "it."
     )
 
 
@@ -119,11 +131,11 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     is_shared = config.get("share_encoder_decoder_embeddings", True)
     size = config["vocab_size"]
     sizes = {"source": size, "target": config.get("decoder_vocab_size", size)}
-    files = {"source": _VOCAB, "target": _VOCAB if is_shared else "target_vocab.json"}
+    files = {"source": "vocab.json", "target": "vocab.json" if is_shared else "target_vocab.json"}
     names = {
         s: _padded(folder, dict(enumerate(_listed(folder, files[s]))), sizes[s]) for s in sizes
     }
-    languages = _languages_in(names["source"], _LANGUAGE["marian"])
+    languages = _languages_in(names["source"], _MARIAN_LANGUAGE)
     tags = {"source": {i: target_tag(tag) for i, tag in languages.items()}, "target": {}}
 
     def order(side: str, least: int = 0) -> Order:
@@ -244,7 +256,7 @@ def _listed(folder: Path, file: str) -> list[str]:
 
 def _object(file: Path) -> dict[str, Any]:
     """Returns the content of a JSON file, or {} if there is no such file."""
-    return dict(json_shape.read(file, _ANY, _REMEDY)) if file.is_file() else {}
+    return dict(json_shape.read(file, mapping_of(anything()), _REMEDY)) if file.is_file() else {}
 
 
 def _bytes(file: Path) -> bytes:

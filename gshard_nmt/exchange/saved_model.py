@@ -17,43 +17,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gshard_nmt.data.text.vocabulary import EOS, LINE_BREAKS
-from gshard_nmt.decoding.batch_shapes import BatchShape, batch_shape
+from gshard_nmt.decoding.fitting import BatchShape, batch_shape
 from gshard_nmt.decoding.source_lines import INVISIBLE
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import silenced_stderr
 
+# fmt: off
 FILES = (
-    *("saved_model.pb", "fingerprint.pb", "variables/variables.index"),
+    "saved_model.pb", "fingerprint.pb", "variables/variables.index",
     "variables/variables.data-00000-of-00001",
 )
+# fmt: on
 """The files that `write` makes, as paths in the folder."""
 
 FEW = 4
 """The number of rows of a small batch. A large batch takes as long for one sentence as for all of its
 `Decode.rows` sentences, so that calls with few sentences use small batches."""
 
+# Regular expressions of TensorFlow's RE2: `LINE_BREAKS`, a text that `source_lines.copied` copies, what
+# Python's `str.strip` removes (`\s` of RE2 is ASCII only), and `INVISIBLE`.
 _LINE_BREAK = "[" + "".join(f"\\x{{{ord(character):x}}}" for character in LINE_BREAKS) + "]"
-"""Matches one of `LINE_BREAKS`, as a regular expression of TensorFlow's RE2."""
-
 _COPIED = r"[^\p{L}\p{N}]*"
-"""Matches a text that `source_lines.copied` copies."""
-
 _ENDS = r"^[\s\p{Z}\x1c-\x1f\x{85}]+|[\s\p{Z}\x1c-\x1f\x{85}]+$"
-"""Matches what Python's `str.strip` removes. `\\s` of RE2 is ASCII only."""
-
 _INVISIBLE = "[" + re.sub(r"[^-]", lambda c: f"\\x{{{ord(c[0]):x}}}", INVISIBLE) + "]"
-"""Matches one of `INVISIBLE`."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Direction:
-    """A source language and a target language that the model translates between.
-
-    Attributes:
-      source, target: BCP 47 tags.
-      tags: the ids that stand before the tokens of a source sentence.
-    """
+class Direction(NamedTuple):
+    """A source and a target language as BCP 47 tags, and the ids that stand before a source sentence."""
 
     source: str
     target: str
@@ -66,8 +57,7 @@ class TrainedModel:
 
     Attributes:
       config: the run, with the settings of the search.
-      search: takes the shape of a batch. Returns a function of the weights and
-        a batch, as `Translator.search` does.
+      search: (shape of a batch) -> function of the weights and a batch, as `Translator.search`.
       weights: the weights by name, as `Translator.prepared_weights` returns them. They are the variables
         of the SavedModel, so no call has to prepare them.
       source_vocabulary, target_vocabulary: the contents of the SentencePiece model files.
@@ -216,7 +206,7 @@ def _translate(model: TrainedModel, module, sentences: _Sentences):
         places = tf.where((sentences.lengths > shorter) & (sentences.lengths <= length))
         ids = tf.gather(sentences.ids, places[:, 0]).to_tensor(shape=[None, length])
         lengths = tf.gather(sentences.lengths, places[:, 0])
-        best = _translate_ids(model, module.weights, ids, lengths)
+        best = _best_of(model, module.weights, ids, lengths)
         tokens = tf.RaggedTensor.from_tensor(best.ids, tf.maximum(best.lengths - 1, 0))
         texts = tf.strings.regex_replace(module.target.detokenize(tokens), _LINE_BREAK, " ")
         translations = tf.tensor_scatter_nd_update(translations, places, texts)
@@ -226,12 +216,9 @@ def _translate(model: TrainedModel, module, sentences: _Sentences):
 
 
 class _Best(NamedTuple):
-    """The best hypothesis of each sentence; the names are those of the results of a search.
+    """The best hypothesis of each sentence, with the names and shapes that a search has for them.
 
-    Attributes:
-      ids: int32[n, I], the tokens with EOS as the last one, then 0.
-      lengths: int32[n], the number of tokens, EOS included; 0 if there is no hypothesis.
-      scores: float32[n], normalized by length.
+    `ids` int32[n, I] end with EOS and then have 0; `lengths` int32[n] is 0 if there is no hypothesis.
     """
 
     ids: Any
@@ -239,46 +226,36 @@ class _Best(NamedTuple):
     scores: Any
 
 
-def _translate_ids(model: TrainedModel, weights: Mapping[str, Any], ids, lengths) -> _Best:
+def _best_of(model: TrainedModel, weights: Mapping[str, Any], ids, lengths) -> _Best:
     """Translates sentences of one shape of batch: ids int32[n, L] and lengths int32[n]."""
     import tensorflow as tf
 
-    many = model.config.decode.rows
-    if many <= FEW:
-        return _in_batches(model, weights, many, ids, lengths)
-    return tf.cond(
-        tf.shape(lengths)[0] <= FEW,
-        lambda: _in_batches(model, weights, FEW, ids, lengths),
-        lambda: _in_batches(model, weights, many, ids, lengths),
-    )
-
-
-def _in_batches(model: TrainedModel, weights: Mapping[str, Any], rows: int, ids, lengths) -> _Best:
-    """Translates sentences in batches of `rows` rows. The last batch may have empty rows at its end."""
-    import tensorflow as tf
-
-    count, shape = tf.shape(lengths)[0], batch_shape(model.config, ids.shape[1])
+    shape = batch_shape(model.config, ids.shape[1])
     search = _compiled_search(model, weights, shape)
-    empty = -count % rows
-    # Shape: [n, L] -> [number of batches, rows, L]
-    ids = tf.reshape(tf.pad(ids, [[0, empty], [0, 0]]), [-1, rows, shape.source_length])
-    lengths = tf.reshape(tf.pad(lengths, [[0, empty]]), [-1, rows])
-    best = tf.map_fn(
-        lambda batch: search(*batch),
-        (ids, lengths),
-        parallel_iterations=1,
-        fn_output_signature=_Best(
+
+    def in_batches(rows: int) -> _Best:
+        # The last batch may have empty rows at its end.
+        count = tf.shape(lengths)[0]
+        empty = -count % rows
+        # Shape: [n, L] -> [number of batches, rows, L]
+        all_ids = tf.pad(ids, [[0, empty], [0, 0]])
+        batches = (
+            tf.reshape(all_ids, [-1, rows, shape.source_length]),
+            tf.reshape(tf.pad(lengths, [[0, empty]]), [-1, rows]),
+        )
+        signature = _Best(
             tf.TensorSpec([rows, shape.max_steps], tf.int32),
             tf.TensorSpec([rows], tf.int32),
             tf.TensorSpec([rows], tf.float32),
-        ),
-    )
-    # Shape: [number of batches, rows, ...] -> [n, ...]
-    return _Best(
-        tf.reshape(best.ids, [-1, shape.max_steps])[:count],
-        tf.reshape(best.lengths, [-1])[:count],
-        tf.reshape(best.scores, [-1])[:count],
-    )
+        )
+        best = tf.map_fn(lambda batch: search(*batch), batches, signature, parallel_iterations=1)
+        # Shape: [number of batches, rows, ...] -> [n, ...]
+        return _Best(*(tf.reshape(x, [-1, *x.shape[2:]])[:count] for x in best))
+
+    many = model.config.decode.rows
+    if many <= FEW:
+        return in_batches(many)
+    return tf.cond(tf.shape(lengths)[0] <= FEW, lambda: in_batches(FEW), lambda: in_batches(many))
 
 
 def _compiled_search(

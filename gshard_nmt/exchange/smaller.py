@@ -27,13 +27,9 @@ _SIDES = {"source": "source_embedding", "target": "target_embedding"}
 
 
 def used_ids(vocabulary: Vocabulary, texts: Iterable[Sequence[str]]) -> set[int]:
-    """Returns the ids that occur in text, with the ids that their merges pass through.
+    """Returns the ids that occur in blocks of lines, with the ids that their merges pass through.
 
     The ids of single characters in the text are among them, so that new words have few bytes.
-
-    Args:
-      vocabulary: the vocabulary.
-      texts: blocks of lines.
     """
     used: set[int] = set()
     # Spelled in bytes, SentencePiece's space would not become a space again.
@@ -114,10 +110,6 @@ def kept_experts(use: ExpertUse, share: float) -> np.ndarray:
     All layers keep as many. E' is the smallest number with which each layer keeps `share` of the
     weight of its router's choices. An expert that many tokens choose second, with small weights,
     changes less than its number of choices says.
-
-    Args:
-      use: the counts of the router.
-      share: from 0 to 1.
     """
     # Shape: [layers, directions, A, E] -> [layers, E]
     weight = use.weight.sum(axis=(1, 2))
@@ -130,12 +122,7 @@ def kept_experts(use: ExpertUse, share: float) -> np.ndarray:
 
 
 def least_share(use: ExpertUse, experts: np.ndarray) -> float:
-    """Returns the part of the choices' weight that experts keep, in the layer with the smallest part.
-
-    Args:
-      use: the counts of the router.
-      experts: int64[layers, E'], the experts that stay.
-    """
+    """Returns the least part of the choices' weight that experts, int64[layers, E'], keep in a layer."""
     weight = use.weight.sum(axis=(1, 2))
     kept = np.take_along_axis(weight, experts, axis=1).sum(axis=1)
     return float((kept / weight.sum(axis=1)).min())
@@ -158,13 +145,7 @@ class Cut:
     def weights(
         self, model: Model, declared: Mapping[str, Parameter], weights: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """Returns the weights of the smaller model.
-
-        Args:
-          model: the settings of the whole model.
-          declared: its parameters.
-          weights: its weights.
-        """
+        """Returns the weights of the smaller model, made of those of the whole model."""
         smaller = {}
         for name, array in weights.items():
             values = np.asarray(array)

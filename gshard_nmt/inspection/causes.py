@@ -299,7 +299,6 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _above_one(dims: Sequence[int]) -> list[int]:
-    """Returns the sizes above 1."""
     return [n for n in dims if n > 1]
 
 

@@ -60,7 +60,6 @@ class Source:
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes on one device in a step."""
         return self.bytes * self.count
 
 
@@ -324,7 +323,6 @@ def transfer_group(instruction: Instruction, slice_of_place: Sequence[int]) -> t
     """Returns the first group of devices of a transfer, by their places in the mesh.
 
     Args:
-      instruction: a `send` between slices.
       slice_of_place: int[devices], the slice of each device, from 0, in the order of the mesh.
     """
     attributes = instruction.attributes

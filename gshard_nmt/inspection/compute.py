@@ -107,7 +107,6 @@ def _names(parts: list[str]) -> tuple[str, ...]:
 
 
 def _direction(path: str) -> str:
-    """Returns one of DIRECTIONS."""
     # The gradient of a gather has no scope "gradient_tape". It is a sum over segments.
     if any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum")):
         return "backward"
@@ -225,7 +224,6 @@ class Work:
         return Work(*(a + b for a, b in zip(self._values(), other._values(), strict=True)))
 
     def times(self, n: int) -> "Work":
-        """Returns the work of n executions."""
         return Work(*(n * value for value in self._values()))
 
     def _values(self) -> tuple[float, ...]:
@@ -283,7 +281,6 @@ def product_flops(module: HloModule, instruction: Instruction) -> int:
 
 
 def _dtype(module: HloModule, instruction: Instruction) -> str:
-    """Returns the dtype of the first operand."""
     return module.by_name[instruction.operands[0]].arrays[0].dtype
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gshard_nmt import paths
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import state_specs, step_functions, weights_of
@@ -27,7 +27,6 @@ from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.memory import free_machine_memory
 from gshard_nmt.spmd.mesh import Mesh, nearest_mesh
 from gshard_nmt.spmd.topology import INSTALL_CUDA, INSTALL_LIBTPU, Topology
-from gshard_nmt.suggest import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,7 +105,6 @@ class Instruction:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """Arrays of the result."""
         return parse_shape(self.shape)
 
     @property
@@ -149,7 +148,6 @@ class HloModule:
 
     @functools.cached_property
     def by_name(self) -> dict[str, Instruction]:
-        """All instructions by name."""
         return {
             instruction.name: instruction
             for body in self.computations.values()
@@ -295,7 +293,6 @@ def _loop(instruction: Instruction) -> list[str]:
 
 
 def parse(text: str) -> HloModule:
-    """Parses the text of a compiled program."""
     computations: dict[str, tuple[Instruction, ...]] = {}
     body: list[Instruction] = []
     entry, name = "", ""

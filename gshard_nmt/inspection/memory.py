@@ -60,8 +60,6 @@ def measured(
     """Returns the memory of a compiled program.
 
     Args:
-      executable: jax's compiled object.
-      signature: names and specs of its arguments.
       hbm: memory of a device in bytes; None for a CPU.
     """
     stats = executable.memory_analysis()
@@ -81,7 +79,6 @@ def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporari
     """Estimates the memory of a program that the compiler refused.
 
     Args:
-      signature: names and specs of its arguments.
       needed: bytes that it needs, by the compiler's message.
       hbm: memory of a device in bytes.
       temporaries: whether `needed` counts temporaries only, without arguments.

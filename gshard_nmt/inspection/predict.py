@@ -144,7 +144,6 @@ class _Einsum:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of each letter."""
         return {
             letter: size
             for tensor in self.tensors

@@ -125,7 +125,6 @@ def step_of(
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 
     Args:
-      config: the run.
       weights: the weights of the model, by name.
       state: all arrays that the step takes, by name.
       rounds_operands: whether products round float32 to bfloat16, as a TPU does.

@@ -46,7 +46,6 @@ class ProgramCost:
 
     @property
     def has_program(self) -> bool:
-        """Whether the compiler made a program."""
         return self.compilation.instructions is not None
 
     @property
@@ -95,7 +94,6 @@ class ProgramCost:
         return sum(source.bytes_per_step for source in self.sources if source.kind == kind)
 
     def lines(self) -> list[str]:
-        """Returns the cost as lines for a terminal."""
         compilation, step = self.compilation, self.step_seconds
         arguments = size_text(self.memory.argument or 0)
         return [
@@ -113,7 +111,6 @@ class ProgramCost:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the cost as a dict for JSON."""
         return {
             "topology": self.topology.name,
             "devices": self.topology.num_devices,
@@ -143,12 +140,9 @@ def cost_of(
     """Reads the cost of a program from its text.
 
     Args:
-      compiled: the program.
       devices: the devices that it was compiled for, as `ahead_of_time.devices_of` returned them.
-      lowered: the function that was compiled.
       weights: the weights of the model, by name; they explain collectives.
       dispatch: how tokens reach their experts, as in Model.dispatch.
-      lower_seconds: the time that lowering took.
     """
     topology, mesh = compiled.topology, devices.mesh
     module = hlo.parse(compiled.text)

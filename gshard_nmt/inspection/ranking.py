@@ -83,7 +83,6 @@ def rank(
 
     Args:
       config: the run. Its own mesh is only listed beside the others.
-      weights: the weights of the model, by name.
       arrays: the training state and the batch, by name.
 
     Raises:
@@ -274,7 +273,6 @@ def why(candidate: Candidate, ranking: Ranking) -> str:
 
 
 def gin_lines(candidate: Candidate) -> list[str]:
-    """Returns the settings of a candidate as lines for a gin file."""
     settings = [
         f"{part.capitalize()}.{field} = {value!r}"
         for part, fields in candidate.settings.items()

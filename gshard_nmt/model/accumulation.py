@@ -17,13 +17,20 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gshard_nmt.model import figures, microbatches
+from gshard_nmt.model import figures
 from gshard_nmt.model.config import STACK_NAMES, Model
 from gshard_nmt.model.figures import LayerSums
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import TokenLoss
 from gshard_nmt.model.parameters import within
-from gshard_nmt.model.stack import Total, Totals, read_at, write_at
+from gshard_nmt.model.stack import (
+    Total,
+    Totals,
+    join_microbatches,
+    microbatches_of,
+    read_at,
+    write_at,
+)
 from gshard_nmt.model.token_counts import SIDES
 
 Arrays = Mapping[str, "tf.Tensor"]
@@ -74,7 +81,7 @@ def for_each(
     Returns:
       The sums after the last microbatch.
     """
-    divided = {name: microbatches.split(array, number, "BL") for name, array in batch.items()}
+    divided = {name: microbatches_of(array, number, "BL") for name, array in batch.items()}
 
     def body(index: "tf.Tensor", sums: Any) -> tuple["tf.Tensor", Any]:
         microbatch = {name: read_at(array, index) for name, array in divided.items()}
@@ -152,7 +159,7 @@ class WholeBatch:
                 shape = self._shape("source" if name.startswith("encoder/") else "target")
                 # Shape: [n, B/n, L] or [n, G/n, S] -> [n, B/n, L] -> [B, L]
                 stored = tf.reshape(values[name], [self.number, *shape])
-                values[name] = microbatches.join(stored, "BL")
+                values[name] = join_microbatches(stored, "BL")
         stacks = [within(values, stack) for stack in STACK_NAMES]
         for totals in filter(None, stacks):
             totals["by_layer"] = figures.from_layer_sums(totals.pop("layer_sums"))

@@ -142,7 +142,6 @@ def mixture(
     """Returns the sum of the weighted outputs of each token's experts: [n, M] -> [n, M].
 
     Args:
-      expert: computes one expert.
       weights: the weights of all experts, each with a leading dimension E.
       tokens: [n, M].
       rows: the plan of these tokens and experts.

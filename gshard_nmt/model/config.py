@@ -341,7 +341,6 @@ class Model:
         return self.encoder_layers if stack == "encoder" else self.decoder_layers
 
     def has_experts(self, stack: str) -> bool:
-        """Returns whether a stack has layers with experts."""
         chosen = self.expert_stacks in ("both", stack)
         return bool(self.experts) and chosen and self.depth(stack) > 0
 
@@ -361,7 +360,6 @@ class Model:
         return self.depth(stack) // self.block_layers(stack)
 
     def pipeline_schedule(self, stack: str, microbatches: int) -> Schedule:
-        """Returns the order of the work of a stack that is a pipeline."""
         visits = self.repeats(stack) // self.stages if self.schedule == "circular" else 1
         return Schedule(self.stages, microbatches, visits)
 

@@ -48,7 +48,6 @@ class Piece:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array."""
         if not self.summed:
             return self.declared.shape
         return self._size(self.kept), self._size(self.summed)
@@ -61,7 +60,6 @@ class Piece:
         return tf.cast(values, self.dtype)
 
     def for_model(self, array: "tf.Tensor") -> "tf.Tensor | Packed":
-        """Returns the array as the model reads it."""
         if not self.summed:
             return array
         sizes = tuple(self._size(letter) for letter in self.kept)

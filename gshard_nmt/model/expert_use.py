@@ -38,8 +38,6 @@ class UseCounter:
 
         Args:
           routing: the routing of the layer, which must have dropped nothing.
-          repeat: the number of the block's repeat, int or int32[].
-          repeats: R.
 
         Returns:
           `chosen` float32[R, languages, A, E]: the tokens of a language that chose an expert, first and

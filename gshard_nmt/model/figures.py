@@ -8,12 +8,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gshard_nmt.model import microbatches, token_counts
+from gshard_nmt.model import token_counts
 from gshard_nmt.model.config import STACK_NAMES, Model
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE
-from gshard_nmt.model.stack import Index, Total, Totals, write_at
+from gshard_nmt.model.stack import Index, Total, Totals, join_microbatches, write_at
 
 LAYER_FIGURES = ("router_entropy", "overflow_fraction", "busiest_expert", "effective_experts")
 """The figures of one MoE layer, in the order of the columns of the total `by_layer`."""
@@ -58,8 +58,6 @@ def totals_of(routings: Sequence[Routing], repeat: Index, repeats: int) -> Total
 
     Args:
       routings: the routing of the layer, if there is one. A block has one MoE layer.
-      repeat: the number of the block's repeat, int or int32[].
-      repeats: R.
 
     Returns:
       `aux_loss` and `z_loss` float32[]; `load` float32[E]; `by_layer` float32[R, figures], with the
@@ -112,7 +110,7 @@ def of_batch(totals: Totals, segments: "tf.Tensor") -> Totals:
     joined = {"aux_loss": tf.reduce_mean(totals["aux_loss"], axis=0)}
     joined |= {name: tf.tensordot(shares, totals[name], axes=1) for name in ("z_loss", "load")}
     for name in OF_TOKENS:
-        joined[name] = microbatches.join(tf.reshape(totals[name], segments.shape), "BL")
+        joined[name] = join_microbatches(tf.reshape(totals[name], segments.shape), "BL")
     entropy, counts, load = tf.split(totals["layer_sums"], [1, 2, -1], axis=2)
     terms = [tf.tensordot(shares, entropy, axes=1), tf.reduce_sum(counts, axis=0)]
     terms.append(tf.tensordot(shares, load, axes=1))

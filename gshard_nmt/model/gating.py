@@ -135,7 +135,6 @@ def route(
       tokens: float32 or bfloat16[G, S, M].
       gate: float32[M, E].
       is_token: bool[G, S], False for padding, which takes no slot and enters no loss.
-      rules: how tokens choose.
       mode: training draws the jitter, and the random second expert if the policy asks for it.
       letters: how the logits are split. "GS_" keeps all logits of a token on one device, so that no
         mesh changes the bits of the gates.
@@ -173,7 +172,6 @@ def assign(
     Args:
       logits: float32[G, S, E].
       is_token: bool[G, S], False for padding.
-      rules: how tokens choose.
       draw: float32[G, S] in [0, 1), for the policy "random". None keeps every second choice.
       keep: keeps results for the backward pass: numbers of a token, and the densities.
     """

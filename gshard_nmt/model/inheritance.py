@@ -67,11 +67,7 @@ class _Side:
 def origins(
     old: Model, old_weights: Mapping[str, Shaped], new: Model, new_weights: Mapping[str, Shaped]
 ) -> dict[str, Origins]:
-    """Returns what each weight of the new model begins with.
-
-    Args:
-      old_weights, new_weights: their weights by name.
-    """
+    """Returns what each weight of the new model begins with."""
     sides = _Side(old, old_weights), _Side(new, new_weights)
     return {
         name: _of_stack(name, *sides) if "/block/" in name else [_of_rows(name, *sides)]

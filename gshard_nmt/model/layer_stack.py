@@ -8,7 +8,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from gshard_nmt.model import accumulation, attention, figures, layers, microbatches, moe
+from gshard_nmt.model import accumulation, attention, figures, layers, moe
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import Key, KeyTable
 from gshard_nmt.model.figures import LayerCounter, LayerSums
@@ -26,6 +26,8 @@ from gshard_nmt.model.stack import (
     Totals,
     barrier,
     declare_saved,
+    join_microbatches,
+    microbatches_of,
     scanned,
     unrolled,
 )
@@ -180,7 +182,6 @@ def run_stack(
     """Applies the blocks of a stack and the final norm, as Model.stack and Model.remat say.
 
     Args:
-      stack: "encoder" or "decoder".
       p: all parameters of the model, and perhaps sums of gradients; see `accumulation`.
       x: [B, L, M].
       inputs: the segments, and the settings of the MoE layers.
@@ -369,7 +370,7 @@ class Blocks:
             scope=f"{self.stack}/block",
         )
         y, totals = pipeline.run(weights, x_split, memory_split)
-        y = microbatches.join(y, "BLM", annotate_for_stages)
+        y = join_microbatches(y, "BLM", annotate_for_stages)
         return annotate(y, "BLM"), figures.of_batch(totals, split["segments"])
 
     def _keys_of_microbatches(self, number: int) -> KeyTable | None:
@@ -389,7 +390,7 @@ class Blocks:
 def _split(x: "tf.Tensor", number: int, letters: str) -> "tf.Tensor":
     """Returns the microbatches of x, which every stage of a pipeline can read."""
     x = annotate_for_stages(x, letters)
-    return microbatches.split(x, number, letters, annotate_for_stages)
+    return microbatches_of(x, number, letters, annotate_for_stages)
 
 
 def _relative_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":

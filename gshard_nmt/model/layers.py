@@ -296,8 +296,6 @@ def sinusoids(positions: "tf.Tensor", model_dim: int, reaches_longest: bool = Tr
     See Vaswani et al. 2017, section 3.5. All sines come first, then all cosines.
 
     Args:
-      positions: any shape.
-      model_dim: M.
       reaches_longest: whether the last of the M / 2 wavelengths is 10,000 times the first, as in
         Tensor2Tensor. In the paper, it is the next one that would be.
     """

@@ -37,7 +37,6 @@ def token_loss(
       logits: float32[B, L, V].
       labels: int32[B, L].
       is_token: bool[B, L], False for padding.
-      label_smoothing: eps.
     """
     vocabulary = logits.shape[-1]
     # We contract with a one-hot array, which XLA fuses. We do not gather: the gradient of a gather is a

@@ -252,3 +252,25 @@ def _rms(x: "tf.Tensor", parameter: Parameter, over: str) -> "tf.Tensor":
         i for i, letter in enumerate(parameter.letters) if letter not in RMS_BATCH_LETTERS[over]
     ]
     return tf.sqrt(tf.reduce_mean(tf.square(x), dims, keepdims=True))
+
+
+def moving_average(
+    average: Mapping[str, "tf.Tensor"],
+    weights: Mapping[str, "tf.Tensor"],
+    decay: float,
+    step: "tf.Tensor",
+) -> dict[str, "tf.Tensor"]:
+    """Returns the moving average of the weights after a step: d average + (1 - d) weights.
+
+    The decay d of step t is min(decay, (1 + t) / (10 + t)), the rule of TensorFlow's
+    tf.train.ExponentialMovingAverage with `num_updates`. So the average of an early step t covers about
+    the last t / 9 steps, and the random weights of the beginning are soon forgotten.
+
+    Args:
+      average: the average before the step, with the names of the weights.
+      decay: the decay of the settings, above 0 and below 1.
+      step: int32[], 1 for the first.
+    """
+    # 1 - (1 + t) / (10 + t) is 9 / (10 + t). This form is exact also if d is close to 1.
+    share = tf.maximum(1.0 - decay, 9.0 / (10.0 + tf.cast(step, tf.float32)))
+    return {name: value + share * (weights[name] - value) for name, value in average.items()}

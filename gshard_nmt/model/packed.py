@@ -46,9 +46,7 @@ def low_precision_product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") ->
     """Returns an einsum of bfloat16 operands that is summed in float32, in the dtype of x.
 
     Args:
-      equation: as for `tf.einsum`.
       x: any floating dtype; it is rounded to bfloat16.
-      weight: bfloat16.
     """
     operands, output = equation.split("->")
     x_letters, letters = operands.split(",")
@@ -83,7 +81,6 @@ def pack(weight: "tf.Tensor", letters: str, summed: str) -> "tf.Tensor":
     """Returns a weight as the matrix of `Packed`, [kept, summed].
 
     Args:
-      weight: any dtype.
       summed: the letters that its product sums over.
     """
     kept = "".join(letter for letter in letters if letter not in summed)

@@ -110,7 +110,6 @@ def unrolled(
     """Applies every repeat of the block in turn.
 
     Args:
-      parts: the parts of the block, in order.
       stacked: the parameters, with a leading dimension R.
       x: [B, L, M].
       shared: tensors that every repeat reads and that need gradients.
@@ -193,7 +192,6 @@ def scanned(
         returned   dx, and the gradients of the parameters     d_stacked: R first, like `stacked`
 
     Args:
-      parts: the parts of the block, in order.
       stacked: the parameters, with a leading dimension R.
       annotate_gradient: annotates a parameter's gradient like the parameter; its arguments are the
         parameter's name and the gradient.
@@ -424,3 +422,29 @@ def _add_at(stacked: "tf.Tensor", index: "tf.Tensor", term: "tf.Tensor") -> "tf.
     # Without the barrier XLA sums over devices after the loop, and needs two more arrays of gradients.
     (term,) = barrier([tf.cast(term, stacked.dtype)])
     return write_at(stacked, index, read_at(stacked, index) + term)
+
+
+Annotate = Callable[["tf.Tensor", str], "tf.Tensor"]
+
+
+def microbatches_of(
+    x: "tf.Tensor", number: int, letters: str, annotate: Annotate = annotate
+) -> "tf.Tensor":
+    """Returns [n, B/n, ...], the microbatches of x[B, ...] (GSPMD section 3.3).
+
+    Microbatch m of n has the rows m, m + n, m + 2n, and so on. So if the rows are split over devices,
+    each device has its share of every microbatch, and dividing moves no data (if n divides its rows).
+    The new dimension, the first, is not split.
+    """
+    rows, *rest = x.shape.as_list()
+    together = tf.reshape(x, [rows // number, number, *rest])
+    permutation = [1, 0, *range(2, together.shape.rank)]
+    return annotate(tf.transpose(together, permutation), "_" + letters)
+
+
+def join_microbatches(x: "tf.Tensor", letters: str, annotate: Annotate = annotate) -> "tf.Tensor":
+    """Joins microbatches, the inverse of `microbatches_of`: [n, B/n, ...] -> [B, ...]."""
+    microbatches, rows, *rest = x.shape.as_list()
+    permutation = [1, 0, *range(2, x.shape.rank)]
+    joined = tf.reshape(tf.transpose(x, permutation), [microbatches * rows, *rest])
+    return annotate(joined, letters)

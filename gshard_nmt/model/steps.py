@@ -13,7 +13,6 @@ from gshard_nmt.model import (
     counter_random,
     expert_use,
     figures,
-    moving_average,
     token_counts,
     transformer,
 )
@@ -185,7 +184,7 @@ class StepFunctions:
         if self.ema:
             with tf.name_scope("ema"):
                 before = within(state, "ema")
-                after = moving_average.moved(before, values, self.ema, step)
+                after = adafactor.moving_average(before, values, self.ema, step)
                 after = guards.applied(verdict.is_fine, after, before)
             new_state |= scoped_values("ema", after)
         return [new_state, metrics]

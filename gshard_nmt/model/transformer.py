@@ -72,7 +72,6 @@ def embed(model: Model, p: Values, side: str, ids: "tf.Tensor", positions: "tf.T
     """Returns the embeddings [B, L, M] of tokens and their positions, in the dtype of activations.
 
     Args:
-      side: "source" or "target".
       ids: int32[B, L].
       positions: int32[B, L], the position of each token in its segment.
     """

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.suggest import did_you_mean
 
 CONTROL = {
     "seed": ArraySpec((2,), np.dtype(np.uint32)),

@@ -25,13 +25,12 @@ import gshard_nmt
 from gshard_nmt import json_shape
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.json_shape import anything, fields, mapping_of, number, text, whole
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_manifest
 from gshard_nmt.settings.config import Config, Train, as_gin
-from gshard_nmt.suggest import did_you_mean
 
 RECORD = "baseline.json"
 

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.data.language_codes import known_as
-from gshard_nmt.errors import UserError
-from gshard_nmt.suggest import did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 
 
 def choose_direction(

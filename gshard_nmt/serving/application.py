@@ -1,7 +1,7 @@
 """The HTTP interface of LibreTranslate, as an ASGI application.
 
-POST /translate and /detect, GET /languages, /health and /frontend/settings. Every answer is JSON, and an
-error is {"error": "..."}.
+POST /translate and /detect, GET /languages and /health. Every answer is JSON, and an error is
+{"error": "..."}.
 """
 
 import asyncio
@@ -19,11 +19,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from gshard_nmt.serving.batching import Batcher
-from gshard_nmt.serving.detection import can_detect, detect
-from gshard_nmt.serving.languages import AUTO, Languages
-from gshard_nmt.serving.refusal import Refusal
-from gshard_nmt.serving.translate_request import (
+from gshard_nmt.serving.batching import Batcher, Refusal
+from gshard_nmt.serving.languages import AUTO, Languages, can_detect, detect
+from gshard_nmt.serving.requests import (
     Limits,
     TranslateRequest,
     read_fields,
@@ -58,18 +56,13 @@ class Application:
           log: gets one line for each request.
           origins: the origins whose pages may use the server; "*" stands for all.
         """
-        self._languages = languages
-        self._batcher = batcher
-        self._limits = limits
-        self._log = log
-        self._origins = frozenset(origins)
-        self._can_detect = can_detect()
+        self._languages, self._batcher, self._limits = languages, batcher, limits
+        self._log, self._origins, self._can_detect = log, frozenset(origins), can_detect()
         routes = [
             Route("/translate", self._translate, methods=["POST"]),
             Route("/detect", self._detect, methods=["POST"]),
-            Route("/languages", self._list_languages),
-            Route("/health", self._health),
-            Route("/frontend/settings", self._settings),
+            Route("/languages", lambda _: _json(self._languages.listed())),
+            Route("/health", lambda _: _json({"status": "ok"})),
         ]
         self._paths = [route.path for route in routes]
         cors = Middleware(
@@ -82,8 +75,8 @@ class Application:
         handlers: dict[Any, Any] = {
             Refusal: _refused,
             HTTPException: self._not_routed,
-            ClientDisconnect: _client_gone,
-            Exception: _failed,
+            ClientDisconnect: lambda *_: Response(status_code=_CLIENT_GONE),
+            Exception: lambda *_: _json({"error": "the server has failed. Its log says why."}, 500),
         }
         self._routed = Starlette(
             routes=routes, middleware=[cors] if origins else [], exception_handlers=handlers
@@ -144,29 +137,6 @@ class Application:
             )
         body = await self._body(request)
         return _json(await asyncio.to_thread(self._detected, request, body))
-
-    async def _list_languages(self, _: Request) -> Response:
-        return _json(self._languages.listed())
-
-    async def _health(self, _: Request) -> Response:
-        return _json({"status": "ok"})
-
-    async def _settings(self, _: Request) -> Response:
-        """Answers /frontend/settings, which clients read to learn the limits."""
-        source = next(entry["code"] for entry in self._languages.listed() if entry["targets"])
-        return _json(
-            {
-                "apiKeys": False,
-                "charLimit": self._limits.characters,
-                "batchLimit": self._limits.texts,
-                "frontendTimeout": 500,
-                "keyRequired": False,
-                "suggestions": False,
-                "filesTranslation": False,
-                "supportedFilesFormat": [],
-                "language": {"source": {"code": source}, "target": {"code": ""}},
-            }
-        )
 
     def _read(
         self, request: Request, body: bytes
@@ -249,8 +219,7 @@ class Application:
 
 
 def _fields(request: Request, body: bytes) -> dict[str, object]:
-    content_type = request.headers.get("content-type", "")
-    return read_fields(request.scope["query_string"], content_type, body)
+    return read_fields(request.headers.get("content-type", ""), body)
 
 
 async def _disconnection(receive: Receive) -> None:
@@ -262,14 +231,6 @@ async def _disconnection(receive: Receive) -> None:
 async def _refused(_: Request, refusal: Refusal) -> Response:
     headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
     return _json({"error": refusal.message}, refusal.status, headers)
-
-
-async def _client_gone(*_: object) -> Response:
-    return Response(status_code=_CLIENT_GONE)
-
-
-async def _failed(*_: object) -> Response:
-    return _json({"error": "the server has failed. Its log says why."}, 500)
 
 
 def _json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -9,35 +9,35 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import math
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import Protocol
-
-from gshard_nmt.serving.refusal import Refusal
+from typing import Any, Protocol
 
 Lines = list[list[str]]
 """The translations of each line of a request, best first."""
 
 
-class Translation(Protocol):
-    """A translation of a line."""
+class Refusal(Exception):
+    """A request that gets an error. Its message is sent to the client.
 
-    @property
-    def text(self) -> str:
-        """The text of the translation."""
+    Attributes:
+      status: the HTTP status, from 400 to 599.
+      message: what is wrong and what to do. It has no text that another client sent.
+      retry_after: seconds after which the client may try again; 0 if trying again is of no use.
+    """
+
+    def __init__(self, status: int, message: str, retry_after: int = 0) -> None:
+        super().__init__(message)
+        self.status, self.message, self.retry_after = status, message, retry_after
 
 
 class LineTranslator(Protocol):
     """The part of `TextTranslator` that a server needs. Only one thread at a time calls it."""
 
-    def translate(
-        self, lines: Sequence[str], source: str, target: str
-    ) -> Iterator[Sequence[Translation]]:
-        """Yields the translations of each line, best first, in the order of the lines."""
+    def translate(self, lines: Sequence[str], source: str, target: str) -> Iterator[Sequence[Any]]:
+        """Yields the translations of each line, best first, in the order of the lines; see `text`."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -45,9 +45,6 @@ class _Job:
     """The lines of a request.
 
     Attributes:
-      direction: source and target language.
-      lines: the lines.
-      future: gets the translations of all lines.
       taken: number of lines that have been put into a batch.
       translations: the translations that are ready, by the index of their line.
     """
@@ -67,25 +64,20 @@ class Batcher:
     """Translates the lines of many requests together, in a thread of its own."""
 
     def __init__(self, translator: LineTranslator, rows: int, queue: int) -> None:
-        """Starts the thread.
+        """Starts the thread, which alone calls the translator from now on.
 
         Args:
-          translator: translates lines. From now on, only the thread of this batcher calls it.
+          translator: translates lines.
           rows: the most lines of a batch.
           queue: the most requests that wait or are being translated.
         """
-        self._translator = translator
-        self._rows = rows
-        self._queue = queue
+        self._translator, self._rows, self._queue = translator, rows, queue
         self._change = threading.Condition()
-        # All that follows is read and changed only with the lock of `_change`. The first direction is
-        # the next to be served, and the first job of a direction gives the next line.
-        self._waiting: collections.OrderedDict[tuple[str, str], collections.deque[_Job]] = (
-            collections.OrderedDict()
-        )
+        # All that follows is read and changed only with the lock of `_change`. The direction of the first
+        # job is the next to be served.
+        self._waiting: collections.deque[_Job] = collections.deque()
         self._unfinished: set[_Job] = set()
         self._closed = False
-        self._batch_seconds = 0.0
         self._thread = threading.Thread(target=self._work, name="translator", daemon=True)
         self._thread.start()
 
@@ -110,10 +102,10 @@ class Batcher:
                 raise Refusal(
                     429,
                     f"the server is busy: {len(self._unfinished)} requests wait. Try again later.",
-                    self._seconds_of_work(),
+                    1,
                 )
             self._unfinished.add(job)
-            self._waiting.setdefault(job.direction, collections.deque()).append(job)
+            self._waiting.append(job)
             self._change.notify()
         job.future.add_done_callback(lambda _: self._forget(job))
         return job.future
@@ -140,10 +132,7 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._next_batch():
-            start = time.monotonic()
             self._translate(batch)
-            with self._change:
-                self._batch_seconds = time.monotonic() - start
 
     def _next_batch(self) -> _Batch:
         """Waits for lines and returns some of one direction; none if the batcher is closed.
@@ -155,7 +144,9 @@ class Batcher:
             self._change.wait_for(lambda: self._waiting or self._closed)
             if self._closed:
                 return []
-            direction, jobs = self._waiting.popitem(last=False)
+            direction = self._waiting[0].direction
+            jobs = collections.deque(job for job in self._waiting if job.direction == direction)
+            others = [job for job in self._waiting if job.direction != direction]
             batch: _Batch = []
             while jobs and len(batch) < self._rows:
                 job = jobs.popleft()
@@ -163,8 +154,7 @@ class Batcher:
                 job.taken += 1
                 if job.taken < len(job.lines):
                     jobs.append(job)
-            if jobs:
-                self._waiting[direction] = jobs
+            self._waiting = collections.deque([*others, *jobs])
             return batch
 
     def _translate(self, batch: _Batch) -> None:
@@ -186,7 +176,10 @@ class Batcher:
                     if not job.future.done():
                         self._translate([entry for entry in batch if entry[0] is job])
                 return
-            _report(error)
+            # The message of the error is left out: it may quote the text of a user.
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"the translator failed: {type(error).__name__}\n")
+                sys.stderr.writelines(traceback.format_tb(error.__traceback__))
             _fail(jobs[0], Refusal(500, "the model failed to translate this text. Try another."))
             return
         for (job, index), nbest in translated:
@@ -199,17 +192,8 @@ class Batcher:
         """Removes a job that is finished, failed or canceled."""
         with self._change:
             self._unfinished.discard(job)
-            jobs = self._waiting.get(job.direction)
-            if jobs is not None and job in jobs:
-                jobs.remove(job)
-                if not jobs:
-                    del self._waiting[job.direction]
-
-    def _seconds_of_work(self) -> int:
-        """Returns about how long the lines that wait will take, from 1 to 60 seconds."""
-        lines = sum(len(job.lines) - job.taken for job in self._unfinished)
-        batches = 1 + lines // self._rows
-        return max(1, min(60, math.ceil(batches * self._batch_seconds)))
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(job)
 
 
 def _fail(job: _Job, refusal: Refusal) -> None:
@@ -219,13 +203,3 @@ def _fail(job: _Job, refusal: Refusal) -> None:
 
 def _stopping() -> Refusal:
     return Refusal(503, "the server is stopping. Try again later.", 10)
-
-
-def _report(error: Exception) -> None:
-    """Writes on stderr what failed and in which line of code.
-
-    The message of the error is left out: it may quote the text of a user.
-    """
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"the translator failed: {type(error).__name__}\n")
-        sys.stderr.writelines(traceback.format_tb(error.__traceback__))

@@ -31,12 +31,7 @@ class Changes:
         return any(class_name == "Mesh" for class_name, _ in self.settings)
 
     def and_decode(self, values: Mapping[str, Any], where: str) -> "Changes":
-        """Returns these changes together with settings of Decode, which replace them.
-
-        Args:
-          values: the settings by their names in Decode.
-          where: what has set them, for messages.
-        """
+        """Returns these changes together with settings of Decode, which replace them."""
         new = {("Decode", name): Setting(value, where) for name, value in values.items()}
         return Changes({**self.settings, **new})
 
@@ -65,10 +60,6 @@ class Changes:
 
 def read_changes(statements: Sequence[str], classes: Sequence[str] = CHANGEABLE) -> Changes:
     """Reads the `--gin` flags of a program that decodes.
-
-    Args:
-      statements: the values of the flags.
-      classes: the classes whose settings this program can change.
 
     Raises:
       UserError: a statement cannot be read, or it changes a setting of another class.

@@ -1,7 +1,8 @@
-"""The configuration of a run: its seven parts, and its text as it stands in the run folder."""
+"""The configuration of a run: its seven parts, its text in the run folder, and its file."""
 
 import collections.abc
 import dataclasses
+import pathlib
 import pprint
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.ranges import (
@@ -355,3 +356,45 @@ def _plain(value: object) -> object:
     if isinstance(value, collections.abc.Mapping):
         return {_plain(key): _plain(entry) for key, entry in value.items()}
     return value
+
+
+def configs_folder() -> pathlib.Path:
+    """Returns the folder of the configs that come with the package.
+
+    A wheel has them inside the package, a checkout beside it.
+    """
+    package = pathlib.Path(__file__).parents[1]
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def find_config(source: str) -> pathlib.Path:
+    """Returns the file of a config.
+
+    Args:
+      source: a path, or a name: the name of a file in configs/experiments without `.gin`.
+
+    Raises:
+      UserError: there is no such file or name. The message lists the names.
+    """
+    path = pathlib.Path(source)
+    if path.is_file():
+        return path
+    folder = configs_folder()
+    if path.is_dir():
+        inside = path / "config.gin"
+        hint = f"; did you mean {str(inside)!r}?" if inside.is_file() else "; give a .gin file."
+        raise UserError(f"--config {source} is a folder{hint}")
+    names = {file.stem: file for file in sorted(folder.glob("experiments/*.gin"))}
+    if source in names:
+        return names[source]
+    if path.suffix == ".gin" or len(path.parts) > 1:
+        if not path.is_absolute() and (folder / path).is_file():
+            return folder / path
+        problem = f"there is no file {source}"
+    else:
+        problem = f"there is no config called {source!r}"
+    raise UserError(
+        f"{problem}{did_you_mean(path.stem, names)} Give the path of a .gin file, or one of the "
+        f"names: {', '.join(names)}."
+    )

@@ -44,10 +44,6 @@ class Problem:
 def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
     """Checks that a config divides over its mesh.
 
-    Args:
-      config: the run.
-      arrays: the training state and the other inputs and outputs of the program, by name.
-
     Raises:
       UserError: a size does not divide. The message has the nearest sizes that do.
     """
@@ -59,10 +55,6 @@ def decoding_problems(config: Config, weights: Mapping[str, ArraySpec]) -> Itera
     """Yields every size that decoding needs and that does not fit the mesh or the model.
 
     Rows are no problem: the translator rounds `Decode.rows` up, see `Translator.rows`.
-
-    Args:
-      config: the run.
-      weights: the weights of the model, by name.
     """
     yield from _unfit_lengths(config)
     for name, spec in weights.items():

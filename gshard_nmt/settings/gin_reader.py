@@ -18,11 +18,9 @@ import gin
 import gin.config
 import gin.config_parser
 
-from gshard_nmt.errors import UserError
-from gshard_nmt.settings.config import CLASSES, Config, Key
-from gshard_nmt.settings.find import configs_folder, find_config
+from gshard_nmt.errors import UserError, did_you_mean
+from gshard_nmt.settings.config import CLASSES, Config, Key, configs_folder, find_config
 from gshard_nmt.settings.values import Setting, build, check_name
-from gshard_nmt.suggest import did_you_mean
 
 
 def load_config(
@@ -30,10 +28,7 @@ def load_config(
 ) -> Config:
     """Reads a config, then the `--gin` flags, which override it.
 
-    Args:
-      source: a path, or the name of a file in configs/experiments without `.gin`.
-      overrides: gin statements, such as "Model.model_dim = 512" or, for a macro, "EXPERTS = 8".
-      classes: the classes of settings by name.
+    Overrides are statements such as "Model.model_dim = 512" or, for a macro, "EXPERTS = 8".
 
     Raises:
       UserError: a statement cannot be parsed, a name is unknown, a value has the wrong type or is
@@ -50,10 +45,8 @@ def read_settings(
 ) -> dict[Key, Setting]:
     """Returns the settings of a config and of the `--gin` flags. Their values are not checked yet.
 
-    Args:
-      source, overrides, classes: as for `load_config`.
-      problems: if it is a list, the error of each bad statement is appended to it, and reading goes
-        on without that statement.
+    If `problems` is a list, the error of each bad statement is appended to it, and reading goes on
+    without that statement.
 
     Raises:
       UserError: there is no such config. Without `problems` also: a statement cannot be parsed, a

@@ -17,9 +17,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.settings.config import CLASSES, GIN_END, GIN_HEADER, Config, Key
-from gshard_nmt.suggest import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)

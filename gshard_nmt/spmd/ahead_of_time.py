@@ -198,7 +198,6 @@ def compile_for(
     """Partitions and compiles a lowered function for the devices of a topology.
 
     Args:
-      devices: its devices, as `devices_of` returned them.
       lowered: a function that was lowered with the mesh of `devices`.
       donate: indices of the input groups whose memory the outputs may reuse.
       independent_rows: whether sums must have the same order for any number of rows, as in

@@ -50,11 +50,6 @@ def rules(mesh: Mesh | None) -> Iterator[ActiveMesh]:
 def partition_of(caller: str, rank: int, mesh: Mesh, dims_mapping: DimsMapping) -> Partition:
     """Returns the mesh axes of each dimension of a tensor.
 
-    Args:
-      caller: the name of the user's function, for error messages.
-      rank: the number of dimensions of the tensor.
-      dims_mapping: for each dimension a mesh axis, several, or -1.
-
     Raises:
       UserError: a wrong number of entries, an unknown mesh axis, or a mesh axis used twice.
     """

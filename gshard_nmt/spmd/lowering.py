@@ -142,10 +142,6 @@ def annotations_of(
 ) -> list[str]:
     """Lowers a function and returns its annotations in order, as XLA writes them.
 
-    Args:
-      function: takes float32 tensors and returns one tensor.
-      mesh: the mesh whose rules the annotations follow.
-
     Returns:
       The sharding of each annotation, followed by the dimensions that it leaves to propagation.
     """

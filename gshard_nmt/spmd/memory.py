@@ -30,7 +30,6 @@ class ProgramMemory:
         return self.arguments + self.temporaries + self.outputs + self.code
 
     def text(self) -> str:
-        """Returns the memory in words."""
         return (
             f"{size_text(self.total)} on each device ({size_text(self.arguments)} of arguments, "
             f"{size_text(self.temporaries)} of temporaries)"
@@ -102,11 +101,7 @@ def check_fits(
 
 
 def machine_memory(read: Callable[[Path], str] = Path.read_text) -> int:
-    """Returns the memory in bytes that this process can have: the machine's, or its container's limit.
-
-    Args:
-      read: returns the text of a file.
-    """
+    """Returns the memory in bytes that this process can have: the machine's, or its container's limit."""
     limits = [2**62]
     for name in _CGROUP_FILES:
         limits += _numbers(read, Path("/sys/fs/cgroup") / name)

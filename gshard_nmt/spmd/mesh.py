@@ -201,7 +201,6 @@ class Mesh:
 
     @property
     def num_devices(self) -> int:
-        """The number of devices in the mesh."""
         return math.prod(self.shape)
 
     def devices(self) -> np.ndarray:
@@ -362,10 +361,6 @@ def nearest_mesh(mesh: Mesh, devices: int) -> Mesh:
 
 def resized_mesh(mesh: Mesh, devices: int, machine: str) -> Mesh:
     """Returns the mesh with another size of its first axis, so that it has `devices` devices.
-
-    Args:
-      devices: the number of devices of the new mesh.
-      machine: the name of the machine that has them, for the message.
 
     Raises:
       UserError: the other axes do not divide the number of devices.

@@ -9,9 +9,7 @@ import dataclasses
 import functools
 import itertools
 import json
-import os
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,9 +22,8 @@ class Job:
     """The program that several processes run together."""
 
     program: str = "gshard-train"  # its name, which begins its messages
-    # whether it trains. An interrupted training saves, and all processes stop at the same step. Its
-    # output goes to stderr, and it counts deaths in the run folder. Other programs end at once,
-    # write their results to stdout, and only read the run folder.
+    # whether it trains. An interrupted training saves, and all processes stop at the same step. Other
+    # programs end at once, write their results to stdout, and only read the run folder.
     trains: bool = True
 
     @property
@@ -51,7 +48,7 @@ class Processes:
     coordinator: str = ""
     count: int = 1  # Number of processes
     index: int = 0  # Number of this process, from 0
-    # Seconds after which a process counts as lost if it does not connect or does not answer
+    # Seconds without a heartbeat after which jax counts a process as lost, and aborts the others
     peer_timeout: int = 60
     job: Job = TRAINING  # The program that the processes run together
 
@@ -85,9 +82,10 @@ class Processes:
         host, _, port = self.coordinator.rpartition(":")
         return host.strip("[]"), int(port)
 
-    def others(self) -> list[int]:
-        """Returns the numbers of the other processes."""
-        return [index for index in range(self.count) if index != self.index]
+    @property
+    def start_seconds(self) -> int:
+        """Seconds for which a process waits at its start until all others have connected."""
+        return _STARTS * self.peer_timeout
 
     def local_devices(self, num_devices: int) -> int:
         """Returns the number of devices of a mesh that belong to this process.
@@ -182,32 +180,31 @@ class Processes:
     def waiting_for_lost_peers(self) -> Iterator[None]:
         """Gives the reason time to become known if a collective fails because a process is lost.
 
-        Either jax's coordination service reports which process is lost and ends this process, or its
-        supervisor does. Other errors leave the block at once.
+        A process that fails tells the others why, and `run/together.py` ends this process then. Other
+        errors leave the block at once.
 
         Raises:
-          TryAgain: a collective failed, and this process was not ended in the meantime.
+          TryAgain: a collective failed, and no process has told why.
         """
         try:
             yield
         except (RuntimeError, ValueError) as error:
             if self.count == 1 or not is_loss_of_a_peer(error):
                 raise
-            # Detection takes up to twice the timeout: jax sends two heartbeats in this time.
-            time.sleep(2 * self.peer_timeout)
+            time.sleep(_REASON_SECONDS)
+            what = str(error).partition("\n")[0][:300].rstrip(".")
             raise TryAgain(
-                f"a collective failed: {error}. Start all processes again with the same commands."
+                "another process died or stopped answering, and its own output gives the reason "
+                f"({what}). {self.job.start_again}"
             ) from None
 
 
 MOST_PEER_SECONDS = 1_000_000
 """The most seconds to wait for another process, about 11 days."""
-START_SECONDS = 90
-"""The longest time that a worker may need before it connects, in addition to `peer_timeout`.
-
-Process 0 may watch the lock of a dead trainer for a minute, and a network file system may show another
-process the run folder as it was a minute ago. A worker that dies meanwhile is noticed by its supervisor.
-"""
+_STARTS = 5
+"""A process waits this number of time-outs for the others to connect, which may start later."""
+_REASON_SECONDS = 6.0
+"""Seconds for the reason to arrive after a collective has failed."""
 _BARRIERS = itertools.count()
 """Numbers of the barriers, because jax knows each by its name for ever."""
 _BARRIER_MILLISECONDS = 24 * 3600 * 1000
@@ -270,11 +267,8 @@ def _join(processes: Processes) -> None:
         processes.coordinator,
         processes.count,
         processes.index,
-        initialization_timeout=processes.peer_timeout + START_SECONDS,
+        initialization_timeout=processes.start_seconds,
         heartbeat_timeout_seconds=processes.peer_timeout,
         shutdown_timeout_seconds=processes.peer_timeout,
         coordinator_bind_address=bind,
     )
-    if processes.job.trains:
-        # From here on the coordination service handles SIGTERM, so Ctrl-C sends SIGTERM.
-        signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))

@@ -147,12 +147,7 @@ def by_coordinates(devices: Sequence[Any]) -> Sequence[Any]:
 
 
 def rows_of(indices: Iterable[tuple[slice, ...]], size: int) -> np.ndarray:
-    """Returns the first-dimension numbers of some parts of an array, int64[n], sorted, each once.
-
-    Args:
-      indices: the index of each part in the whole array, as jax gives it for a device.
-      size: the size of the first dimension of the whole array.
-    """
+    """Returns the first-dimension numbers of some parts of an array, int64[n], sorted, each once."""
     return np.unique(np.concatenate([np.arange(size)[index[0]] for index in indices]))
 
 
@@ -162,8 +157,6 @@ def part_of(
     """Returns the part of a whole array at `index`, from an array that holds only some of its rows.
 
     Args:
-      array: those rows.
-      index: the index of the part in the whole array.
       rows: int64[n], the numbers of the rows of `array`, in increasing order. They must contain all
         rows of the part. None means all rows.
     """
@@ -188,7 +181,6 @@ class Runtime:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether the devices are CPU devices."""
         return bool(self.devices.devices.flat[0].platform == "cpu")
 
     def sharding(self, spec: ArraySpec, name: str = ""):
@@ -207,7 +199,6 @@ class Runtime:
         """Places host arrays on the devices, each split as its letters say.
 
         Args:
-          arrays: arrays by name.
           specs: shapes, dtypes and letters of the whole arrays.
           rows: the rows of the whole arrays that `arrays` hold, in increasing order. They must contain
             the rows that `local_rows` returns. None means that the arrays are whole.
@@ -233,7 +224,6 @@ class Runtime:
         """Checks that a program fits into the memory of the devices.
 
         Args:
-          work: its work, for the message.
           held: arrays on the devices that stay there but are no inputs of the program.
 
         Raises:
@@ -322,7 +312,6 @@ class Runtime:
         Args:
           function: a JAX function of the flat arguments of the signature, which returns its flat
             results.
-          signature: the shapes and letters of the arguments and results.
           donate: indices of the input groups whose memory the outputs may reuse.
 
         Returns:

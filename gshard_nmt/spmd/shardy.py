@@ -28,7 +28,6 @@ def in_shardy(stablehlo: bytes, mesh: Mesh) -> bytes:
 
     Args:
       stablehlo: MLIR bytecode of a module whose annotations are `@Sharding` custom calls.
-      mesh: the mesh that the module was lowered for.
 
     Returns:
       MLIR bytecode of the module without `@Sharding` custom calls.

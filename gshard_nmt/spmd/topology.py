@@ -102,7 +102,6 @@ class Topology:
 
     @property
     def one_slice(self) -> str:
-        """The name of one of the slices."""
         return self.name.partition("*")[0]
 
     def wraps(self) -> tuple[bool, ...]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.settings.find import find_config
+from gshard_nmt.settings.config import find_config
 from gshard_nmt.settings.gin_reader import load_config
 
 SMALL = (

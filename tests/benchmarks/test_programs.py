@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from gshard_nmt.decoding.batch_shapes import batch_shape
+from gshard_nmt.decoding.fitting import batch_shape
 from gshard_nmt.run.arrays import step_functions
 
 FOLDER = pathlib.Path(__file__).parents[2] / "benchmarks"

@@ -1,3 +1,5 @@
+"""Programs whose first word is a verb."""
+
 import os
 import pathlib
 import subprocess
@@ -9,23 +11,16 @@ from gshard_nmt import __version__
 from gshard_nmt.cli import commands
 
 ROOT = pathlib.Path(commands.__file__).parents[2]
-PROGRAMS = {
-    "gshard-data": commands.data_program,
-    "gshard-checkpoint": commands.checkpoint_program,
-    "gshard-train": commands.train_program,
-    "gshard-decode": commands.decode_program,
-    "gshard-eval": commands.eval_program,
-    "gshard-export": commands.export_program,
-    "gshard-import": commands.import_program,
-    "gshard-inspect": commands.inspect_program,
-    "gshard-serve": commands.serve_program,
-}
+PROGRAMS = [*commands.COMMANDS, *commands.VERBS]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_program_tells_its_version(capsys, name):
-    assert PROGRAMS[name](["--version"]) == 0
-    assert capsys.readouterr() == (f"gshard-nmt {__version__}\n", "")
+def test_every_program_tells_its_version(capsys, monkeypatch, name):
+    """A program is known by its name, and `python -m gshard_nmt` by its first word."""
+    monkeypatch.setattr(sys, "argv", [f"/usr/bin/gshard-{name}", "--version"])
+    monkeypatch.setattr(commands, "restart_with_large_heaps", lambda: None)
+    assert commands.main() == commands.main([name, "--version"]) == 0
+    assert capsys.readouterr() == (f"gshard-nmt {__version__}\n" * 2, "")
 
 
 @pytest.mark.parametrize(
@@ -33,31 +28,24 @@ def test_every_program_tells_its_version(capsys, name):
     [
         (
             [],
-            "the verb is missing. The verbs are: harvest, prepare, translate, show, plan, check. "
+            "the verb is missing. The verbs are: harvest, prepare, show, plan, check, translate. "
             "See gshard-data --help.",
         ),
         (
             ["harvets"],
             "there is no verb 'harvets'; did you mean 'harvest'? The verbs are: harvest, "
-            "prepare, translate, show, plan, check. The verb comes first. See gshard-data --help.",
+            "prepare, show, plan, check, translate. The verb comes first. See gshard-data --help.",
         ),
     ],
 )
 def test_gshard_data_needs_a_verb(capsys, arguments, message):
-    assert commands.data_program(arguments) == 2
+    assert commands.main(["data", *arguments]) == 2
     assert capsys.readouterr() == ("", f"gshard-data: {message}\n")
-
-
-def test_gshard_data_help_names_the_verbs(capsys):
-    assert commands.data_program(["--help"]) == 0
-    out, _ = capsys.readouterr()
-    assert "gshard-data harvest" in out
-    assert "gshard-data prepare" in out
 
 
 def test_an_unknown_setting_is_an_error_even_if_the_command_does_not_use_it(capsys, tmp_path):
     arguments = ["prepare", "--config=demo", f"--corpus={tmp_path}", f"--out={tmp_path / 'data'}"]
-    assert commands.data_program([*arguments, "--gin=Decode.bem = 3"]) == 2
+    assert commands.main(["data", *arguments, "--gin=Decode.bem = 3"]) == 2
     _, err = capsys.readouterr()
     assert err.startswith(
         "gshard-data prepare: --gin 'Decode.bem = 3': Decode has no setting 'bem'; did you mean "
@@ -67,7 +55,7 @@ def test_an_unknown_setting_is_an_error_even_if_the_command_does_not_use_it(caps
 
 def test_help_waits_for_no_library(tmp_path):
     code = (
-        "import sys; from gshard_nmt.cli import commands; commands.data_program(['harvest', '--help']); "
+        "import sys; from gshard_nmt.cli import commands; commands.main(['data', 'harvest', '--help']); "
         "heavy = {'tensorflow', 'jax', 'numpy', 'matplotlib', 'gin', 'rich'} & set(sys.modules); "
         "sys.exit(f'imports {heavy}' if heavy else 0)"
     )
@@ -116,3 +104,61 @@ def test_a_wrong_start_from_another_run_is_an_error(capsys, tmp_path, monkeypatc
     assert commands.main(words) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_wrong_verb_is_explained(capsys):
+    assert commands.main(["checkpoint", "lsit"]) == 2
+    assert "there is no verb 'lsit'; did you mean 'list'? The verbs are" in capsys.readouterr().err
+
+
+def test_help_lists_the_commands_and_the_verbs(capsys):
+    assert commands.main(["checkpoint", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("gshard-checkpoint: lists, verifies, compares")
+    assert "gshard-checkpoint average" in out
+    assert commands.main(["--help"]) == 0
+    assert "checkpoint verify" in capsys.readouterr().out
+
+
+def test_python_m_ends_with_the_exit_code_of_the_command():
+    process = subprocess.run(
+        [sys.executable, "-m", "gshard_nmt", "train"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith("gshard-train: --config, --data and --workdir are missing.")
+
+
+def test_the_help_of_the_package_fits_a_terminal(capsys):
+    assert commands.main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    verbs = [f"{name} {verb}" for name, verbs in commands.VERBS.items() for verb in verbs]
+    for name in (*commands.COMMANDS, *verbs):
+        assert any(line.startswith(f"  {name} ") for line in lines)
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "the command is missing."),
+        (["trian"], "there is no command 'trian'; did you mean 'train'?"),
+        (["--config=demo"], "there is no command '--config=demo'."),
+    ],
+)
+def test_a_word_that_names_no_command_is_an_error(capsys, arguments, problem):
+    assert commands.main(arguments) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"gshard_nmt: {problem} The commands are: train, decode, eval, export, import, serve, inspect, "
+        "data, checkpoint. See python -m gshard_nmt --help.\n",
+    )
+
+
+def test_only_a_program_that_trains_starts_again_and_a_call_does_not(monkeypatch):
+    calls = []
+    monkeypatch.setattr(commands, "restart_with_large_heaps", lambda: calls.append(None))
+    assert commands.main(["train", "--version"]) == 0
+    for name in ("train", "decode"):
+        monkeypatch.setattr(sys, "argv", ["__main__.py", name, "--version"])
+        assert commands.main() == 0
+    assert len(calls) == 1

@@ -1,6 +1,7 @@
 """gshard-decode: what its flags change, and that no mistake destroys a file."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -11,9 +12,12 @@ import types
 import pytest
 
 from gshard_nmt.cli import commands
-from gshard_nmt.decoding.formats import as_tsv
+from gshard_nmt.cli.decode_command import DECODE, check_search, search_changes
+from gshard_nmt.cli.flags import parse_flags
+from gshard_nmt.decoding.source_lines import as_tsv
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import UserError
+from gshard_nmt.settings.config import Decode
 from gshard_nmt.settings.values import read_run_config
 from tests.run.facts import data_facts
 
@@ -51,14 +55,14 @@ def loaded(monkeypatch):
     """The (config, run, nbest, checkpoint) of each model that is loaded."""
     calls = []
 
-    def load_translator(*arguments, processes, fits):
+    def load_translator(config, run, nbest, checkpoint, processes, fits):
         assert (processes.count, fits) == (1, True)
-        calls.append(arguments)
+        calls.append((config, run, nbest, checkpoint))
         return upper
 
     upper = Shouting()
     calls.append(upper)
-    monkeypatch.setattr("gshard_nmt.decoding.text_translator.load_translator", load_translator)
+    monkeypatch.setattr("gshard_nmt.decode.load_translator", load_translator)
     yield calls
     calls.clear()
 
@@ -80,8 +84,9 @@ def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded,
     source, output = run_folder / "in.txt", run_folder / "out.txt"
     source.write_text("un\rdeux\n")
     before = read_run_config(run_folder / "config.gin")
-    code = commands.decode_program(
+    code = commands.main(
         [
+            "decode",
             *(f"--workdir={run_folder}", "--lang=fr", "--beam=2", "--alpha=0.8"),
             *("--length_norm=lingvo", f"--input={source}", f"--output={output}", "--scores"),
             "--checkpoint=average:3",
@@ -117,8 +122,8 @@ def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_fo
     source.write_text("un\ndeux\n")
     beside.write_text("one\n\n")
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={source}"]
-    assert commands.decode_program([*flags, f"--prefix={beside}"]) == 0
-    assert commands.decode_program([*flags, f"--score={beside}"]) == 0
+    assert commands.main(["decode", *flags, f"--prefix={beside}"]) == 0
+    assert commands.main(["decode", *flags, f"--score={beside}"]) == 0
     lines = (["un", "deux"], ["one", ""])
     assert calls == [("decode", *lines), ("score", *lines)]
 
@@ -154,7 +159,7 @@ def test_files_beside_the_input_that_cannot_be_used_are_named(
     (run_folder / "two.txt").write_text("one\ntwo\n")
     (run_folder / "o.partial").write_text("one\n")
     os.mkfifo(run_folder / "pipe")
-    assert commands.decode_program([f"--workdir={run_folder}", "--lang=fr", *flags]) == 2
+    assert commands.main(["decode", f"--workdir={run_folder}", "--lang=fr", *flags]) == 2
     assert message in capsys.readouterr().err
     assert (run_folder / "in.txt").read_text() == "un\n"
     assert loaded == []
@@ -162,7 +167,7 @@ def test_files_beside_the_input_that_cannot_be_used_are_named(
 
 def test_stdin_is_read_and_stdout_is_written(monkeypatch, capsys, run_folder, upper):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("é\nb\n".encode())))
-    assert commands.decode_program([f"--workdir={run_folder}", "--lang=fr"]) == 0
+    assert commands.main(["decode", f"--workdir={run_folder}", "--lang=fr"]) == 0
     assert capsys.readouterr() == ("É\nB\n", "")
 
 
@@ -172,11 +177,11 @@ def test_the_output_takes_the_place_of_an_older_one(tmp_path, run_folder, upper)
     output.write_text("translated before\n")
     link.symlink_to("out.txt")
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={source}"]
-    assert commands.decode_program([*flags, f"--output={link}"]) == 0
+    assert commands.main(["decode", *flags, f"--output={link}"]) == 0
     assert output.read_text() == "A\nB\n"
     assert link.is_symlink()
     assert not (tmp_path / "out.txt.partial").exists()
-    assert commands.decode_program([*flags, "--output=/dev/null"]) == 0
+    assert commands.main(["decode", *flags, "--output=/dev/null"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -209,7 +214,7 @@ def test_a_mistake_leaves_the_output_file_as_it_was(
     output.write_text("translated before\n")
     (tmp_path / "latin1").write_bytes(b"un\nca\xe9\n")
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--output={output}", wrong]
-    assert commands.decode_program(flags) == 2
+    assert commands.main(["decode", *flags]) == 2
     assert capsys.readouterr().err.startswith(f"gshard-decode: {words}")
     assert output.read_text() == "translated before\n"
     assert loaded == []
@@ -218,7 +223,7 @@ def test_a_mistake_leaves_the_output_file_as_it_was(
 @pytest.mark.parametrize("flag", ["--scores", "--nbest=2"])
 def test_flags_that_contradict_each_other_are_an_error(capsys, run_folder, flag, loaded, upper):
     flags = [f"--workdir={run_folder}", "--lang=fr", "--format=text", flag]
-    assert commands.decode_program(flags) == 2
+    assert commands.main(["decode", *flags]) == 2
     assert "Give --format tsv or jsonl" in capsys.readouterr().err
     assert loaded == []
 
@@ -226,7 +231,7 @@ def test_flags_that_contradict_each_other_are_an_error(capsys, run_folder, flag,
 def decode_files(tmp_path, run_folder, content: bytes, *flags) -> int:
     (tmp_path / "in.txt").write_bytes(content)
     files = [f"--input={tmp_path / 'in.txt'}", f"--output={tmp_path / 'out.txt'}"]
-    return commands.decode_program([f"--workdir={run_folder}", "--lang=fr", *files, *flags])
+    return commands.main(["decode", f"--workdir={run_folder}", "--lang=fr", *files, *flags])
 
 
 @pytest.mark.parametrize(
@@ -249,7 +254,7 @@ def test_a_bad_byte_in_a_pipe_ends_the_program_after_the_lines_before_it(
     monkeypatch, capsys, run_folder, upper
 ):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n\xff\n")))
-    assert commands.decode_program([f"--workdir={run_folder}", "--lang=fr"]) == 2
+    assert commands.main(["decode", f"--workdir={run_folder}", "--lang=fr"]) == 2
     out, err = capsys.readouterr()
     assert out == "A\nB\n"
     assert err.startswith("gshard-decode: stdin, line 3, byte 1: 0xff is not UTF-8.")
@@ -335,7 +340,7 @@ def test_a_run_without_a_checkpoint_leaves_the_output_file_as_it_was(capsys, tmp
     output.write_text("translated before\n")
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={source}"]
     (run_folder / "data.json").unlink()
-    assert commands.decode_program([*flags, f"--output={output}"]) == 2
+    assert commands.main(["decode", *flags, f"--output={output}"]) == 2
     assert output.read_text() == "translated before\n"
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.txt", "run"]
 
@@ -353,7 +358,7 @@ def test_the_input_is_no_output(capsys, tmp_path, run_folder, way, loaded, upper
     if way == "a hard link":
         output.hardlink_to(source)
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={source}", f"--output={output}"]
-    assert commands.decode_program(flags) == 2
+    assert commands.main(["decode", *flags]) == 2
     assert source.read_text() == "un\n"
     message = capsys.readouterr().err
     assert str(output) in message
@@ -365,7 +370,7 @@ def test_the_input_is_no_output(capsys, tmp_path, run_folder, way, loaded, upper
     "name",
     [
         *("config.gin", "checkpoints/5/manifest.json", "source.model", "programs/x", "link"),
-        *("trainer.lock", "deaths.json", "divergence/step-4.json"),
+        *("trainer.lock", "divergence/step-4.json"),
     ],
 )
 def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, loaded, upper):
@@ -373,7 +378,7 @@ def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, load
     (tmp_path / "in.txt").write_text("un\n")
     before = (run_folder / "config.gin").read_text()
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={tmp_path / 'in.txt'}"]
-    assert commands.decode_program([*flags, f"--output={run_folder / name}"]) == 2
+    assert commands.main(["decode", *flags, f"--output={run_folder / name}"]) == 2
     assert capsys.readouterr().err == (
         f"gshard-decode: --output {run_folder / name} is a file that the run {run_folder} needs. Give "
         "another file.\n"
@@ -399,7 +404,7 @@ def test_the_finished_lines_survive_an_interruption(
     text = b"a\n" * 128 + b"stop\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--output={output}"]
-    assert commands.decode_program(flags) == code
+    assert commands.main(["decode", *flags]) == code
     assert output.read_text() == "translated before\n"
     assert (tmp_path / "out.txt.partial").read_text() == "A\n" * 128
     message = capsys.readouterr().err
@@ -411,7 +416,7 @@ def test_the_finished_lines_survive_an_interruption(
 
 def test_a_missing_input_is_named(capsys, run_folder):
     arguments = [f"--workdir={run_folder}", "--lang=fr", "--input=gone.txt"]
-    assert commands.decode_program(arguments) == 2
+    assert commands.main(["decode", *arguments]) == 2
     assert capsys.readouterr().err == (
         "gshard-decode: --input gone.txt: there is no such file; give a text file, or leave out --input "
         "to read stdin.\n"
@@ -432,3 +437,54 @@ def test_a_closed_stream_is_an_error(run_folder, closed, message):
         command, input="", capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"gshard-decode: {message}")
+
+
+BEAM = Decode()
+
+
+def search_of(*flags: str, before: Decode = BEAM) -> Decode:
+    values = parse_flags(DECODE, ["--workdir=x", *flags])
+    decode = dataclasses.replace(before, **search_changes(values))
+    check_search(values, decode)
+    return decode
+
+
+def test_each_flag_changes_the_setting_of_its_name():
+    assert search_of() == Decode()
+    flags = ("--beam=2", "--expansion=lingvo", "--length_norm=lingvo", "--alpha=0.8", "--nbest=2")
+    assert search_of(*flags) == Decode("beam", 2, "lingvo", "lingvo", 0.8)
+    flags = ("--sample", "--temperature=0.5", "--top_k=10", "--top_p=0.9", "--seed=0", "--nbest=9")
+    assert search_of(*flags) == Decode(
+        method="sample", temperature=0.5, top_k=10, top_p=0.9, seed=0
+    )
+
+
+def test_a_run_that_samples_by_its_config_takes_the_flags_of_sampling():
+    sampling = Decode(method="sample", top_k=4)
+    assert search_of("--top_p=0.5", before=sampling).top_p == 0.5
+    with pytest.raises(UserError, match=r"^--beam has no effect with sampling\. Leave it out\.$"):
+        search_of("--beam=2", before=sampling)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--top_k=3"], "--top_k has no effect without --sample. Add --sample, or leave it out."),
+        (["--gin=Decode.top_k = 3"], "Decode.top_k has no effect without --sample. Add --sample,"),
+        (["--length_norm=none", "--alpha=1"], "--alpha has no effect without a length norm."),
+        (["--seed=3"], "--seed has no effect without --sample. Add --sample, or leave it out."),
+        (["--sample", "--expansion=lingvo"], "--expansion has no effect with sampling."),
+        (["--nbest=5"], "--nbest is 5; it must be from 1 to the beam size, 4."),
+        (["--sample", "--top_p=0"], "Decode.top_p is 0.0; it must be above 0 and at most 1."),
+        (["--sample", "--top_p=1.5"], "Decode.top_p is 1.5; it must be above 0 and at most 1."),
+        (
+            ["--sample", "--temperature=0"],
+            "Decode.temperature is 0.0; it must be from 0.01 to 100.",
+        ),
+        (["--sample", "--seed=-1"], "--seed is '-1'; it must be"),
+    ],
+)
+def test_flags_that_do_not_fit_are_named(flags, message):
+    with pytest.raises(UserError) as error:
+        search_of(*flags)
+    assert str(error.value).startswith(message)

@@ -99,7 +99,14 @@ def test_a_flag_of_several_words_collects_them(words, names):
 
 
 def test_all_missing_flags_are_named_at_once(capsys):
-    assert commands.train_program([]) == 2
+    assert (
+        commands.main(
+            [
+                "train",
+            ]
+        )
+        == 2
+    )
     assert capsys.readouterr().err == (
         "gshard-train: --config, --data and --workdir are missing. For example:\n"
         "  gshard-train --config demo --data data --workdir runs/demo\nSee gshard-train --help.\n"
@@ -146,15 +153,15 @@ def test_the_example_of_the_help_is_accepted(command):
 
 def test_missing_folders_are_named_with_what_makes_them(capsys, tmp_path):
     gone = tmp_path / "gone"
-    assert commands.train_program(["--config=demo", f"--data={gone}", "--workdir=w"]) == 2
+    assert commands.main(["train", "--config=demo", f"--data={gone}", "--workdir=w"]) == 2
     assert capsys.readouterr().err == (
         f"gshard-train: --data {gone}: there is no such folder; make it with gshard-data prepare.\n"
     )
-    assert commands.decode_program([f"--workdir={gone}"]) == 2
+    assert commands.main(["decode", f"--workdir={gone}"]) == 2
     assert capsys.readouterr().err == (
         f"gshard-decode: --workdir {gone}: there is no such folder; make it with gshard-train.\n"
     )
-    assert commands.eval_program([f"--workdir={tmp_path}", f"--corpus={gone}", "--report=r"]) == 2
+    assert commands.main(["eval", f"--workdir={tmp_path}", f"--corpus={gone}", "--report=r"]) == 2
     assert capsys.readouterr().err == (
         f"gshard-eval: --corpus {gone}: there is no such folder; make it with gshard-data harvest, "
         "or put your own text there.\n"

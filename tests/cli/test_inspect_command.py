@@ -7,7 +7,7 @@ from gshard_nmt.cli import commands
 
 @pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "many"])
 def test_a_wrong_number_of_tokens_is_an_error(capsys, value):
-    assert commands.inspect_program(["--config=demo", f"--tokens={value}"]) == 2
+    assert commands.main(["inspect", "--config=demo", f"--tokens={value}"]) == 2
     assert capsys.readouterr().err.startswith(f"gshard-inspect: --tokens is '{value}'; it must be ")
 
 
@@ -55,7 +55,7 @@ TABLE = f""" Give only flags of one inspection. Besides --config and --gin,
     ],
 )
 def test_flags_that_an_inspection_does_not_use_are_refused(capsys, arguments, message):
-    assert commands.inspect_program(["--config=demo", *arguments]) == 2
+    assert commands.main(["inspect", "--config=demo", *arguments]) == 2
     assert capsys.readouterr() == ("", f"gshard-inspect: {message}")
 
 
@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_written_is_an_error_before_compilation(
             "permissions.",
         ),
     ):
-        assert commands.inspect_program(["--config=demo", f"--json={file}"]) == 2
+        assert commands.main(["inspect", "--config=demo", f"--json={file}"]) == 2
         expected = f"gshard-inspect: --json {file}: {reason}\n"
         assert capsys.readouterr() == ("", expected)
     assert list(tmp_path.iterdir()) == []
@@ -91,7 +91,7 @@ def test_a_full_disk_after_compilation_is_an_error_that_names_the_flag(
     monkeypatch.setattr("gshard_nmt.inspect_config.as_json", lambda inspection: {})
     monkeypatch.setattr("gshard_nmt.files.write", full)
     file = tmp_path / "report"
-    assert commands.inspect_program(["--config=demo", "--topology=cpu:2", f"--json={file}"]) == 2
+    assert commands.main(["inspect", "--config=demo", "--topology=cpu:2", f"--json={file}"]) == 2
     assert capsys.readouterr().err == (
         f"gshard-inspect: --json {file}: it cannot be written: No space left on device.\n"
     )
@@ -99,7 +99,7 @@ def test_a_full_disk_after_compilation_is_an_error_that_names_the_flag(
 
 def test_the_folder_of_an_output_file_must_exist(capsys, tmp_path):
     file = tmp_path / "gone" / "x.json"
-    assert commands.inspect_program(["--config=demo", "--topology=cpu:2", f"--json={file}"]) == 2
+    assert commands.main(["inspect", "--config=demo", "--topology=cpu:2", f"--json={file}"]) == 2
     assert capsys.readouterr().err == (
         f"gshard-inspect: --json {file}: there is no folder {file.parent}; make it first.\n"
     )

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from gshard_nmt.cli import commands
-from gshard_nmt.serving.translate_request import Limits
+from gshard_nmt.serving.requests import Limits
 from tests.run.facts import data_facts
 
 
@@ -54,7 +54,7 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
         *("--cors=https://a.example", "--cors=http://localhost:8000"),
         *("--gin=Decode.alpha = 0.9", "--gin=Mesh.shape = (2,)"),
     ]
-    assert commands.serve_program([f"--workdir={run_folder}", *flags]) == 0
+    assert commands.main(["serve", f"--workdir={run_folder}", *flags]) == 0
     (_, config, path, nbest, checkpoint, fits), *rest = started
     decode = config.decode
     assert (decode.beam, decode.rows, decode.alpha, decode.method) == (2, 8, 0.9, "beam")
@@ -72,7 +72,7 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
 
 
 def test_the_limits_are_those_of_the_documentation_if_no_flag_changes_them(run_folder, started):
-    assert commands.serve_program([f"--workdir={run_folder}", "--port=0"]) == 0
+    assert commands.main(["serve", f"--workdir={run_folder}", "--port=0"]) == 0
     *_, host, origins, limits = started[2]
     assert (host, origins, limits) == ("127.0.0.1", [], Limits())
 
@@ -94,7 +94,7 @@ def test_the_limits_are_those_of_the_documentation_if_no_flag_changes_them(run_f
     ],
 )
 def test_a_mistake_is_named_before_the_model_is_loaded(capsys, run_folder, started, flag, message):
-    assert commands.serve_program([f"--workdir={run_folder}", flag]) == 2
+    assert commands.main(["serve", f"--workdir={run_folder}", flag]) == 2
     assert capsys.readouterr().err.startswith(f"gshard-serve: {message}")
     assert started == []
 
@@ -102,7 +102,7 @@ def test_a_mistake_is_named_before_the_model_is_loaded(capsys, run_folder, start
 def test_a_port_in_use_is_named_before_the_model_is_loaded(capsys, run_folder, started):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert commands.serve_program([f"--workdir={run_folder}", f"--port={port}"]) == 2
+        assert commands.main(["serve", f"--workdir={run_folder}", f"--port={port}"]) == 2
     assert capsys.readouterr().err == (
         f"gshard-serve: --port {port}: another program uses this port of 127.0.0.1. Stop it, or give "
         "another --port; 0 takes any that is free.\n"
@@ -112,5 +112,5 @@ def test_a_port_in_use_is_named_before_the_model_is_loaded(capsys, run_folder, s
 
 def test_other_machines_are_a_warning(capsys, run_folder, started):
     flags = [f"--workdir={run_folder}", "--port=0", "--host=0.0.0.0"]
-    assert commands.serve_program(flags) == 0
+    assert commands.main(["serve", *flags]) == 0
     assert "gshard-serve: --host 0.0.0.0: every machine" in capsys.readouterr().err

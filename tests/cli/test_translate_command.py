@@ -38,9 +38,7 @@ class Shouting:
 def model(monkeypatch):
     """The model of every run, with the label of its checkpoint."""
     model = Shouting()
-    monkeypatch.setattr(
-        "gshard_nmt.decoding.text_translator.load_translator", lambda *_, **__: model
-    )
+    monkeypatch.setattr("gshard_nmt.decode.load_translator", lambda *_, **__: model)
     monkeypatch.setattr(
         "gshard_nmt.run.checkpoint.weights.expected_label", lambda *_: model.checkpoint
     )
@@ -66,12 +64,12 @@ def pairs(tmp_path, source: str, target: str) -> list[tuple[str, str]]:
 
 
 def test_a_stopped_command_goes_on_and_then_only_the_filters_run(tmp_path, words, model, capsys):
-    assert commands.data_program(words) == 75
+    assert commands.main(["data", *words]) == 75
     assert model.lines == 3
-    assert commands.data_program(words) == 0
+    assert commands.main(["data", *words]) == 0
     assert model.lines == 3 + 3  # the first two lines are not translated again
     assert len(pairs(tmp_path, "fr", "en")) == 3
-    assert commands.data_program([*words, "--min_score=-1"]) == 0
+    assert commands.main(["data", *words, "--min_score=-1"]) == 0
     assert model.lines == 6
     assert "only the filters run" in capsys.readouterr().err
     assert pairs(tmp_path, "fr", "en") == [
@@ -83,16 +81,16 @@ def test_a_stopped_command_goes_on_and_then_only_the_filters_run(tmp_path, words
 
 def test_another_checkpoint_or_search_translates_again(words, model):
     model.stops = False
-    assert commands.data_program(words) == 0
-    assert commands.data_program([*words, "--beam=2"]) == 0
+    assert commands.main(["data", *words]) == 0
+    assert commands.main(["data", *words, "--beam=2"]) == 0
     model.checkpoint = "step 6, def"
-    assert commands.data_program([*words, "--beam=2"]) == 0
+    assert commands.main(["data", *words, "--beam=2"]) == 0
     assert model.lines == 15
 
 
 def test_facts_of_earlier_translations_are_not_trusted_after_a_death(words, model, monkeypatch):
     model.stops = False
-    assert commands.data_program(words) == 0
+    assert commands.main(["data", *words]) == 0
     model.checkpoint = "step 6, def"
     with monkeypatch.context() as patch:
         record = Files.record
@@ -103,23 +101,23 @@ def test_facts_of_earlier_translations_are_not_trusted_after_a_death(words, mode
             record(files, made_of, counts)
 
         patch.setattr(Files, "record", die)
-        assert commands.data_program(words) == 75
+        assert commands.main(["data", *words]) == 75
     model.checkpoint = "step 5, abc"
-    assert commands.data_program(words) == 0
+    assert commands.main(["data", *words]) == 0
     assert model.lines == 15
 
 
 def test_a_back_translation_has_the_input_as_its_target(tmp_path, words, model):
     model.stops = False
-    assert commands.data_program([*words, "--back_translation"]) == 0
+    assert commands.main(["data", *words, "--back_translation"]) == 0
     assert pairs(tmp_path, "en", "fr")[0] == ("UN MOT", "un mot")
 
 
 def test_another_input_of_the_same_name_is_refused(tmp_path, words, model, capsys):
     model.stops = False
-    assert commands.data_program(words) == 0
+    assert commands.main(["data", *words]) == 0
     (tmp_path / "other").mkdir()
     (tmp_path / "mono.fr.gz").rename(tmp_path / "other" / "mono.fr.gz")
     moved = f"--input={tmp_path / 'other' / 'mono.fr.gz'}"
-    assert commands.data_program([*words, moved]) == 2
+    assert commands.main(["data", *words, moved]) == 2
     assert "which has the same name as" in capsys.readouterr().err

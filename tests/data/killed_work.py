@@ -5,45 +5,39 @@ child does the work again. The files must be the same as without a kill, and uni
 not be done again. It prints the number of places, and the number of kills after which units were there.
 """
 
+import dataclasses
 import os
 import pathlib
 import sys
 
-from gshard_nmt.data.preparation.work import Stage, Unit, WorkFolder, key_of
-from gshard_nmt.data.worker_pool import WorkerPool
+from gshard_nmt.data.preparation.work import Unit
+from tests.data.preparation.small_corpus import work_folder
 from tests.kills import kill_at
 
 COUNT = 3
 
 
-class Silent:
-    def begin(self, about, total, done):
-        pass
-
-    def advance(self, rows):
-        pass
-
-    def end(self):
-        pass
+@dataclasses.dataclass(frozen=True)
+class Shouting:
+    log: str | pathlib.Path
+    number: int
+    word: str = "unit"
 
 
-def shout(task, folder: pathlib.Path):
-    """Writes a file, and notes in `task[0]` that it was called."""
-    log, number = task
-    with open(log, "a") as file:
-        file.write(f"{number}\n")
-    (folder / "text").write_text(f"unit {number}\n" * 3)
-    return {"number": number}
-
-
-def stage(log: pathlib.Path) -> Stage:
-    units = [Unit(f"fr-en/{n}", key_of(n), (str(log), n)) for n in range(COUNT)]
-    return Stage("shout", "shouting", shout, units)
+def shout(task: Shouting, folder: pathlib.Path):
+    """Writes a file, and notes in `task.log` that it was called."""
+    with open(task.log, "a") as file:
+        file.write(f"{task.number}\n")
+    (folder / "text").write_text(f"{task.word} {task.number}\n" * 3)
+    return {"number": task.number}
 
 
 def work(folder: pathlib.Path) -> None:
-    with WorkerPool(1) as pool, WorkFolder(folder / "work", pool) as place:
-        place.run(stage(folder / "log"), Silent())
+    # The logs of all folders have one name here, so that the keys are the same.
+    os.chdir(folder)
+    units = [Unit(f"fr-en/{n}", Shouting("log", n)) for n in range(COUNT)]
+    with work_folder(folder / "work") as place:
+        place.run("shout", "shouting", shout, units)
 
 
 CHANGES = {

@@ -27,14 +27,6 @@ def rates(schedule, phase=-1, components=EVERY, temperature=1.0):
     return phases_of(schedule, temperature)[phase].rates(components).tolist()
 
 
-def test_without_a_schedule_the_temperature_holds_throughout():
-    (phase,) = phases_of((), 5.0)
-    assert (phase.from_step, phase.temperature) == (0, 5.0)
-    # A direction counts as a whole, however many subsets it has.
-    np.testing.assert_allclose(phase.rates(EVERY), [0.4, 0.1, 0.5])
-    assert Data(temperature=5.0).phases == (phase,)
-
-
 def test_rates_by_hand():
     np.testing.assert_allclose(rates([{"from_step": 0}]), [0.4, 0.1, 0.5])
     # Without its back-translations, French is 800 of 1800 pairs.

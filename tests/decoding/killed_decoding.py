@@ -12,10 +12,9 @@ import pathlib
 import sys
 
 from gshard_nmt.decode import Request, decode
-from gshard_nmt.decoding.formats import as_tsv
 from gshard_nmt.decoding.progress import DecodingProgress
 from gshard_nmt.decoding.resumable_file import ResumableFile
-from gshard_nmt.decoding.source_lines import SourceLines
+from gshard_nmt.decoding.source_lines import SourceLines, as_tsv
 from tests.kills import kill_at
 
 Best = collections.namedtuple("Best", "text score pieces")

@@ -1,29 +1,41 @@
 """Systems with scores that a rule gives, for tests of reports that compare them."""
 
-from gshard_nmt.evaluation.systems.systems import Budget, DirectionResult, System
+from pathlib import Path
+from typing import Any
+
+from gshard_nmt.evaluation.metrics.significance import Comparison
+from gshard_nmt.evaluation.report.report import Evaluation, Request
+from gshard_nmt.evaluation.systems.systems import Budget, Result, System, Systems
+from gshard_nmt.evaluation.texts import translations
+from gshard_nmt.run.folder import RunFolder
 
 
-def result_of(
-    number: int, bleu: float, baseline: float | None = 20.0, **changes
-) -> DirectionResult:
+def made_test(language: str, train_pairs: int = 9, lines: int = 0) -> translations.TestSet:
+    """Returns a test set of sentences into English."""
+    sources, references = ([f"{word} {n}" for n in range(lines)] for word in ("un", "one"))
+    return translations.TestSet(language, language, "en", train_pairs, sources, references)
+
+
+def result_of(number: int, bleu: float, baseline: float | None = 20.0, **changes: Any) -> Result:
     """Returns a score of language number `number`, which has the more training pairs the lower it is."""
-    language = f"l{number}"
-    interval = None if baseline is None else (bleu - baseline - 1, bleu - baseline + 1)
-    values = {
-        "language": language,
-        "direction": (language, "en"),
-        "train_pairs": 10**6 // (number + 1),
-        "sentences": 50,
-        "bleu": bleu,
-        "chrf": bleu + 10,
-        "baseline_bleu": baseline,
-        "delta_ci95": interval,
-    }
-    return DirectionResult(**(values | changes))
+    test = changes.pop("test", None) or made_test(f"l{number}", 10**6 // (number + 1))
+    values: dict[str, Any] = {"chrf": bleu + 10, "sentences": 50}
+    if baseline is not None:
+        gain = bleu - baseline
+        values["baseline"] = Result(test, baseline)
+        values["gains"] = {"bleu": Comparison(gain, (gain - 1, gain + 1), 0.01)}
+    return Result(test, bleu, **(values | changes))
 
 
-def system_of(name: str, scores: dict[int, float], **changes) -> System:
+def system_of(name: str, scores: dict[int, float], **changes: Any) -> System:
     """Returns a run with these scores of the languages by number."""
     results = [result_of(number, bleu) for number, bleu in scores.items()]
     budget = Budget(weights=10**6, experts=8, layers=4, device_years=0.5, days=3.0)
-    return System(name, results, **({"run": f"runs/{name}", "budget": budget} | changes))
+    values = {"run": RunFolder(Path("runs") / name), "budget": budget, "results": results}
+    return System(name, **(values | changes))
+
+
+def evaluation_of(*systems: System, baselines: tuple[System, ...] = (), **fields) -> Evaluation:
+    """Returns the evaluation of systems, the main one first."""
+    every = Systems(systems[0], systems[1:], baselines)
+    return Evaluation(every, fields.pop("request", Request()), every, **fields)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.sets.corpus import find_pairs
-from gshard_nmt.evaluation.report import faults
+from gshard_nmt.evaluation.report import faults, overlap
+from gshard_nmt.evaluation.report.report import Evaluation, Request
+from gshard_nmt.evaluation.systems.opening import Others, open_systems
+from gshard_nmt.evaluation.systems.systems import System
 from gshard_nmt.evaluation.texts.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 from tests.run.facts import budget_facts, data_facts
@@ -35,7 +38,6 @@ class SmallEvaluation:
       tokens, baseline_tokens: the training tokens that each model saw of each language.
       baseline_pairs: the training pairs of each baseline; the run has 4 of each language.
       log: the lines of metrics.jsonl of the run.
-      dev_nll: the validation losses of the baseline of each language.
     """
 
     folder: Path
@@ -47,7 +49,6 @@ class SmallEvaluation:
     baseline_tokens: dict[str, int]
     baseline_pairs: dict[str, int]
     log: list[dict[str, float]]
-    dev_nll: dict[str, list[float]]
 
     @property
     def run(self) -> RunFolder:
@@ -71,11 +72,10 @@ class SmallEvaluation:
         digest = fingerprint([p for p in find_pairs(self.corpus) if p.language in LANGUAGES])
         self._write_run(self.run.path, data_facts(LANGUAGES), digest, self.tokens, self.log)
         for language, tokens in self.baseline_tokens.items():
-            log = [{f"dev_nll/{language}": value} for value in self.dev_nll[language]]
             folder = self.folder / "baselines" / language
             facts = data_facts([language])
             facts["pairs"][0]["train_pairs"] = self.baseline_pairs[language]
-            self._write_run(folder, facts, digest, {language: tokens}, log)
+            self._write_run(folder, facts, digest, {language: tokens}, [])
 
     def _write_run(self, folder, facts, digest, tokens, log) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,29 +92,26 @@ class SmallEvaluation:
         }
         return [by_source[line] for line in lines], "step 9", ""
 
-    def sections(self) -> list[faults.Section]:
-        """Writes everything, and returns the sections that gshard-eval adds to its report."""
+    def alarms(self) -> list[str]:
+        """Writes everything, and returns the alarms about outputs, test sets, systems and overlap."""
         self.write()
         pairs = {pair.language: [pair] for pair in find_pairs(self.corpus)}
         tests = [
             TestSet(tag, tag, "en", 9, *(list(side) for side in zip(*self.test[tag], strict=True)))
             for tag in LANGUAGES
         ]
-        baselines = {
-            tag: RunFolder(self.folder / "baselines" / tag) for tag in self.baseline_tokens
-        }
-        systems = faults.Systems(
-            self.run,
-            {(tag, "en"): lines for tag, lines in self.outputs.items()},
-            baselines,
-            {(tag, "en"): lines for tag, lines in self.baseline_outputs.items()},
-            {},
-        )
-        return faults.sections(tests, systems, pairs)[0]
+        systems = open_systems(self.run, tests, Others(), self.folder / "baselines")
 
-    def alarms(self) -> list[str]:
-        """Writes everything, and returns all alarms of the report."""
-        return [alarm for section in self.sections() for alarm in section.alarms]
+        def translated(system: System) -> System:
+            own = self.outputs if system is systems.main else self.baseline_outputs
+            lines = {(test.source, "en"): own[test.source] for test in system.tests}
+            return dataclasses.replace(system, lines=lines)
+
+        systems = systems.each(translated)
+        training = overlap.read_training(tests, pairs)
+        evaluation = Evaluation(systems, Request(), systems, training)
+        sections = (faults.checks_section, faults.outputs_section, overlap.overlap_section)
+        return [alarm for section in sections for alarm in section(evaluation).alarms]
 
 
 def small_evaluation(folder: Path, seed: int) -> SmallEvaluation:
@@ -140,7 +137,6 @@ def small_evaluation(folder: Path, seed: int) -> SmallEvaluation:
             {f"effective_experts/{layer}": float(rng.uniform(6.5, 8)) for layer in ("encoder_1",)}
             for _ in range(5)
         ],
-        {tag: [3.0, 2.0, 1.5, 1.6] for tag in LANGUAGES},
     )
 
 

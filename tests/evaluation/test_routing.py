@@ -57,14 +57,6 @@ def test_languages_that_share_no_expert_are_one_bit_apart():
     assert figures.specialization[0] == pytest.approx(1 - 1 / 3)
 
 
-def test_the_distance_is_the_mean_over_layers_and_names_three_languages():
-    same, other = [1, 0], [0, 1]
-    figures = router([[same] * 5, [same, other, other, other, same]])
-    assert figures.distance[0].tolist() == [0, 0.5, 0.5, 0.5, 0]
-    assert figures.nearest(0) == [4, 1, 2]
-    assert figures.specialization.tolist() == [0, pytest.approx(0.971, abs=1e-3)]
-
-
 def test_a_language_without_text_has_no_neighbor_and_is_nobodys():
     figures = router([[[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]])
     figures.use.tokens[:, 1] = 0
@@ -75,12 +67,6 @@ def test_a_language_without_text_has_no_neighbor_and_is_nobodys():
     assert data["distance"][0] == [0, None, 0]
     assert data["specialization"] == [0]
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-
-
-def test_no_text_at_all_has_no_alarm():
-    figures = router([[[0.0] * 8] * 2], tokens=0)
-    assert figures.alarms() == []
-    assert figures.data()["specialization"] == [0]
 
 
 def test_a_dead_expert_is_an_alarm():
@@ -107,14 +93,6 @@ def test_a_layer_whose_tokens_go_to_one_expert_has_collapsed():
     assert router([[[0.3, 0.3, 0.3, *[0.02] * 5]] * 2]).alarms() == []
 
 
-def test_many_dead_experts_are_counted_and_a_few_are_named():
-    shares = np.zeros((1, 1, 64))
-    shares[..., :40] = 1 / 40
-    (alarm,) = router(shares, 100_000).alarms()
-    assert alarm.startswith("decoder_1: 24 of 64 experts get almost no token (40, 41, ")
-    assert alarm.endswith("47, ...)")
-
-
 def test_what_chance_gives_is_what_samples_of_one_distribution_give():
     rng = np.random.default_rng(0)
     shares = np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05])
@@ -136,13 +114,6 @@ def test_the_data_are_rounded_and_named():
     assert data["nearest"] == {"fr": ["de"], "de": ["fr"]}
     assert data["checkpoint"] == "step 7"
     assert router([[[0.5, 0.5]]]).data()["second"] is None
-
-
-def test_a_huge_map_is_left_out_of_the_data(monkeypatch):
-    monkeypatch.setattr(routing, "_MOST_NUMBERS", 3)
-    data = router([[[0.5, 0.5], [0.5, 0.5]]]).data()
-    assert data["first"] is data["weight"] is None
-    assert data["load"] == [[0.5, 0.5]]
 
 
 def test_a_dense_model_has_no_router(tmp_path):

@@ -15,7 +15,7 @@ from gshard_nmt.exchange import ctranslate2
 from gshard_nmt.model import transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
-from tests.exchange.test_huggingface_writer import vocabulary  # noqa: F401 (a fixture)
+from tests.exchange.test_huggingface_weights import vocabulary  # noqa: F401 (a fixture)
 
 SMALL = Model(*(2, 1, 8, 12), heads=2, head_dim=4, experts=0)
 M2M_100 = dataclasses.replace(

@@ -14,12 +14,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.decoding.batch_shapes import BatchShape
+from gshard_nmt.decoding.fitting import BatchShape
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.huggingface import Source, model_of, read_config
+from gshard_nmt.exchange.huggingface import (
+    GENERATION,
+    Layout,
+    model_of,
+    read_config,
+    read_generation,
+)
 from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer
-from gshard_nmt.exchange.tensors import Tensors
+from gshard_nmt.exchange.huggingface_weights import Tensors, read_weight, read_weights
 from gshard_nmt.model import moe, transformer
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.run.arrays import step_functions
@@ -45,11 +51,9 @@ class Imported:
         self.model = model_of(config)
         self.sizes = {f"{side}_vocabulary": len(o.rows) for side, o in self.orders.items()}
         declared = transformer.declare(self.model, *self.sizes.values())
-        self.source = Source(config, self.model, Tensors(folder), self.orders)
-        self.weights = {
-            name: tf.constant(self.source.weight(name, parameter))
-            for name, parameter in declared.items()
-        }
+        self.layout = Layout(config, self.model, self.orders)
+        weights = read_weights(self.layout, Tensors(folder), declared)
+        self.weights = {name: tf.constant(weight) for name, weight in weights.items()}
         assert {name: tuple(w.shape) for name, w in self.weights.items()} == {
             name: parameter.shape for name, parameter in declared.items()
         }
@@ -190,28 +194,70 @@ def test_a_model_that_ours_cannot_be_is_refused(folder, values, message):
     assert message in str(error.value)
 
 
-def test_a_folder_without_a_config_is_refused(folder):
-    (folder / "config.json").unlink()
-    with pytest.raises(
-        UserError, match=r"has no config\.json; give the folder of a Hugging Face model"
-    ):
-        read_config(folder)
-
-
 def test_an_embedding_without_a_scale_moves_it_to_the_last_norm():
     """The logits of a model whose embedding is not scaled: E' = E and the final norm has M**0.5."""
     model = imported("m2m_100")
-    config = {**model.source.config, "scale_embedding": False}
-    source = dataclasses.replace(model.source, config=config)
+    config = {**model.layout.config, "scale_embedding": False}
+    layout, tensors = dataclasses.replace(model.layout, config=config), Tensors(GOLDENS / "m2m_100")
     declared = transformer.declare(model.model, *model.sizes.values())
     for name, factor in (("target_embedding", 0.25), ("decoder/final_norm/bias", 4.0)):
         expected = model.weights[name].numpy() * factor
-        np.testing.assert_allclose(source.weight(name, declared[name]), expected, rtol=1e-6)
+        weight = read_weight(layout, tensors, name, declared[name])
+        np.testing.assert_allclose(weight, expected, rtol=1e-6)
 
 
-def test_tensors_that_the_model_lacks_are_named():
-    model = imported("m2m_100")
-    tensors = Tensors(GOLDENS / "m2m_100")
-    tensors.unread = {"model.encoder.layers.7.fc1.weight", "model.encoder.embed_positions.weights"}
-    source = dataclasses.replace(model.source, tensors=tensors)
-    assert source.leftovers() == ["model.encoder.layers.7.fc1.weight"]
+MARIAN = {"model_type": "marian", "eos_token_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("content", "config", "never", "beam", "unused"),
+    [
+        (None, {}, set(), None, []),
+        ({"bad_words_ids": [[50], [7, 8], [0]]}, {}, {50}, None, ["bad_words_ids with [7, 8]"]),
+        ({"suppress_tokens": [3], "num_beams": None}, {}, {3}, None, []),
+        # Older folders have no such file.
+        (None, {"bad_words_ids": [[9]], "num_beams": 5, "length_penalty": 1.0}, {9}, 5, []),
+        ({"num_beams": 2}, {"bad_words_ids": [[9]], "num_beams": 5}, {9}, 2, []),
+        (
+            {"length_penalty": 2.0, "early_stopping": True, "do_sample": False, "max_length": 200},
+            {},
+            set(),
+            None,
+            ["length_penalty = 2.0", "early_stopping = True"],
+        ),
+        ({"forced_eos_token_id": 0, "renormalize_logits": True}, {}, set(), None, []),
+        (
+            {"forced_eos_token_id": 4, "forced_bos_token_id": 5},
+            {},
+            set(),
+            None,
+            ["forced_eos_token_id = 4", "forced_bos_token_id = 5"],
+        ),
+        # The direction chooses the tag.
+        ({"forced_bos_token_id": 5}, {"model_type": "m2m_100"}, set(), None, []),
+        (
+            None,
+            {
+                "model_type": "nllb-moe",
+                "second_expert_policy": "random",
+                "moe_eval_capacity_token_fraction": 0.5,
+                "router_dtype": "float32",
+            },
+            set(),
+            None,
+            ["second_expert_policy = 'random'", "moe_eval_capacity_token_fraction = 0.5"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_taken_and_what_is_not_used(tmp_path, content, config, never, beam, unused):
+    if content is not None:
+        (tmp_path / GENERATION).write_text(json.dumps(content))
+    generation = read_generation(tmp_path, MARIAN | config)
+    assert (generation.never, generation.beam, generation.unused) == (never, beam, unused)
+    assert generation.content == (content or {})
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    (tmp_path / GENERATION).write_text('{"bad_words_ids": [50]}')
+    with pytest.raises(UserError, match=r"generation_config\.json is damaged: bad_words_ids\[0\]"):
+        read_generation(tmp_path, MARIAN)

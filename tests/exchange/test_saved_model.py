@@ -16,7 +16,7 @@ from gshard_nmt.data.text.vocabulary import (
     target_tag,
     train_vocabulary,
 )
-from gshard_nmt.decoding.batch_shapes import BatchShape
+from gshard_nmt.decoding.fitting import BatchShape
 from gshard_nmt.decoding.source_lines import copied, visible
 from gshard_nmt.decoding.text_translator import TextTranslator
 from gshard_nmt.decoding.translator import Translator

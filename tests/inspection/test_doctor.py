@@ -205,11 +205,11 @@ def test_a_full_disk_is_a_problem(monkeypatch, tmp_path):
 
 
 def test_the_program_ends_with_the_number_of_problems(capsys):
-    assert commands.inspect_program(["--config=demo", "--doctor", "--gin=Data.rows = 33"]) == 2
+    assert commands.main(["inspect", "--config=demo", "--doctor", "--gin=Data.rows = 33"]) == 2
     captured = capsys.readouterr()
     assert "PROBLEM  mesh      Data.rows: dimension B has size 33" in captured.out
     assert "problem" in captured.err
-    assert commands.inspect_program(["--config=demo", "--doctor"]) == 0
+    assert commands.main(["inspect", "--config=demo", "--doctor"]) == 0
 
 
 def test_all_of_the_data_is_read_only_if_the_user_asks(tmp_path):

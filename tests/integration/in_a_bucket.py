@@ -22,18 +22,18 @@ def main(prepared: Path, corpus: str) -> None:
         workdir = "--workdir=gs://bucket/run"
         for steps in (4, 6):
             flags = ["--config=demo", "--data=gs://bucket/data", workdir, *gin(STEPS=steps)]
-            assert commands.train_program(flags) == 0
+            assert commands.main(["train", *flags]) == 0
         text = prepared / "text"
         text.write_text("der elppa\n")
         output = f"--output={prepared / 'translation'}"
         flags = [workdir, "--lang=fr", f"--input={text}", output]
-        assert commands.decode_program(flags) == 0
+        assert commands.main(["decode", *flags]) == 0
         report = [f"--corpus={corpus}", f"--report={prepared / 'report'}"]
-        assert commands.eval_program([workdir, *report]) == 0
+        assert commands.main(["eval", workdir, *report]) == 0
         data = ["--config=demo", "--data=gs://bucket/data", *gin()]
         for verb in ("show", "plan"):
-            assert commands.data_program([verb, *data]) == 0
-        assert commands.checkpoint_program(["verify", workdir]) == 0
+            assert commands.main(["data", verb, *data]) == 0
+        assert commands.main(["checkpoint", "verify", workdir]) == 0
         for name in bucket.names("bucket/run/"):
             file = prepared / "downloaded" / name.removeprefix("bucket/run/")
             file.parent.mkdir(parents=True, exist_ok=True)

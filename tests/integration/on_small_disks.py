@@ -29,7 +29,7 @@ def harvest(disk: Path, root: str) -> int:
 def prepare(disk: Path, corpus: str, *gin: str) -> int:
     """gshard-data prepare."""
     flags = ["--config=demo", f"--corpus={corpus}", f"--out={disk / 'out'}", *gin]
-    return commands.data_program(["prepare", *flags])
+    return commands.main(["data", "prepare", *flags])
 
 
 def evaluate(disk: Path, run_folder: str, corpus: str) -> int:

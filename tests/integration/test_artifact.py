@@ -14,7 +14,7 @@ WITHOUT_TENSORFLOW = """
 import sys
 sys.modules["tensorflow"] = None  # importing it fails, as if it were not installed
 from gshard_nmt.cli import commands
-sys.exit(commands.train_program())
+sys.exit(commands.main(["train", *]))
 """
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.cli.decode_files import RUN_FILES
+from gshard_nmt.decode import RUN_FILES
 from gshard_nmt.spmd import program_cache
 from tests.faults import has_namespaces
 from tests.integration.conftest import SETTINGS, command, environment, gin, program, succeed
@@ -96,7 +96,7 @@ opened = []
 READS = ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "os.utime")
 sys.addaudithook(lambda event, values: opened.append(str(values[0])) if event in READS else None)
 from gshard_nmt.cli import commands
-code = commands.decode_program(sys.argv[2:])
+code = commands.main(["decode", *sys.argv[2:]])
 pathlib.Path(sys.argv[1]).write_text("\\n".join(opened))
 sys.exit(code)
 """

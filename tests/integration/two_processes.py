@@ -14,7 +14,8 @@ import pytest
 
 from tests.integration.conftest import command, environment, gin, once, share_programs
 
-TIMEOUT = 20
+TIMEOUT = 10
+"""Seconds without a heartbeat after which a process is lost."""
 ENDLESS = {"Train.steps": 100_000, "Train.checkpoint_every": 5, "Train.dev_every": 0}
 
 
@@ -24,7 +25,7 @@ STARTED: list["subprocess.Popen[str]"] = []
 
 @pytest.fixture(autouse=True)
 def no_process_stays():
-    """Kills the processes that a failed test has left. A worker ends with its supervisor."""
+    """Kills the processes that a failed test has left."""
     yield
     for process in STARTED:
         if process.poll() is None:
@@ -49,33 +50,42 @@ def start(
     workdir: Path,
     *others: Path,
     faults: Mapping[int, str] = types.MappingProxyType({}),
+    count: int = 2,
+    own: Mapping[int, Sequence[object]] = types.MappingProxyType({}),
     extra: Sequence[object] = (),
     **changes: object,
 ) -> list["subprocess.Popen[str]"]:
-    """Starts the two processes of a run, which connect to process 0 over the loopback.
+    """Starts the processes of a run, which connect to process 0 over the loopback.
 
     Args:
       prepared: the folder with the data and the programs.
       workdir: the run folder.
       *others: if another prepared folder is given, process 1 reads it instead.
-      faults: the faults of processes by their numbers, see faulty_worker/sitecustomize.py.
-      extra: further flags of both.
+      faults: the faults of processes by their numbers, see faulty_process/sitecustomize.py.
+      count: the number of processes.
+      own: further flags of processes by their numbers.
+      extra: further flags of all.
       **changes: settings.
     """
     shared = [
         "--coordinator",
         f"127.0.0.1:{free_port()}",
         "--num_processes",
-        2,
+        count,
         "--peer_timeout",
         TIMEOUT,
     ]
     shared += extra
-    folders = (prepared, *others, prepared)[:2]
+    folders = (prepared, *others, *[prepared] * count)[:count]
     started = [
         subprocess.Popen(
             command(
-                "train", *train_flags(folder, workdir, **changes), *shared, "--process_id", index
+                "train",
+                *train_flags(folder, workdir, **changes),
+                *shared,
+                "--process_id",
+                index,
+                *own.get(index, ()),
             ),
             stderr=subprocess.PIPE,
             text=True,
@@ -88,24 +98,29 @@ def start(
 
 
 def _with_fault(fault: str) -> dict[str, str]:
-    """Returns the environment variables that give a worker a fault."""
-    folders = [str(Path(__file__).parent / "faulty_worker"), os.environ.get("PYTHONPATH", "")]
+    """Returns the environment variables that give a process a fault."""
+    folders = [str(Path(__file__).parent / "faulty_process"), os.environ.get("PYTHONPATH", "")]
     return {"GSHARD_TEST_FAULT": fault, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
 def ends(processes) -> list[tuple[int, str]]:
     """Waits for all processes and returns their exit codes and stderr."""
     try:
-        errors = [process.communicate(timeout=240)[1] for process in processes]
+        errors = [own_lines(process.communicate(timeout=240)[1]) for process in processes]
         return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)]
     finally:
         for process in processes:
             process.kill()
 
 
+def own_lines(text: str) -> str:
+    """Returns messages without those of Gloo, which connects CPU devices."""
+    return "".join(line for line in text.splitlines(keepends=True) if "[Gloo]" not in line)
+
+
 def wait_for_step(workdir: Path, step: int) -> None:
     """Returns once the log has reached a step."""
-    for _ in range(3000):
+    for _ in range(1500):
         metrics = workdir / "metrics.jsonl"
         if metrics.exists() and f'"step": {step},' in metrics.read_text():
             return

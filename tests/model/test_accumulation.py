@@ -12,6 +12,7 @@ from gshard_nmt.model.accumulation import WholeBatch
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
+from gshard_nmt.model.stack import join_microbatches, microbatches_of
 from gshard_nmt.model.steps import StepFunctions
 from tests.model.examples import DENSE, ONE, SMALL, TWO, rows
 from tests.model.test_steps import CONTROL
@@ -120,3 +121,17 @@ def test_a_loop_over_blocks_adds_to_the_sums_and_makes_no_other_array_of_gradien
     assert (tf.bfloat16, wi.shape) in carried(1)
     assert (tf.bfloat16, wi.shape) not in carried(2)
     assert (tf.float32, wi.shape) in carried(2)
+
+
+def test_microbatch_m_has_every_nth_row_from_m():
+    # Lingvo and PRAXIS divide 6 rows into 3 microbatches as {0, 3}, {1, 4}, {2, 5}.
+    rows = tf.reshape(tf.range(12), [6, 2])
+    split = microbatches_of(rows, 3, "BL")
+    np.testing.assert_array_equal(split[:, :, 0] // 2, [[0, 3], [1, 4], [2, 5]])
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 6])
+def test_joining_microbatches_gives_the_batch(number):
+    batch = tf.random.stateless_uniform([6, 4, 2], [1, 2])
+    again = join_microbatches(microbatches_of(batch, number, "BLM"), "BLM")
+    np.testing.assert_array_equal(again, batch)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import counter_random, guard, moving_average
+from gshard_nmt.model import counter_random, guard
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
@@ -100,7 +100,7 @@ def test_the_moving_average_is_that_of_the_weights_and_does_not_change_them():
 
 
 def test_without_a_moving_average_nothing_of_it_is_computed(monkeypatch):
-    monkeypatch.setattr(moving_average, "moved", lambda *_: pytest.fail("computed"))
+    monkeypatch.setattr(adafactor, "moving_average", lambda *_: pytest.fail("computed"))
     steps, batch = functions(SHALLOW), rows([ONE], [TWO], length=8)
     (state,) = steps.initialize(CONTROL)
     steps.train_step(state, batch, CONTROL)

@@ -12,7 +12,7 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.run.arrays import CONTROL, state_specs
-from gshard_nmt.settings.find import configs_folder
+from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, annotations_in, lower

@@ -12,7 +12,7 @@ from gshard_nmt.model import counter_random
 from gshard_nmt.model.gating import Gating
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
-from gshard_nmt.settings.find import configs_folder
+from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower

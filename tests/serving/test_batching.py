@@ -2,8 +2,7 @@ import contextlib
 
 import pytest
 
-from gshard_nmt.serving.batching import Batcher
-from gshard_nmt.serving.refusal import Refusal
+from gshard_nmt.serving.batching import Batcher, Refusal
 from tests.serving.fake_translator import FakeTranslator
 
 SECONDS = 20
@@ -73,18 +72,13 @@ def test_directions_take_turns():
         ]
 
 
-def test_a_request_without_lines_is_answered_at_once():
-    with batching() as (batcher, _):
-        assert batcher.submit("fr", "en", []).result(0) == []
-
-
 def test_a_full_queue_refuses():
     with batching(queue=2) as (batcher, translator):
         future = batcher.submit("fr", "en", ["a"])
         with pytest.raises(Refusal, match="busy: 2 requests wait") as caught:
             batcher.submit("fr", "en", ["b"])
         assert caught.value.status == 429
-        assert 1 <= caught.value.retry_after <= 60
+        assert caught.value.retry_after == 1
         translator.gate.set()
         assert future.result(SECONDS) == [["A>en"]]
         assert batcher.submit("fr", "en", ["b"]).result(SECONDS) == [["B>en"]]
@@ -125,14 +119,6 @@ def test_a_line_that_fails_makes_no_other_request_fail(capsys):
     assert "in translate\n" in err
     assert "['b', 'fail']" not in err
     assert failure.message == "the model failed to translate this text. Try another."
-
-
-def test_a_translator_that_loses_a_line_fails_its_request():
-    with batching() as (batcher, translator):
-        translator.translate = lambda lines, source, target: iter([])
-        future = batcher.submit("fr", "en", ["a"])
-        translator.gate.set()
-        assert isinstance(future.exception(SECONDS), Refusal)
 
 
 def test_a_batcher_that_closes_refuses_all_that_waits():

@@ -1,7 +1,7 @@
 import pytest
 
-from gshard_nmt.serving.languages import Languages
-from gshard_nmt.serving.refusal import Refusal
+from gshard_nmt.serving.batching import Refusal
+from gshard_nmt.serving.languages import Languages, can_detect, detect
 from tests.serving.fake_translator import DIRECTIONS
 
 LANGUAGES = Languages(DIRECTIONS)
@@ -38,10 +38,6 @@ def test_an_unknown_language_is_named_with_the_nearest_known():
     )
 
 
-def test_a_language_in_an_error_is_short():
-    assert len(refusal("x" * 10_000, "en")) < 200
-
-
 def test_the_language_is_not_detected_if_there_is_a_choice():
     assert refusal("auto", "en") == (
         "source is auto, and this server does not detect languages. Give one of: de, fr, zh-CN."
@@ -56,3 +52,12 @@ def test_every_language_is_listed_with_its_targets():
         {"code": "fr", "name": "French", "targets": ["de", "en"]},
         {"code": "zh-CN", "name": "Chinese (CN)", "targets": ["en"]},
     ]
+
+
+def test_the_languages_are_ranked_with_their_shares():
+    assert can_detect()
+    ranked = detect("Die Datei konnte nicht gefunden werden.", ["fr", "de-AT", "de", "nb", "tlh"])
+    assert ranked[0][0] == "de-AT"
+    assert sorted(language for language, _ in ranked) == ["de-AT", "fr", "nb"]
+    assert sum(share for _, share in ranked) == pytest.approx(100, abs=0.2)
+    assert detect("x", ["tlh"]) == []

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings import find, gin_reader
+from gshard_nmt.settings import config as config_module
+from gshard_nmt.settings import gin_reader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,7 @@ CLASSES = {cls.__name__: cls for cls in (Model, Mesh, Data, Optimizer, Train, De
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    for module in (find, gin_reader):
+    for module in (config_module, gin_reader):
         monkeypatch.setattr(module, "configs_folder", lambda: tmp_path / "configs")
     for name in ("models", "experiments"):
         (tmp_path / "configs" / name).mkdir(parents=True)

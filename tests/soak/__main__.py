@@ -27,7 +27,6 @@ CAMPAIGNS: dict[str, tuple[float, int | None]] = {
     "two_devices": (4, None),
     "properties": (6, None),
     "wrong_input": (27, 1000),
-    "hostile_requests": (3, 1000),
     "memory": (20, None),
     "exchange": (8, 3),
 }

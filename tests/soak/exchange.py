@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.harness.environment import NoPeers, peers_python
-from gshard_nmt.exchange import huggingface_writer
-from gshard_nmt.exchange.huggingface_writer import Layout
+from gshard_nmt.exchange import huggingface_weights
 from tests.exchange import test_huggingface
 from tests.exchange.test_huggingface import FAMILIES
 from tests.soak.campaign import Clock, Report, last_lines, say
@@ -81,9 +80,8 @@ def _export(python: Path, folder: Path, name: str) -> None:
     model = test_huggingface.imported(name)
     exported = folder / f"{name}_exported"
     exported.mkdir()
-    layout = Layout(model.source.config, model.model, model.orders)
     weights = {name: array.numpy() for name, array in model.weights.items()}
-    huggingface_writer.write(layout, weights, exported)
+    huggingface_weights.write(model.layout, weights, exported)
     done = _run(python, "scripts.compare_transformers", folder / name, exported)
     assert done.returncode == 0, done.stdout + last_lines(done.stderr)
 

@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.data.sets.manifest import PreparedPair
-from gshard_nmt.data.text.vocabulary import EOS, UNK, Vocabulary
-
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-"""What SentencePiece writes for a space."""
+from gshard_nmt.data.text.vocabulary import EOS, SPACE, UNK, Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +44,6 @@ class Sentence:
 
     @property
     def plain(self) -> str:
-        """The text without marks."""
         return "".join(span.text for span in self.spans)
 
 
@@ -67,6 +63,14 @@ class Segment:
     source: Sentence
     target: Sentence
 
+    def to_json(self) -> dict[str, Any]:
+        values: dict[str, Any] = {"language": self.language, "pairs": list(self.pairs)}
+        for side, sentence in (("source", self.source), ("target", self.target)):
+            values[side] = sentence.plain
+            values[f"{side}_tokens"] = sentence.tokens
+            values[f"{side}_fallback"] = sentence.fallback
+        return values
+
 
 @dataclasses.dataclass(frozen=True)
 class RowText:
@@ -85,11 +89,11 @@ class RowText:
     @property
     def filled(self) -> tuple[int, int]:
         """The number of source and of target positions that are not padding."""
-        sides = [[s.source.tokens for s in self.segments], [s.target.tokens for s in self.segments]]
-        return sum(sides[0]), sum(sides[1])
+        return sum(s.source.tokens for s in self.segments), sum(
+            s.target.tokens for s in self.segments
+        )
 
     def to_json(self, step: int) -> dict[str, Any]:
-        """Returns the row as values for JSON."""
         return {
             "step": step,
             "row": self.number,
@@ -97,25 +101,7 @@ class RowText:
             "target_positions": self.lengths[1],
             "source_filled": self.filled[0],
             "target_filled": self.filled[1],
-            "segments": [
-                {
-                    "language": segment.language,
-                    "pairs": list(segment.pairs),
-                    **{
-                        f"{side}{name}": value
-                        for side, sentence in (
-                            ("source", segment.source),
-                            ("target", segment.target),
-                        )
-                        for name, value in (
-                            ("", sentence.plain),
-                            ("_tokens", sentence.tokens),
-                            ("_fallback", sentence.fallback),
-                        )
-                    },
-                }
-                for segment in self.segments
-            ],
+            "segments": [segment.to_json() for segment in self.segments],
         }
 
 
@@ -129,64 +115,48 @@ class BatchReader:
         vocabularies: tuple[Vocabulary, Vocabulary],
         pieces: bool = False,
     ) -> None:
-        """Prepares the tables.
+        """Prepares the tables; with `pieces`, the text is the pieces of the vocabulary with spaces
+        between.
 
-        Args:
-          pairs: the pairs of the run.
-          languages: the languages of the run, in the order of the ids in the arrays.
-          vocabularies: those of source and target.
-          pieces: whether to show the pieces of the vocabulary with spaces between them.
+        `languages` are those of the run, in the order of the ids in the arrays.
         """
-        self._languages = languages
-        self._vocabularies = vocabularies
-        self._pieces = pieces
-        self._pairs = [
-            (pair, tuple(vocabularies[0].tags(pair.source, pair.target, pair.subset)))
-            for pair in pairs
-        ]
+        self._languages, self._vocabularies, self._pieces = languages, vocabularies, pieces
+        tags = [vocabularies[0].tags(p.source, p.target, p.subset) for p in pairs]
+        self._pairs = list(zip(pairs, map(tuple, tags), strict=True))
 
     def rows(self, arrays: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Iterator[RowText]:
-        """Yields the rows of a batch as text.
-
-        Args:
-          arrays: the arrays of `TrainBatches`, each int32[rows, L].
-          numbers: the number in the batch of each row.
+        """Yields rows of the arrays of `TrainBatches`, int32[rows, L]. `numbers` are their numbers in the
+        batch.
         """
         for r, number in enumerate(numbers):
-            segments = arrays["source_segments"][r]
-            yield RowText(
-                number,
-                tuple(
-                    self._segment(arrays, r, n) for n in range(1, int(segments.max(initial=0)) + 1)
-                ),
-                (len(segments), len(arrays["target_segments"][r])),
-            )
+            row = {name: array[r] for name, array in arrays.items()}
+            segments = range(1, int(row["source_segments"].max(initial=0)) + 1)
+            lengths = (len(row["source_segments"]), len(row["target_segments"]))
+            yield RowText(number, tuple(self._segment(row, n) for n in segments), lengths)
 
-    def _segment(self, arrays: Mapping[str, np.ndarray], row: int, number: int) -> Segment:
-        source = arrays["source_segments"][row] == number
-        target = arrays["target_segments"][row] == number
-        language = self._languages[int(arrays["source_languages"][row][source][0]) - 1]
-        source_ids = arrays["source_ids"][row][source].tolist()
-        target_ids = arrays["target_labels"][row][target].tolist()
+    def _segment(self, row: Mapping[str, np.ndarray], number: int) -> Segment:
+        source = row["source_segments"] == number
+        target = row["target_segments"] == number
+        language = self._languages[int(row["source_languages"][source][0]) - 1]
+        ids = row["source_ids"][source].tolist()
         return Segment(
             language,
-            self._origins(language, tuple(source_ids)),
-            self._sentence(source_ids, 0),
-            self._sentence(target_ids, 1),
+            self._origins(language, tuple(ids)),
+            self._sentence(ids, self._vocabularies[0]),
+            self._sentence(row["target_labels"][target].tolist(), self._vocabularies[1]),
         )
 
     def _origins(self, language: str, ids: tuple[int, ...]) -> tuple[str, ...]:
         """Returns the folders of the pairs of a language whose tags the source begins with."""
-        pairs = [(pair, tags) for pair, tags in self._pairs if pair.language == language]
-        longest = max((len(tags) for _, tags in pairs if ids[: len(tags)] == tags), default=0)
-        return tuple(
-            folder_name(pair)
-            for pair, tags in pairs
-            if len(tags) == longest and ids[:longest] == tags
-        )
+        pairs = [
+            (pair.folder, len(tags))
+            for pair, tags in self._pairs
+            if pair.language == language and ids[: len(tags)] == tags
+        ]
+        longest = max((length for _, length in pairs), default=0)
+        return tuple(folder for folder, length in pairs if length == longest)
 
-    def _sentence(self, ids: Sequence[int], side: int) -> Sentence:
-        vocabulary = self._vocabularies[side]
+    def _sentence(self, ids: Sequence[int], vocabulary: Vocabulary) -> Sentence:
         fallback = int(vocabulary.is_byte_fallback[np.asarray(ids, np.int64)].sum())
         return Sentence(tuple(self._spans(ids, vocabulary)), len(ids), fallback)
 
@@ -195,31 +165,26 @@ class BatchReader:
         pieces = vocabulary.pieces(ids)
         if self._pieces:
             for n, (token, piece) in enumerate(zip(ids, pieces, strict=True)):
-                yield from () if n == 0 else (Span(" ", "text"),)
+                if n:
+                    yield Span(" ", "text")
                 yield Span(piece, _kind(token, piece, vocabulary))
             return
-        spelled = bytearray()
+        spelled = b""
         is_first = True
         for token, piece in zip([*ids, EOS], [*pieces, ""], strict=True):
             kind = _kind(token, piece, vocabulary)
             if kind == "bytes":
-                spelled.append(int(piece[3:-1], 16))
+                spelled += bytes([int(piece[3:-1], 16)])
                 continue
             if spelled:
                 yield Span(spelled.decode("utf-8", "replace"), "bytes")
-                spelled.clear()
-                is_first = False
+                spelled, is_first = b"", False
             if token == EOS:
                 continue
-            text = piece.replace(_SPACE, " ")
+            text = piece.replace(SPACE, " ")
             if kind == "text" and is_first:
                 text, is_first = text.lstrip(" "), False
             yield Span(f"{text} " if kind == "tag" else text, kind)
-
-
-def folder_name(pair: PreparedPair) -> str:
-    """Returns the folder of a pair in the prepared data, such as "de-en" or "de-en.back"."""
-    return f"{pair.source}-{pair.target}" + (f".{pair.subset}" if pair.subset else "")
 
 
 def _kind(token: int, piece: str, vocabulary: Vocabulary) -> str:

@@ -50,12 +50,9 @@ class TrainBatches:
     ) -> None:
         """Starts the background thread.
 
-        Args:
-          data: the prepared data.
-          config: the settings of the run.
-          rows: the rows of the batch that this process makes, in increasing order; None means all.
-          state: the result of `state()` at the checkpoint; None starts at the beginning. Only these rows
-            of it are used.
+        `rows` are the rows of the batch that this process makes, in increasing order; None means all.
+        `state` is the result of `state()` at the checkpoint, of which only these rows are used; None is
+        the beginning.
         """
         self._config = config
         self.rows: Sequence[int] = range(config.rows) if rows is None else rows
@@ -71,7 +68,6 @@ class TrainBatches:
         self._thread.start()
 
     def __iter__(self) -> Self:
-        """Returns this object."""
         return self
 
     def __next__(self) -> Batch:
@@ -94,9 +90,8 @@ class TrainBatches:
     def close(self, seconds: float = 5.0) -> None:
         """Stops the background thread and closes the shards.
 
-        Args:
-          seconds: the longest time to wait for it. If it hangs on a dead file server, it stays behind and
-            does not keep the process alive.
+        If the thread hangs on a dead file server for `seconds`, it stays behind and does not keep the
+        process alive.
         """
         self._stopping.set()
         deadline = time.monotonic() + seconds
@@ -153,7 +148,6 @@ def new_position(config: Data) -> np.ndarray:
 
 
 def dev_pairs(data: PreparedData, config: Data, language: str) -> list[PreparedPair]:
-    """Returns the directions of a language that have dev text."""
     pairs = data.pairs_of(config)
     return [p for p in pairs if p.language == language and p.splits["dev"].examples]
 

@@ -40,13 +40,9 @@ class Draws:
         config: Data,
         reader: Reader,
     ) -> None:
-        """Reads nothing yet.
+        """Reads nothing yet. `counts` has the number of examples in each shard of each component.
 
-        Args:
-          components: what the run draws from.
-          counts: the number of examples in each shard of each component.
-          config: the settings of the run.
-          reader: reads the shards of all components, which have one numbering.
+        The reader reads the shards of all components, which have one numbering.
         """
         self.streams = streams_of(config.rows)
         self.chunk = config.packing_window * (config.rows // self.streams)
@@ -61,21 +57,15 @@ class Draws:
 
     @classmethod
     def open(cls, data: PreparedData, config: Data, shards: OpenShards) -> Self:
-        """Returns the draws of a run from prepared data."""
         pairs = data.pairs_of(config)
         counts = [[count for *_, count in pair.splits["train"].files] for pair in pairs]
         reader = data.reader_of_all(pairs, "train", shards)
         return cls(data.components(config), counts, config, reader)
 
     def counts_before(self, stream: int, chunks: np.ndarray) -> np.ndarray:
-        """Returns how often a stream has drawn each component.
+        """Returns int64[components], how often a stream has drawn each component.
 
-        Args:
-          stream: the number of the stream.
-          chunks: int64[phases], the number of chunks that it has read in each phase.
-
-        Returns:
-          int64[components].
+        `chunks` is int64[phases], the number of chunks that it has read in each phase.
         """
         total = np.zeros(self._components, np.int64)
         for phase, number in enumerate(chunks.tolist()):
@@ -90,13 +80,10 @@ class Draws:
         chunks: np.ndarray,
         counts: Sequence[np.ndarray],
     ) -> list[Examples]:
-        """Returns the examples of a chunk of each of some streams.
+        """Returns the examples of a chunk of each of some streams; `phases` has the phase of each chunk.
 
-        Args:
-          streams: the numbers of the streams.
-          phases: the phase of each chunk.
-          chunks: int64[n, phases], the number of chunks that each stream has read before, by phase.
-          counts: the result of `counts_before` for each. Adds the draws of the chunk to it.
+        `chunks` is int64[n, phases], the number of chunks that each stream has read before. `counts` has
+        the result of `counts_before` for each, and gets the draws of the chunk added.
         """
         components, draws, numbers = [], [], []
         for stream, phase, before, count in zip(streams, phases, chunks, counts, strict=True):

@@ -23,18 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gshard_nmt.data.batching.shuffle import key_of
-from gshard_nmt.data.config import Data
-from gshard_nmt.data.schedule import Component
 
 PERIOD = 1 << 31
 """The labels are the whole numbers below PERIOD. A rate above 0 is a multiple of 1 / PERIOD."""
 
 STEP = 1327217885
 """An odd number near PERIOD divided by the golden ratio."""
-
-FILL = 0.95
-"""The part of a row that is not padding, as `plan` assumes."""
-
 
 _SHIFTS = 1
 """A number that makes the keys of this module differ from other keys of the same seed."""
@@ -66,15 +60,9 @@ class Mixture:
         return np.searchsorted(np.cumsum(self.counts[phase]), labels, side="right")
 
     def counts_until(self, streams: npt.ArrayLike, phase: int, draws: npt.ArrayLike) -> np.ndarray:
-        """Returns how often each component occurs before a draw, in closed form.
+        """Returns int64[n, components]: how often each component occurs before a draw, in closed form.
 
-        Args:
-          streams: int64[n], the streams.
-          phase: the phase.
-          draws: int64[n], the number of draws that each stream has made in this phase.
-
-        Returns:
-          int64[n, components].
+        `draws` is int64[n], the number of draws that each of the streams int64[n] has made in this phase.
         """
         streams, draws = np.broadcast_arrays(np.atleast_1d(streams), np.atleast_1d(draws))
         counts = self.counts[phase]
@@ -89,52 +77,6 @@ class Mixture:
     def _shift(self, phase: int, streams: npt.ArrayLike) -> np.ndarray:
         keys = key_of(self.seed, _SHIFTS, phase, streams)
         return (keys % np.uint64(PERIOD)).astype(np.int64)
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What a run will draw from each component, before it trains.
-
-    Attributes:
-      components: the components.
-      steps: int64[phases], the number of steps of each phase.
-      rates: float64[phases, components].
-      draws: float64[phases, components], the expected number of draws.
-    """
-
-    components: tuple[Component, ...]
-    steps: np.ndarray
-    rates: np.ndarray
-    draws: np.ndarray
-
-    @property
-    def epochs(self) -> np.ndarray:
-        """float64[components]: how often the run shows each example of a component."""
-        sizes = np.array([c.examples for c in self.components], np.float64)
-        return self.draws.sum(0) / np.maximum(sizes, 1)
-
-
-def plan(components: Sequence[Component], tokens: npt.ArrayLike, config: Data, steps: int) -> Plan:
-    """Computes what a run will draw from each component. The number of draws in a step is an estimate.
-
-    Args:
-      components: the components of the data, such as `PreparedData.components(config)`.
-      tokens: float64[components, 2], the mean number of source and target tokens of an example.
-      config: the settings of the run.
-      steps: the number of training steps.
-
-    Raises:
-      UserError: a phase of the schedule leaves nothing to draw from.
-    """
-    begins = np.minimum([phase.from_step for phase in config.phases] + [steps], steps)
-    lasting = np.diff(begins)
-    rates = np.stack([phase.rates(components) for phase in config.phases])
-    means = rates @ np.asarray(tokens, np.float64)
-    lengths = np.array([config.source_length, config.target_length])
-    in_a_row = FILL * (lengths / np.maximum(means, 1e-9)).min(1)
-    return Plan(
-        tuple(components), lasting, rates, rates * (lasting * config.rows * in_a_row)[:, None]
-    )
 
 
 def floor_sum(
@@ -172,16 +114,9 @@ def sampling_rates(sizes: Sequence[int], temperature: float) -> np.ndarray:
 
 
 def apportion(rates: np.ndarray, total: int) -> np.ndarray:
-    """Rounds rates * total to whole numbers that sum to total.
+    """Rounds float64[n] rates * total to int64[n] that sum to total. The sum of the rates is 1.
 
     It is the method of the largest remainders. A rate above 0 gets at least 1, a rate of 0 gets 0.
-
-    Args:
-      rates: float64[n]; the sum is 1.
-      total: the sum of the result; at least the number of rates above 0.
-
-    Returns:
-      int64[n].
     """
     positive = rates > 0
     if (least := int(positive.sum())) > total:

@@ -29,13 +29,9 @@ class Shuffle:
     def __init__(
         self, counts: Sequence[Sequence[int]], seed: int, open_shards: int = OPEN_SHARDS
     ) -> None:
-        """Reads no shard.
+        """Reads no shard. `counts` has the number of examples in each shard of each component.
 
-        Args:
-          counts: the number of examples in each shard of each component.
-          seed: decides the order.
-          open_shards: the number of shards that all groups together may have, but each component has a
-            group of at least 1 shard.
+        All groups together may have `open_shards` shards, but each component has a group of at least 1.
         """
         self._seed = seed
         self.group = max(1, open_shards // len(counts))
@@ -49,14 +45,10 @@ class Shuffle:
         self._shards = lengths
 
     def locate(self, components: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the shard and the place in the shard of each draw.
+        """Returns the shard (in the numbering of all) and the place in it of each draw: int64[n],
+        int64[n].
 
-        Args:
-          components: int64[n], the component of each draw.
-          draws: int64[n], its number among the draws of its component, from 0.
-
-        Returns:
-          shard int64[n], in the numbering of all shards, and place int64[n] from 0.
+        A draw has its component, int64[n], and its number among the draws of this component, from 0.
         """
         sizes = self.examples[components]
         epochs, ordinals = np.divmod(draws, sizes)
@@ -109,19 +101,11 @@ class Shuffle:
 
 
 def permute(index: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> np.ndarray:
-    """Applies a keyed permutation of range(size) to an index.
+    """Applies a keyed permutation of range(size) to int64[n] `index`, 0 <= index < size < 2**52.
 
     The permutation is a Feistel network over the next power of four. It is applied again until the
     result is below size (Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains": cycle
-    walking).
-
-    Args:
-      index: int64[n], 0 <= index < size.
-      size: int64[n] or a scalar, below 2**52.
-      key: uint64[n] or a scalar.
-
-    Returns:
-      int64[n].
+    walking). The size, and the key of type uint64, may differ for each index.
     """
     index, size, key = np.broadcast_arrays(
         np.atleast_1d(np.asarray(index, np.uint64)),
@@ -148,15 +132,7 @@ def _feistel(value: np.ndarray, half: np.ndarray, key: np.ndarray) -> np.ndarray
 
 
 def key_of(seed: int, *words: npt.ArrayLike) -> np.ndarray:
-    """Returns an independent key for each combination of a seed and some numbers.
-
-    Args:
-      seed: the seed.
-      *words: int64 arrays or scalars of shapes that broadcast, such as a component and its epochs.
-
-    Returns:
-      uint64 of the shape to which the words broadcast.
-    """
+    """Returns an independent uint64 key for each combination of a seed and numbers that broadcast."""
     arrays = np.broadcast_arrays(*(np.asarray(word, np.int64) for word in words))
     key: np.ndarray = np.full(arrays[0].shape, seed % (1 << 64), np.uint64)
     with np.errstate(over="ignore"):

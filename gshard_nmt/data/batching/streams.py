@@ -94,7 +94,6 @@ class Streams:
         return Examples.joined([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
     def _begin(self, streams: list[Stream]) -> None:
-        """Begins the next chunk of some streams."""
         for stream in streams:
             phase = phase_at(self._config.phases, int(stream.position[STEPS]))
             stream.position[CHUNKS + phase] += 1
@@ -134,5 +133,4 @@ class Streams:
 
 
 def _last_phase(stream: Stream) -> int:
-    """Returns the phase of the last chunk that a stream has begun."""
     return int(np.flatnonzero(stream.position[CHUNKS:])[-1])

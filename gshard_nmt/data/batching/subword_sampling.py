@@ -44,12 +44,7 @@ class SubwordSampling:
     def __init__(
         self, vocabularies: Sequence[Vocabulary | None], strength: float, config: Data
     ) -> None:
-        """Prepares to sample.
-
-        Args:
-          vocabularies: of the source and the target; a side with None is not changed.
-          strength: `Data.subword_sampling`.
-          config: the seed and the lengths of the rows.
+        """Prepares to sample. A side whose vocabulary is None is not changed.
 
         Raises:
           UserError: a vocabulary has no subwords.
@@ -78,14 +73,10 @@ class SubwordSampling:
         )
 
     def resample(self, example: Example, key: int) -> Example:
-        """Returns an example of the same text with other pieces.
+        """Returns an example of the same text with other pieces. Equal keys give equal results.
 
         Special ids, tags, bytes and symbols of a user stay. A side that would not fit into its row
         stays as it is.
-
-        Args:
-          example: the ids with the best split.
-          key: the number of the draw. Equal keys give equal results.
         """
         sides = [example.source, example.target]
         for side, splitter in enumerate(self._sides):
@@ -103,7 +94,6 @@ class Splitter:
     """Splits words into the pieces of a vocabulary, at random. A subclass has the distribution."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        """Reads the pieces of a vocabulary."""
         self.pieces = vocabulary.subwords
         self._texts = {i: text for text, (i, _) in self.pieces.items()}
         # If no piece goes over the end of a word, words are split one by one, and can be cached.
@@ -160,7 +150,6 @@ class UnigramSampling(Splitter):
         self._cached = functools.lru_cache(_CACHED)(self._lattice)
 
     def split(self, word: str, random: Random) -> list[int]:
-        """Returns the ids of one split of a word."""
         lattice = self._cached(word) if len(word) <= _LONGEST_CACHED else self._lattice(word)
         end, ids = len(word), []
         while end:
@@ -211,7 +200,6 @@ class BpeDropout(Splitter):
         self._cached = functools.lru_cache(_CACHED)(self._merge_all)
 
     def split(self, word: str, random: Random) -> list[int]:
-        """Returns the ids of one split of a word."""
         # The number of merges until the next one that is left out has a geometric distribution. So a
         # word with all its merges needs one random number.
         until = self._merges_to_keep(random)
@@ -222,7 +210,6 @@ class BpeDropout(Splitter):
         return int(math.log(1 - random()) / self._log_keep)
 
     def _merge_all(self, word: str) -> tuple[list[int], int]:
-        """Returns the split without dropout, and its number of merges."""
         return self._merge(word, len(word), lambda: 0.0)
 
     def _merge(self, word: str, until: int, random: Random) -> tuple[list[int], int]:

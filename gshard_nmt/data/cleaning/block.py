@@ -8,8 +8,8 @@ import dataclasses
 import functools
 import itertools
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,6 @@ class _Characters:
         self.scripts = np.zeros(0x110000, np.uint8)
         # What `normal_form.sentence_form` keeps, and newline characters, which end lines.
         self.in_forms = np.zeros(0x110000, bool)
-        self.names = [""]
         self._numbers = {"": 0}
 
     def learn(self, points: NDArray[np.uint32]) -> None:
@@ -71,12 +70,9 @@ class _Characters:
                 self._add(point, chr(point))
 
     def _add(self, point: int, character: str) -> None:
-        script = script_of(character)
-        if script not in self._numbers:
-            # uint8 holds 256 scripts. Unicode has fewer, but a name of a rare letter may look like one.
-            self._numbers[script] = min(len(self.names), 255)
-            self.names.append(script)
-        self.scripts[point] = self._numbers[script]
+        # uint8 holds 256 scripts. Unicode has fewer, but a name of a rare letter may look like one.
+        number = self._numbers.setdefault(script_of(character), min(len(self._numbers), 255))
+        self.scripts[point] = number
         category = unicodedata.category(character)
         flags = _KNOWN
         flags |= 0 if category in _INVISIBLE_CATEGORIES else VISIBLE
@@ -92,11 +88,10 @@ class _Characters:
         is_part = ord(unicodedata.normalize("NFD", character)[0]) in _joining_parts()
         flags |= VARIANT if is_part or _has_other_letters(character) else 0
         self.flags[point] = flags
-        self.in_forms[point] = (
-            character.isalnum() and not character.isdecimal()
-        ) or character == "\n"
+        is_letter = character.isalnum() and not character.isdecimal()
+        self.in_forms[point] = is_letter or character == "\n"
 
-    def numbers(self, scripts: Sequence[str] | frozenset[str]) -> NDArray[np.bool_]:
+    def numbers(self, scripts: Iterable[str]) -> NDArray[np.bool_]:
         """Returns bool[256], true for the numbers of these scripts."""
         chosen = np.zeros(256, bool)
         chosen[[self._numbers[name] for name in scripts if name in self._numbers]] = True
@@ -121,10 +116,7 @@ def _has_other_letters(character: str) -> bool:
 
 
 _characters = _Characters()
-
-
-_PIECE = 8192
-"""The number of lines that are measured at a time."""
+_PIECE = 8192  # lines that are measured at a time
 
 
 def _measures(lines: Sequence[str], own: frozenset[str]) -> tuple[NDArray[Any], ...]:
@@ -224,7 +216,6 @@ class Side:
         return forms
 
     def has(self, flag: int) -> NDArray[np.bool_]:
-        """Returns bool[line], true for lines with this flag."""
         return (self.flags & flag) != 0
 
     def keep(self, mask: NDArray[np.bool_]) -> Self:
@@ -241,12 +232,7 @@ class Side:
 
 
 class Block(Sequence[SentencePair]):
-    """Rows of one language pair, with their measures. For filters it is a sequence of rows.
-
-    Attributes:
-      rows: the rows.
-      source, target: the sides.
-    """
+    """Rows of one language pair, with the measures of both sides; for filters, a sequence of rows."""
 
     def __init__(self, rows: Sequence[SentencePair], source: str, target: str) -> None:
         """Measures the rows, at least one. `source` and `target` are the tags of the languages."""
@@ -256,7 +242,6 @@ class Block(Sequence[SentencePair]):
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """The source and the target."""
         return self.source, self.target
 
     def keep(self, mask: NDArray[np.bool_]) -> Self:
@@ -271,14 +256,9 @@ class Block(Sequence[SentencePair]):
     def check(
         self, candidates: NDArray[np.bool_], keeps: Callable[[str, str], bool]
     ) -> NDArray[np.bool_]:
-        """Asks a slow question about few rows.
+        """Returns bool[row], true for rows that are kept: `keeps(source, target)` says so.
 
-        Args:
-          candidates: bool[row], the rows to ask about.
-          keeps: takes both sides of a row; returns whether it is kept.
-
-        Returns:
-          bool[row], true for rows that are kept. Rows that are no candidates are kept.
+        It is slow, so it is asked about `candidates`, bool[row], alone. All other rows are kept.
         """
         mask = np.ones(len(self), bool)
         for row in np.flatnonzero(candidates).tolist():
@@ -291,11 +271,5 @@ class Block(Sequence[SentencePair]):
     def __iter__(self) -> Iterator[SentencePair]:
         return iter(self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> SentencePair: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[SentencePair]: ...
-
-    def __getitem__(self, index: int | slice) -> SentencePair | list[SentencePair]:
+    def __getitem__(self, index: Any) -> Any:
         return self.rows[index]

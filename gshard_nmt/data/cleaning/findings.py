@@ -1,6 +1,7 @@
 """What a check of a corpus reports: findings, each with its place, examples, and advice."""
 
 import dataclasses
+import math
 from typing import Any
 
 EXAMPLES = 3
@@ -31,15 +32,13 @@ ADVICE = {
 }
 """The kinds of findings, and what a user can do about each."""
 
+_CERTAINTY = 3.0
+"""In standard deviations."""
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, order=True)
 class Example:
-    """A line of a corpus that shows a finding.
-
-    Attributes:
-      line: its number, from 1.
-      first, second: the two sides, in the order of the folder's name.
-    """
+    """A line of a corpus: its number from 1, and its sides in the order of the folder's name."""
 
     line: int
     first: str
@@ -71,11 +70,14 @@ class Finding:
         """The pair and the split, such as "fr-en train"."""
         return f"{self.pair} {self.split}".strip()
 
-    @property
-    def advice(self) -> str:
-        """What a user can do about it."""
-        return ADVICE[self.kind]
-
     def to_json(self) -> dict[str, Any]:
         """Returns the finding as values for JSON."""
-        return dataclasses.asdict(self) | {"advice": self.advice}
+        return dataclasses.asdict(self) | {"advice": ADVICE[self.kind]}
+
+
+def surely_above(number: int, possible: int, limit: float) -> bool:
+    """Returns whether a share is above a limit, by the lower end of its Wilson interval."""
+    n, z2 = max(possible, 1), _CERTAINTY**2
+    share = number / n
+    spread = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
+    return (share + z2 / (2 * n) - spread) / (1 + z2 / n) > limit

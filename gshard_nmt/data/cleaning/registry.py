@@ -13,41 +13,42 @@ It returns a bool for each row, true if the row is kept. Or it returns the rows 
 None instead of a row that it drops.
 """
 
+import collections
+import contextlib
+import dataclasses
 import functools
 import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 import re
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gshard_nmt.data.cleaning import report
 from gshard_nmt.data.cleaning.block import About, Block
 from gshard_nmt.data.cleaning.config import FILTERS, Cleaning
 from gshard_nmt.data.sets.corpus import SentencePair
-from gshard_nmt.errors import UserError
-from gshard_nmt.suggest import did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 
 Mask = NDArray[np.bool_]
 Filter = Callable[[Block, About], Mask | Sequence[bool] | Sequence[SentencePair | None]]
 """Takes rows and what is known about them; returns what is kept, or the edited rows."""
 
+AnyFilter = TypeVar("AnyFilter", bound=Filter)
 _filters: dict[str, Filter] = {}
 
 
-def filter(function: Filter) -> Filter:
-    """Registers a function as a filter under its own name.
-
-    Raises:
-      UserError: another module has a filter of this name.
-    """
+def filter(function: AnyFilter) -> AnyFilter:
+    """Registers a function as a filter under its own name, which no other module may use."""
     name = function.__name__
     earlier = _filters.get(name)
     if earlier is not None and earlier.__module__ != function.__module__:
@@ -89,10 +90,7 @@ def _filters_of(settings: Cleaning) -> tuple[tuple[str, Filter], ...]:
     return tuple((name, _filters[name]) for name in names if name not in settings.without)
 
 
-_OWN_MODULES = tuple(
-    f"gshard_nmt.data.cleaning.{name}"
-    for name in ("text_filters", "match_filters", "overlap", "language")
-)
+_OWN_MODULES = tuple(f"{__package__}.{name}" for name in ("text_filters", "overlap"))
 
 
 def _load(name: str) -> types.ModuleType:
@@ -129,14 +127,21 @@ def identity(settings: Cleaning) -> dict[str, Any]:
     """
     used = filters(settings)
     # The same module may be named by a relative or an absolute path.
-    fields = {key: _plain(value) for key, value in vars(settings).items() if key != "modules"}
+    fields = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in vars(settings).items()
+        if key != "modules"
+    }
     modules = []
     for name in settings.modules:
         file = _load(name).__file__
         content = b"".join(map(Path.read_bytes, _with_helpers(Path(file)))) if file else b""
         digest = hashlib.sha256(content).hexdigest()[:16] if file else ""
         modules.append([Path(name).name, digest])
-    identifier = _version_of("py3langid") if "language" in used else ""
+    identifier = ""
+    if "language" in used:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            identifier = importlib.metadata.version("py3langid")
     return fields | {"version": VERSION, "modules": modules, "identifier": identifier}
 
 
@@ -150,22 +155,94 @@ def _with_helpers(file: Path) -> list[Path]:
     return [file, *map(Path, sorted(helpers - {str(file)}))]
 
 
-def _version_of(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""  # the filter says how to install it
-
-
 VERSION = 3
 """Raised if a built-in filter or a hash changes its results."""
 
 
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
+@dataclasses.dataclass(frozen=True)
+class Cleaned:
+    """What cleaning leaves of a block of rows.
+
+    Attributes:
+      rows: the remaining rows.
+      indices: int64[row], their places in the block.
+      removed, edited: the number of rows that each filter dropped and changed, without zeros.
+      samples: samples of the dropped rows of each filter.
+    """
+
+    rows: Sequence[SentencePair]
+    indices: NDArray[np.int64]
+    removed: collections.Counter[str]
+    edited: collections.Counter[str]
+    samples: report.Samples
 
 
-def first_sentence(function: Filter) -> str:
-    """Returns what a filter does, in words: the first paragraph of its docstring."""
-    text = (function.__doc__ or "").strip().split("\n\n")[0]
-    return " ".join(text.split())
+def clean(rows: Sequence[SentencePair], about: About) -> Cleaned:
+    """Returns the rows that pass all filters. The result depends on the arguments alone.
+
+    Each row is judged by itself, so any split of the text into blocks leaves the same rows.
+
+    Raises:
+      UserError: a filter is unknown, or a filter of a user fails.
+    """
+    functions = filters(about.settings)
+    indices = np.arange(len(rows))
+    removed: collections.Counter[str] = collections.Counter()
+    edited: collections.Counter[str] = collections.Counter()
+    dropped: report.Samples = {}
+    if not len(rows):
+        return Cleaned(rows, indices, removed, edited, dropped)
+    block = Block(rows, about.source, about.target)
+    for name, function in functions.items():
+        if not len(block):
+            break
+        mask, new_rows = _apply(name, function, block, about)
+        if not mask.all():
+            removed[name] = int((~mask).sum())
+            dropped[name] = report.choose(name, itertools.compress(block, ~mask))
+            indices = indices[mask]
+            block = block.keep(mask)
+        if new_rows is not None:
+            changes = sum(a != b for a, b in zip(block, new_rows, strict=True))
+            if changes:
+                edited[name] = changes
+                block = Block(new_rows, about.source, about.target)
+    return Cleaned(block, indices, removed, edited, dropped)
+
+
+def _apply(
+    name: str, function: Filter, block: Block, about: About
+) -> tuple[Mask, list[SentencePair] | None]:
+    """Runs one filter. Returns bool[row], true for kept rows, and the kept rows if it edits them."""
+    try:
+        result = function(block, about)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"the filter {name!r} of {function.__module__} failed on {about.source}-{about.target}: "
+            f"{type(error).__name__}: {error}. Mend it, or leave it out: "
+            f"--gin 'Cleaning.without = [\"{name}\"]'.",
+            ["Cleaning.modules"],
+        ) from error
+    if isinstance(result, np.ndarray) and result.dtype == np.bool_ and len(result) == len(block):
+        return result, None
+    entries = list(result)
+    if len(entries) == len(block):
+        if all(isinstance(entry, bool | np.bool_) for entry in entries):
+            return np.array(entries, bool), None
+        if all(_is_row(entry) for entry in entries):
+            mask = np.array([entry is not None for entry in entries])
+            return mask, [SentencePair(*entry) for entry in entries if isinstance(entry, tuple)]
+    raise UserError(
+        f"the filter {name!r} of {function.__module__} returned {len(entries)} entries for "
+        f"{len(block)} rows, such as {entries[:1]}. It must return True or False for each row, or each "
+        "row edited, with None for a row that it drops.",
+        ["Cleaning.modules"],
+    )
+
+
+def _is_row(entry: object) -> bool:
+    if not isinstance(entry, tuple):
+        return entry is None
+    return len(entry) in (2, 3) and all(isinstance(side, str) for side in entry[:2])

@@ -1,52 +1,55 @@
-"""Reads one split of a corpus once, line by line, and collects what the checks of a corpus need.
+"""Reads one split of a corpus once, and tells which of its lines look wrong.
 
-Cheap checks see every line. Expensive checks see a sample: the lines with the smallest hashes. The same
-text always gives the same sample, wherever its lines are. Memory does not grow with the text.
+The filters of cleaning see every line. Expensive checks see a sample: the lines with the smallest hashes.
+The same text always gives the same sample, wherever its lines are. Memory grows by 4 bytes for each line,
+for the lengths of its sides.
 """
 
 import collections
 import dataclasses
-import hashlib
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-from gshard_nmt.data.cleaning.findings import EXAMPLES, Example
-from gshard_nmt.data.cleaning.shifts import Drift, DriftFinder
-from gshard_nmt.data.sets.corpus import CorpusPair, read_pairs
+from gshard_nmt.data.cleaning import text_filters
+from gshard_nmt.data.cleaning.block import VARIANT, About, Block
+from gshard_nmt.data.cleaning.duplicates import hashes, of_pairs
+from gshard_nmt.data.cleaning.findings import EXAMPLES, Example, Finding
+from gshard_nmt.data.cleaning.registry import Mask
+from gshard_nmt.data.cleaning.shifts import Drift, find_drifts
+from gshard_nmt.data.sets.corpus import CorpusPair, SentencePair, read_pairs
 from gshard_nmt.errors import UserError
 
 SAMPLE = 3000
 """Lines of each split in the sample."""
-_SIGNATURES = 1000
 _COUNTED = 50_000
 """Distinct lines whose copies are counted exactly. A longer text is counted in a part of its lines."""
 _BLOCK = 4096
-LONG = 1000
-"""Characters of a line that is surely not one sentence."""
-LENGTH_SLACK = 15
-"""Characters that are added before lengths are compared, so short lines may differ more."""
-_RATIO_BINS = np.linspace(-6, 6, 241)
+_ALL = (1 << 64) - 1
 
-# UTF-8 that was read as Latin-1 or Windows-1252: a first byte of UTF-8, and all bytes that follow it.
-_NEXT = "[\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
-_MOJIBAKE = re.compile(
-    rf"[ÃÂ]{_NEXT}|[Ä-ß]{_NEXT}[Ä-ß]{_NEXT}|[à-ï]{_NEXT}{{2}}|[ð-ô]{_NEXT}{{3}}"
-    # Cyrillic in UTF-8 that was read as Windows-1251, such as "РџСЂРё".
-    r"|(?:[РС][^\sА-Яа-яA-Za-z]|[РС][А-Яа-я]){5,}"
-    "|\ufffd"
-)
-
-
-class Line(NamedTuple):
-    """A line of the sample: its number from 1, and its two sides."""
-
-    number: int
-    first: str
-    second: str
+# fmt: off
+_LIMITS = {
+    "empty": (0.0, 0, "have an empty side"),
+    "mojibake": (0.001, 3, "look as if they were decoded with a wrong encoding, or have U+FFFD"),
+    "decomposed": (0.001, 3, "have accents that are characters of their own (Unicode's NFD)"),
+    "long": (0.001, 3, "have more than 250 words or 2,000 characters on a side, or a very long word"),
+    "odd_ratio": (0.02, 3, "have a side that is three times as long as the other"),
+    "copies": (0.05, 10, "have two equal sides"),
+    "no_letters": (0.05, 10, "have a side without letters"),
+}
+# fmt: on
+"""A kind is reported above this share of the lines and above this number of lines."""
+_FILTERS = {
+    "mojibake": text_filters.encoding,
+    "long": text_filters.length,
+    "odd_ratio": text_filters.ratio,
+    "copies": text_filters.identical,
+}
+_MOST_DUPLICATES = 0.1
+_LEAST_LINES = 100
+"""Duplicates are looked for in this number of lines or more."""
+_MOST_DRIFTS = 3
 
 
 @dataclasses.dataclass
@@ -59,13 +62,11 @@ class Scan:
       files: the names of its files.
       lines: number of lines that were read.
       sample: lines with the smallest hashes, in the order of the file.
-      counts: number of lines of each kind of finding that a single line shows.
+      counts: number of lines of each kind of _LIMITS.
       examples: the first lines of each of these kinds.
-      ratios: int64[bins], the number of lines by the logarithm of the ratio of their lengths.
       counted, distinct: lines that were compared with each other, and the distinct ones of them.
-      copied: a few lines that occur more than once, as (line, text, number of copies).
+      copied: the line of the sample that occurs most often, and how often.
       drifts: lines whose sides do not belong together.
-      signatures: for each side, the smallest hashes of its distinct lines of 20 characters or more.
       problem: why reading ended early; "" if it did not.
     """
 
@@ -73,17 +74,13 @@ class Scan:
     split: str
     files: tuple[str, ...]
     lines: int = 0
-    sample: list[Line] = dataclasses.field(default_factory=list)
+    sample: list[Example] = dataclasses.field(default_factory=list)
     counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     examples: dict[str, list[Example]] = dataclasses.field(default_factory=dict)
-    ratios: np.ndarray = dataclasses.field(
-        default_factory=lambda: np.zeros(len(_RATIO_BINS) - 1, np.int64)
-    )
     counted: int = 0
     distinct: int = 0
-    copied: list[tuple[Example, int]] = dataclasses.field(default_factory=list)
+    copied: tuple[Example, int] | None = None
     drifts: list[Drift] = dataclasses.field(default_factory=list)
-    signatures: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
     problem: str = ""
 
     @property
@@ -91,17 +88,10 @@ class Scan:
         """The languages of the two sides."""
         return self.pair.source, self.pair.target
 
-    def usual_ratio(self) -> float:
-        """Returns the median of the logarithms of the ratios of the lengths."""
-        total = int(self.ratios.sum())
-        middle = int(np.searchsorted(np.cumsum(self.ratios), (total + 1) // 2))
-        return float(_RATIO_BINS[min(middle, len(self.ratios) - 1)])
-
-    def odd_ratios(self, factor: float) -> float:
-        """Returns the share of lines whose ratio of lengths is `factor` times the usual one, or more."""
-        centres = (_RATIO_BINS[1:] + _RATIO_BINS[:-1]) / 2
-        is_odd = np.abs(centres - self.usual_ratio()) > np.log(factor)
-        return float(self.ratios[is_odd].sum() / max(self.ratios.sum(), 1))
+    def finding(self, kind: str, what: str, examples: Iterable[Example] = ()) -> Finding:
+        """Returns a finding about this split, with the first few examples."""
+        few = tuple(examples)[:EXAMPLES]
+        return Finding(kind, self.pair.name, self.split, self.files, what, few)
 
 
 class Scanner:
@@ -109,14 +99,10 @@ class Scanner:
 
     def __init__(self, pair: CorpusPair, split: str, files: tuple[str, ...]) -> None:
         self.scan = Scan(pair, split, files)
-        self._drifts = DriftFinder()
-        self._sample: dict[int, Line] = {}
-        self._sample_below = 1 << 64
-        self._copies: dict[int, list[int]] = {}
-        self._copies_below = 1 << 64
-        self._texts: dict[int, Line] = {}
-        self._signatures: tuple[set[int], set[int]] = (set(), set())
-        self._signatures_below = [1 << 64, 1 << 64]
+        self._lengths = [np.zeros((2, 0), np.uint16)]
+        self._sample: dict[int, Example] = {}
+        self._copies: collections.Counter[int] = collections.Counter()
+        self._sample_most = self._copies_most = _ALL
 
     def rows(self, rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         """Yields the rows as they are, and collects them. A UserError of the reader ends the rows."""
@@ -130,107 +116,105 @@ class Scanner:
                 yield row
         except UserError as error:
             self.scan.problem = str(error)
-        self._add(block)
+        if block:
+            self._add(block)
 
     def finish(self) -> Scan:
         """Returns the scan, after the last row."""
         scan = self.scan
-        scan.drifts = self._drifts.drifts()
-        scan.sample = sorted(self._sample[key] for key in sorted(self._sample)[:SAMPLE])
-        scan.signatures = tuple(  # type: ignore[assignment]
-            np.sort(np.fromiter(hashes, np.uint64))[:_SIGNATURES] for hashes in self._signatures
-        )
-        scan.counted = sum(count for count, _ in self._copies.values())
-        scan.distinct = len(self._copies)
-        most = sorted(self._copies.items(), key=lambda item: (-item[1][0], item[1][1]))
-        scan.copied = [
-            (Example(*self._texts[key]), count)
-            for key, (count, _) in most[:EXAMPLES]
-            if count > 1 and key in self._texts
-        ]
+        scan.drifts = find_drifts(*np.concatenate(self._lengths, axis=1))
+        keys = sorted(self._sample)[:SAMPLE]
+        scan.sample = sorted(self._sample[key] for key in keys)
+        scan.counted, scan.distinct = self._copies.total(), len(self._copies)
+        if keys:
+            key = max(keys, key=lambda key: self._copies[key])
+            scan.copied = (self._sample[key], self._copies[key])
         return scan
 
-    def _add(self, block: list[tuple[str, str]]) -> None:
-        first, second = ([len(row[side].strip()) for row in block] for side in (0, 1))
-        self._drifts.add(first, second)
-        lengths = np.array([first, second], np.float64)
-        has_text = lengths.min(0, initial=np.inf) > 0
-        logs = np.log((lengths[0] + LENGTH_SLACK) / (lengths[1] + LENGTH_SLACK))
-        self.scan.ratios += np.histogram(np.clip(logs[has_text], -5.99, 5.99), _RATIO_BINS)[0]
-        for number, row in enumerate(block, self.scan.lines + 1):
-            self._add_line(Line(number, *row))
-        self.scan.lines += len(block)
-
-    def _add_line(self, line: Line) -> None:
-        _, first, second = line
-        for kind in _kinds_of(first, second):
-            self.scan.counts[kind] += 1
-            examples = self.scan.examples.setdefault(kind, [])
-            if len(examples) < EXAMPLES:
-                examples.append(Example(*line))
-        if not first.strip() or not second.strip():
-            return
-        hashes = _hash(first), _hash(second)
-        for side, text in enumerate((first, second)):
-            if len(text) >= 20 and hashes[side] < self._signatures_below[side]:
-                self._signatures[side].add(hashes[side])
-                if len(self._signatures[side]) > 2 * _SIGNATURES:
-                    smallest = sorted(self._signatures[side])[:_SIGNATURES]
-                    self._signatures[side].clear()
-                    self._signatures[side].update(smallest)
-                    self._signatures_below[side] = smallest[-1]
-        self._count(_mix(*hashes), line)
-
-    def _count(self, key: int, line: Line) -> None:
-        """Adds a line to the sample and to the counts of copies, if its hash is small enough."""
-        if key < self._sample_below:
-            self._sample.setdefault(key, line)
-            if len(self._sample) > 2 * SAMPLE:
-                smallest = sorted(self._sample)[:SAMPLE]
-                self._sample = {key: self._sample[key] for key in smallest}
-                self._sample_below = smallest[-1]
-        if key < self._copies_below:
-            entry = self._copies.setdefault(key, [0, line.number])
-            entry[0] += 1
-            if entry[0] > 1 and len(self._texts) < SAMPLE:
-                self._texts.setdefault(key, line._replace(number=entry[1]))
-            if len(self._copies) > _COUNTED:
-                self._copies_below //= 2
-                below = self._copies_below
-                self._copies = {k: v for k, v in self._copies.items() if k < below}
-                self._texts = {k: v for k, v in self._texts.items() if k < below}
+    def _add(self, rows: list[tuple[str, str]]) -> None:
+        scan = self.scan
+        block = Block([SentencePair(*row) for row in rows], *scan.tags)
+        lengths = np.array([side.characters for side in block.sides])
+        self._lengths.append(np.minimum(lengths, 65535).astype(np.uint16))
+        has_text = text_filters.empty(block, About(*scan.tags))
+        for kind, is_faulty in _faults(block, has_text):
+            scan.counts[kind] += int(is_faulty.sum())
+            examples = scan.examples.setdefault(kind, [])
+            few = np.flatnonzero(is_faulty)[: EXAMPLES - len(examples)].tolist()
+            examples += [Example(scan.lines + n + 1, *rows[n]) for n in few]
+        keys = of_pairs(*(hashes(side.lines) for side in block.sides))
+        for n in np.flatnonzero(has_text & (keys <= self._sample_most)).tolist():
+            self._sample.setdefault(int(keys[n]), Example(scan.lines + n + 1, *rows[n]))
+        if len(self._sample) > 2 * SAMPLE:
+            self._sample = {key: self._sample[key] for key in sorted(self._sample)[:SAMPLE]}
+            self._sample_most = max(self._sample)
+        self._copies.update(keys[has_text & (keys <= self._copies_most)].tolist())
+        while len(self._copies) > _COUNTED:
+            self._copies_most //= 2
+            few = {key: n for key, n in self._copies.items() if key <= self._copies_most}
+            self._copies = collections.Counter(few)
+        scan.lines += len(rows)
 
 
-def _kinds_of(first: str, second: str) -> Iterator[str]:
-    """Yields the kinds of findings that a single line shows."""
-    if not first.strip() or not second.strip():
-        yield "empty"
-        return
-    if first == second and any(c.isalpha() for c in first):
-        yield "copies"
-    if len(first) > LONG or len(second) > LONG:
-        yield "long"
-    if not (first.isascii() and second.isascii()):
-        if _MOJIBAKE.search(first) or _MOJIBAKE.search(second):
-            yield "mojibake"
-        # NFC writes some letters of Bengali and Hindi in two parts, so a longer text means nothing.
-        if any(len(unicodedata.normalize("NFC", text)) < len(text) for text in (first, second)):
-            yield "decomposed"
-    if not any(map(str.isalpha, first)) or not any(map(str.isalpha, second)):
-        yield "no_letters"
+def _faults(block: Block, has_text: Mask) -> Iterator[tuple[str, Mask]]:
+    """Yields the kinds of findings that a single line shows, with bool[row], true for these lines."""
+    about = About(block.source.language, block.target.language)
+    yield "empty", ~has_text
+    for kind, function in _FILTERS.items():
+        yield kind, has_text & ~function(block, about)
+    is_decomposed = np.zeros(len(block), bool)
+    for side in block.sides:
+        for n in np.flatnonzero(side.has(VARIANT)).tolist():
+            # NFC writes some letters of Bengali and Hindi in two parts, so a longer text means nothing.
+            text = side.lines[n]
+            is_decomposed[n] |= len(unicodedata.normalize("NFC", text)) < len(text)
+    yield "decomposed", has_text & is_decomposed
+    yield "no_letters", has_text & ((block.source.letters == 0) | (block.target.letters == 0))
 
 
-def _hash(text: str) -> int:
-    """Returns 64 bits that depend on the text alone."""
-    data = text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+def findings(scan: Scan) -> Iterator[Finding]:
+    """Yields what is wrong with single lines of a split, with its duplicates, and its alignment."""
+    if scan.problem:
+        yield scan.finding("unreadable", scan.problem)
+    yield from _drifts(scan)
+    for kind, (share, least, predicate) in _LIMITS.items():
+        number = scan.counts[kind]
+        # Lines that are shifted have odd ratios too.
+        is_usual = number <= share * scan.lines or number < max(least, 1)
+        if not is_usual and not (kind == "odd_ratio" and scan.drifts):
+            of_lines = f"of {scan.lines:,} lines ({_percent(number, scan.lines)})"
+            yield scan.finding(kind, f"{number:,} {of_lines} {predicate}.", scan.examples[kind])
+    copies = scan.counted - scan.distinct
+    if scan.copied and scan.lines >= _LEAST_LINES and copies > _MOST_DUPLICATES * scan.counted:
+        part = "" if scan.counted + scan.counts["empty"] >= scan.lines else "About "
+        example, number = scan.copied
+        what = (
+            f"{part}{_percent(copies, scan.counted)} of the lines are copies of other lines. The example "
+            f"occurs {number:,} times."
+        )
+        yield scan.finding("duplicates", what, [example])
 
 
-def _mix(first: int, second: int) -> int:
-    """Returns 64 bits that depend on both hashes and on their order."""
-    mixed = (first * 0x9E3779B97F4A7C15 + second * 0xC2B2AE3D27D4EB4F) & (1 << 64) - 1
-    mixed ^= mixed >> 31
-    return mixed * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
+def _drifts(scan: Scan) -> Iterator[Finding]:
+    for drift in scan.drifts[:_MOST_DRIFTS]:
+        first, second = scan.tags
+        what = (
+            f"Lines {drift.first:,} to {drift.last:,} look shifted: line N of {first} belongs to "
+            f"line N {'+' if drift.shift > 0 else '-'} {abs(drift.shift)} of {second}."
+            if drift.shift
+            else f"The two sides do not belong together in lines {drift.first:,} to {drift.last:,}, or "
+            "near them: the lengths of their lines do not agree."
+        )
+        rest = len(scan.drifts) - _MOST_DRIFTS
+        if rest > 0 and drift is scan.drifts[_MOST_DRIFTS - 1]:
+            what += f" {rest:,} more places look like this."
+        within = (line for line in scan.sample if drift.first <= line.line <= drift.last)
+        yield scan.finding("shifted" if drift.shift else "unrelated", what, within)
+
+
+def _percent(number: int, total: int) -> str:
+    share = 100 * number / max(total, 1)
+    return f"{share:.2f} %" if share < 1 else f"{share:.0f} %"
 
 
 def read_rows(pair: CorpusPair, split: str) -> Iterator[tuple[str, str]]:

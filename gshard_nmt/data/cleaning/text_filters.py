@@ -1,14 +1,27 @@
-"""Filters that look at each side for itself, at lengths, and at equal sides."""
+"""The built-in filters except `overlap`: each looks at the sides for themselves, or compares them."""
 
+import functools
 import re
+import unicodedata
+from typing import Any
 
 import numpy as np
 
 from gshard_nmt.data.cleaning import registry
-from gshard_nmt.data.cleaning.block import CONTROL, SUSPECT, VISIBLE, About, Block, Side
+from gshard_nmt.data.cleaning.block import (
+    CONTROL,
+    DIGIT,
+    PLACEHOLDER,
+    SUSPECT,
+    VISIBLE,
+    About,
+    Block,
+    Side,
+)
 from gshard_nmt.data.cleaning.registry import Mask
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.scripts import script_of, scripts_of_language
+from gshard_nmt.errors import UserError
 
 _RATIO_SLACK = 15
 """Characters that are added before lengths are compared, so short lines may differ more."""
@@ -34,6 +47,16 @@ _MOJIBAKE = re.compile(
     rf"|(?:[\u00e0-\u00ef][{_CONTINUATION}][{_CONTINUATION}]){{2}}"
     rf"|(?:[\u00c4\u00c5\u00ce\u00cf\u00d0\u00d1\u00d7-\u00da][{_RARE_CONTINUATION}]){{2}}"
 )
+
+_DIGITS = re.compile(r"\d+")
+_FORMAT = re.compile(
+    r"^%(?:\d+\$)?[-+#0' ]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?(?=[a-zA-Z])"
+)
+"""The position, the width and the size of a number in a placeholder of printf."""
+_LEAST_LETTERS_OF_LANGUAGE = 20
+"""The language of shorter lines cannot be told well."""
+_SAME_NAME = {"nb": "no", "fil": "tl", "iw": "he", "sh": "hr"}
+_NO_LANGUAGE = "zxx"
 
 
 @registry.filter
@@ -142,3 +165,136 @@ def _letters_of_its_own(text: str, other: str) -> list[str]:
         for letter in word
         if script_of(letter)
     ]
+
+
+@registry.filter
+def numbers(rows: Block, about: About) -> Mask:
+    """Drops a pair if each side has a number that the other side lacks.
+
+    Only digits are compared. Separators, trailing zeros, and parts of one digit do not count, so 1,000
+    and 1.000, 2.5 million and 2,500,000, and 3:30 pm and 15:30 do match. Digits of all scripts are
+    equal. A number that is spelled out on one side is no contradiction.
+    """
+    del about
+    candidates = rows.source.has(DIGIT) & rows.target.has(DIGIT)
+    return rows.check(candidates, _numbers_match)
+
+
+def _numbers_match(source: str, target: str) -> bool:
+    sides = _digits(source), _digits(target)
+    return not (_has_other(sides[0], sides[1]) and _has_other(sides[1], sides[0]))
+
+
+def _digits(text: str) -> list[str]:
+    """Returns the groups of digits of a text as ASCII digits: "1,250" gives "1" and "250"."""
+    groups = _DIGITS.findall(normal_form.without_placeholders(text))
+    if text.isascii():
+        return groups
+    return ["".join(str(unicodedata.digit(c)) for c in group) for group in groups]
+
+
+def _has_other(groups: list[str], others: list[str]) -> bool:
+    """Returns whether a text has a number of two digits or more that is not in the other text."""
+    joined = "".join(others)
+    return any(len(group.strip("0")) > 1 and group.strip("0") not in joined for group in groups)
+
+
+@registry.filter
+def addresses(rows: Block, about: About) -> Mask:
+    """Drops a pair if one side has a web or mail address, and the other has nothing like it."""
+    del about
+    marks = [
+        np.fromiter(map(normal_form.may_have_address, side.lines), bool, len(rows))
+        for side in rows.sides
+    ]
+    return rows.check(
+        marks[0] != marks[1],
+        lambda source, target: (
+            not (normal_form.has_address(source) or normal_form.has_address(target))
+        ),
+    )
+
+
+@registry.filter
+def placeholders(rows: Block, about: About) -> Mask:
+    """Drops a pair if the sides have different placeholders, such as `%s`, `{name}` or `$name`.
+
+    Their order and their format do not matter, nor how often each occurs: `%s` and `%2$-5s` are equal.
+    Names in `<angle brackets>` are often translated, so they are not compared.
+    """
+    del about
+    candidates = rows.source.has(PLACEHOLDER) | rows.target.has(PLACEHOLDER)
+    return rows.check(
+        candidates, lambda source, target: _fixed_parts(source) == _fixed_parts(target)
+    )
+
+
+def _fixed_parts(text: str) -> set[str]:
+    """Returns the placeholders of a text that a translation must keep, without their formats."""
+    return {_without_format(part) for part in normal_form.placeholders(text) if part[0] in "%{$"}
+
+
+@functools.lru_cache(1 << 12)
+def _without_format(part: str) -> str:
+    return _FORMAT.sub("%", "".join(part.split())).replace("%u", "%d").replace("%i", "%d")
+
+
+@registry.filter
+def score(rows: Block, about: About) -> Mask:
+    """Drops a pair whose score in the corpus is below `Cleaning.minimum_score`."""
+    least = about.settings.minimum_score
+    if least is None:
+        return np.ones(len(rows), bool)
+    return np.fromiter((row.score is None or row.score >= least for row in rows), bool, len(rows))
+
+
+@registry.filter
+def language(rows: Block, about: About) -> Mask:
+    """Drops a pair if a side of 20 letters or more is surely in another language than its own.
+
+    The identifier must give another language at least the probability
+    `Cleaning.language_confidence`, and the side's own language at most the rest. Languages that it does
+    not know are not checked.
+    """
+    mask = np.ones(len(rows), bool)
+    for side in rows.sides:
+        mask &= _is_own_language(side, mask, about.settings.language_confidence)
+    return mask
+
+
+def _is_own_language(side: Side, rows: Mask, confidence: float) -> Mask:
+    """Returns bool[line]; lines outside `rows` are true."""
+    mask = np.ones(len(side.lines), bool)
+    name = label_of(side.language)
+    if name not in identifier().labels:
+        return mask
+    for row in np.flatnonzero(rows & (side.letters >= _LEAST_LETTERS_OF_LANGUAGE)).tolist():
+        ranked = identifier().rank(side.lines[row])
+        best, probability = ranked[0]
+        is_other = best not in (name, _NO_LANGUAGE) and probability >= confidence
+        mask[row] = not is_other or dict(ranked)[name] > 1 - confidence
+    return mask
+
+
+def label_of(language: str) -> str:
+    """Returns the name that the identifier has for a language, whether it knows it or not."""
+    name = language.split("-")[0]
+    return _SAME_NAME.get(name, name)
+
+
+@functools.cache
+def identifier() -> Any:
+    """Returns the identifier of languages.
+
+    Raises:
+      UserError: the package is not installed.
+    """
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError:
+        raise UserError(
+            "Cleaning.filters has 'language', which needs the package py3langid. Install it: "
+            "pip install 'gshard-nmt[langid]'.",
+            ["Cleaning.filters"],
+        ) from None
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -2,15 +2,13 @@
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files
-from gshard_nmt.data.cleaning import page, samples
-from gshard_nmt.data.cleaning.config import Cleaning
+from gshard_nmt.data.cleaning import report
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.filtering import CleanText, CleanTexts
 from gshard_nmt.data.preparation.plan import Direction, Models, Plan, folder_of
@@ -20,6 +18,7 @@ from gshard_nmt.data.sets.manifest import (
     VOCABULARIES,
     PreparedPair,
     SplitData,
+    link,
     pair_folder,
     write_manifest,
 )
@@ -34,7 +33,7 @@ Old = Mapping[str, Any] | None
 """The manifest of the old data; None if there is none."""
 
 Reasons = dict[str, str]
-"""Why directions have no training pair, so that they are left out, by their folders. The manifest has them."""
+"""Why directions are left out, by their folders: each has no training pair. The manifest keeps them."""
 
 AllTokens = Mapping[tuple[str, str], Tokens]
 """The shards by the folder of the direction and the split."""
@@ -57,7 +56,6 @@ class NewFolder:
         path.mkdir()
 
     def put(self, plan: Plan, direction: Direction, tokens: AllTokens) -> None:
-        """Adds the new shards of a direction."""
         name = direction.folder
         splits = {"test": SplitData(plan.text(direction.pair, "test").total)}
         for split in SHARDED:
@@ -69,7 +67,6 @@ class NewFolder:
         self._add(direction, splits)
 
     def take_over(self, direction: Direction) -> None:
-        """Adds the shards of a direction that the old data has."""
         assert self._old is not None
         name, sums = direction.folder, self._old.get("checksums", {})
         (entry,) = [pair for pair in self._old["pairs"] if _folder_of(pair) == name]
@@ -81,29 +78,22 @@ class NewFolder:
         self._add(direction, splits)
 
     def put_vocabularies(self, models: Models) -> tuple[int, int]:
-        """Adds the vocabularies, and returns their sizes."""
         for side, name in zip(SIDES, VOCABULARIES, strict=True):
             files.write(self.path / name, models[side])
         source, target = (Vocabulary.load(self.path / name) for name in VOCABULARIES)
         return source.size, target.size
 
     def finish(self, facts: dict[str, Any]) -> None:
-        """Writes the manifest with `facts`."""
         pairs = sorted(self._pairs, key=lambda p: (-p.splits["train"].examples, p.folder))
         write_manifest(self.path, pairs, facts, self._checksums)
 
-    def report_cleaning(
-        self, cleaned: Sequence[CleanText], names: Collection[str], settings: Cleaning
-    ) -> list[str]:
-        """Writes the page about cleaning, and returns its warnings.
+    def report_cleaning(self, cleaned: Sequence[CleanText], names: Collection[str]) -> list[str]:
+        """Writes the report about cleaning, and returns its warnings.
 
-        Args:
-          cleaned: the training text that was cleaned now.
-          names: the names of all pairs. What is known of the others comes from the old page.
-          settings: the settings of cleaning.
+        What is known of pairs that were not cleaned now comes from the old report.
         """
         reports = [
-            page.Direction(
+            report.Direction(
                 text.text.pair.source,
                 text.text.pair.target,
                 text.text.pair.subset,
@@ -116,14 +106,12 @@ class NewFolder:
         ]
         wanted = set(names) - {entry.name for entry in reports}
         reports += [entry for entry in old_reports(self._out) if entry.name in wanted]
-        return page.write_report(reports, settings, self.path)
+        return report.write_report(reports, self.path)
 
     def report_vocabularies(self, sizes: tuple[int, int], fits: Sequence[Fit]) -> VocabularyReport:
         """Writes the report about the vocabularies, and returns the part that is new.
 
-        Args:
-          sizes: the sizes of the source and the target vocabulary.
-          fits: what was measured now. What is known of other languages is kept.
+        What is known of languages that were not measured now is kept.
         """
         names = {getattr(pair, side) for pair in self._pairs for side in SIDES}
         new = {(fit.side, fit.language) for fit in fits}
@@ -144,23 +132,10 @@ class NewFolder:
         link(place, self.path / name)
 
 
-def link(place: Path, new: Path) -> None:
-    """Gives a file a second name, or copies it if the file system has no hard links."""
-    new.parent.mkdir(exist_ok=True)
-    with contextlib.suppress(OSError):
-        os.link(place, new)
-        return
-    shutil.copyfile(place, new)
-
-
 def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> tuple[set[str], Reasons]:
     """Returns the folders of the directions whose shards the old data has, and those it leaves out.
 
-    Args:
-      out: the folder of the old data.
-      old: its manifest.
-      keys: the keys of the directions by their folders. A direction with another key than in the
-        manifest may have other training pairs now.
+    A direction with another key than in the manifest may have other training pairs now.
     """
     if old is None:
         return set(), {}
@@ -176,7 +151,6 @@ def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> tuple[set[str], Re
 
 
 def _folder_of(pair: Mapping[str, Any]) -> str:
-    """Returns the folder of a pair of the manifest."""
     return pair_folder(pair["source"], pair["target"], pair.get("subset", ""))
 
 
@@ -184,18 +158,18 @@ def _has_size(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
 
 
-def old_reports(folder: Path) -> list[page.Direction]:
-    """Returns what the page about cleaning says in earlier data; nothing if it is not there."""
+def old_reports(folder: Path) -> list[report.Direction]:
+    """Returns what the report about cleaning says in earlier data; nothing if it is not there."""
     reports = []
     try:
-        for entry in json.loads((folder / page.JSON).read_bytes())["directions"]:
+        for entry in json.loads((folder / report.JSON).read_bytes())["directions"]:
             dropped = {
-                name: [samples.Sample(0, text["source"], text["target"]) for text in texts]
+                name: [report.Sample(0, text["source"], text["target"]) for text in texts]
                 for name, texts in entry["samples"].items()
             }
             languages = (entry["source"], entry["target"], entry["subset"])
             pairs, removed, edited = entry["pairs"], entry["removed"], entry["edited"]
-            reports.append(page.Direction(*languages, pairs, removed, dropped, edited))
+            reports.append(report.Direction(*languages, pairs, removed, dropped, edited))
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return reports
@@ -225,11 +199,7 @@ def without_examples(directions: Iterable[Direction], tokens: AllTokens, config:
 
 
 def check_rest(directions: Sequence[Direction], reasons: Reasons) -> None:
-    """Checks that there is a direction that is not left out.
-
-    Raises:
-      UserError: there is none. The message has the first three reasons.
-    """
+    """Raises UserError if all directions are left out. The message has the first three reasons."""
     if any(direction.folder not in reasons for direction in directions):
         return
     listed = "; ".join(f"{name}: {reason}" for name, reason in list(reasons.items())[:3])
@@ -244,7 +214,7 @@ def too_long(tokens: AllTokens, config: Data) -> Iterator[str]:
     for (name, split), own in tokens.items():
         lost = own.data.removed.get(TOO_LONG, 0)
         clean = own.data.examples + lost
-        if split == "train" and own.data.examples and lost > page.TOO_MUCH * clean:
+        if split == "train" and own.data.examples and lost > report.TOO_MUCH * clean:
             yield (
                 f"{lost:,} of {clean:,} training pairs of {name} are left out: they have more than "
                 f"Data.source_length = {config.source_length} or Data.target_length = "

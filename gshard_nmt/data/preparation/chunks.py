@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from gshard_nmt.data.reading.aligned import read_columns
+from gshard_nmt.data.reading.reader import read_columns
 from gshard_nmt.data.reading.rows import make_pair
 from gshard_nmt.data.sets.corpus import Input, SentencePair, read_blocks
 
@@ -149,7 +149,6 @@ def split(pieces: Iterable[Piece]) -> Iterator[tuple[int, bytes]]:
 
 
 def content_of(chunk: Chunk) -> bytes:
-    """Returns the bytes of a chunk before compression."""
     return _bytes([_piece(chunk)])
 
 
@@ -177,7 +176,6 @@ def _bytes(pieces: Sequence[Piece]) -> bytes:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Writes the bytes of a chunk, compressed."""
     path.write_bytes(zstandard.ZstdCompressor(level=1).compress(content))
 
 

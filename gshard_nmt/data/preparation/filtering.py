@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.cleaning import duplicates, overlap, registry, samples
+from gshard_nmt.data.cleaning import duplicates, overlap, registry, report
 from gshard_nmt.data.cleaning.block import About
-from gshard_nmt.data.cleaning.clean import clean
 from gshard_nmt.data.cleaning.config import Cleaning
+from gshard_nmt.data.cleaning.registry import clean
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
 from gshard_nmt.data.preparation.plan import Choice, LanguageText, Plan, SplitText, folder_of
@@ -55,16 +55,15 @@ class CleanText:
 
     @property
     def rows(self) -> int:
-        """The number of rows that stay."""
         return sum(part.rows for part in self.parts)
 
-    def samples(self) -> samples.Samples:
+    def samples(self) -> report.Samples:
         """Returns samples of the pairs that each filter dropped, chosen together."""
-        together: samples.Samples = {}
+        together: report.Samples = {}
         for folder in self.folders:
             new = json.loads((folder / _SAMPLES).read_bytes())
             # One after the other, so that no more than two sets of samples are in memory.
-            together = samples.merge([together, new]) if new else together
+            together = report.merge([together, new]) if new else together
         return together
 
 
@@ -144,7 +143,6 @@ def _chunk_units(text: SplitText, task: "Filtering") -> Iterator[Unit]:
 def _without_duplicates(
     work: WorkFolder, kinds: tuple[str, ...], every: Sequence[LanguageText], clean: CleanTexts
 ) -> CleanTexts:
-    """Returns the training text without duplicates."""
     finding: list[Unit] = []
     counts = []
     for languages in every:
@@ -203,17 +201,10 @@ def hold_out(task: HoldingOut, folder: Path) -> Mapping[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Filtering:
-    """The task of a unit of `filter_rows`.
+    """The task of a unit of `filter_rows`: a chunk, and the number of rows of the text before it.
 
-    Attributes:
-      file: the file of the chunk.
-      first: the number of rows of the text before this chunk.
-      choice: the choice of rows.
-      source, target, subset: what the text is; see `About`.
-      settings: the settings of cleaning. None drops empty rows alone, for dev text.
-      identity: identifies the filters, see `registry.identity`.
-      held_out: the file of hashes of dev and test text; None if there is none.
-      buckets: the number of buckets of the signatures.
+    Without settings, for dev text, empty rows alone are dropped. `identity` identifies the filters, and
+    `held_out` has the hashes of dev and test text, if there is any. Signatures go into `buckets`.
     """
 
     file: Path
@@ -240,7 +231,7 @@ def filter_rows(task: Filtering, folder: Path) -> Mapping[str, Any]:
     chunk = whole.take(task.choice.places(task.first, len(whole)))
     settings = task.settings
     counts: dict[str, Any] = {"removed": {}, "edited": {}}
-    dropped: samples.Samples = {}
+    dropped: report.Samples = {}
     stay = chunk
     if settings is None:
         stay = chunk.take(_with_text(chunk))
@@ -285,14 +276,10 @@ def find_duplicates(task: Finding, folder: Path) -> Mapping[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Dropping:
-    """The task of a unit of `drop`.
+    """The task of a unit of `drop`: a clean chunk, the number of its rows, and its number among all
+    chunks.
 
-    Attributes:
-      file: the clean chunk.
-      rows: the number of its rows.
-      number: the number of the chunk among the chunks of `Finding`.
-      files: what `find_duplicates` wrote for each bucket.
-      kinds: the kinds of duplicates.
+    `files` are what `find_duplicates` wrote for each bucket, and `kinds` the kinds of duplicates.
     """
 
     file: Path
@@ -316,7 +303,7 @@ def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
             if len(some):
                 name = duplicates.filter_name(kind)
                 removed[name] = len(some)
-                dropped[name] = samples.choose(name, [rows[i] for i in some.tolist()])
+                dropped[name] = report.choose(name, [rows[i] for i in some.tolist()])
     every = np.sort(np.concatenate([*places, np.zeros(0, np.uint32)])).astype(np.int64)
     _save(folder / _DROPPED, every)
     _write_samples(folder, dropped)
@@ -336,7 +323,7 @@ def _save(file: Path, array: np.ndarray) -> None:
     file.write_bytes(content.getvalue())
 
 
-def _write_samples(folder: Path, dropped: samples.Samples) -> None:
+def _write_samples(folder: Path, dropped: report.Samples) -> None:
     content = json.dumps(dropped, ensure_ascii=True)
     (folder / _SAMPLES).write_text(content, encoding="utf-8")
 
@@ -349,7 +336,6 @@ def _with_text(chunk: Chunk) -> np.ndarray:
 
 
 def _sum(counts: Iterator[Mapping[str, int]] | Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Adds up counts by name."""
     total: dict[str, int] = {}
     for count in counts:
         for name, number in count.items():

@@ -42,7 +42,6 @@ class Text:
 
     @property
     def total(self) -> int:
-        """The number of rows."""
         return sum(self.rows)
 
     def chunks(self) -> Iterator[tuple[Path, int]]:
@@ -54,7 +53,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The task of a unit of `read`: an input, and what `stamps` returned before it was read."""
+    """The task of a unit of `read`: an input, and its `stamps` before it was read."""
 
     item: Input
     before: list[list[Any]]
@@ -76,10 +75,9 @@ def read_all(work: WorkFolder, items: Sequence[Input]) -> dict[str, Text]:
     # The inputs may be read in two parts.
     done = work.run("read", "reading, bytes", read, units, removes_others=False)
     texts = {}
-    for task, unit, (folder, result) in zip(
-        tasks, units, ((d.folder, d.result) for d in done), strict=True
-    ):
-        text = Text(result["digest"], tuple(result["rows"]), folder, result["repaired"])
+    for task, unit, outcome in zip(tasks, units, done, strict=True):
+        result = outcome.result
+        text = Text(result["digest"], tuple(result["rows"]), outcome.folder, result["repaired"])
         remember(task.item, text, task.before)
         texts[unit.name] = text
     return texts
@@ -91,16 +89,8 @@ def read(task: Reading, folder: Path) -> Mapping[str, Any]:
     Raises:
       UserError: a file is damaged, or another program writes it.
     """
-    rows: list[int] = []
     repaired: collections.Counter[str] = collections.Counter()
-
-    def write() -> Iterator[bytes]:
-        for count, content in chunks.contents(task.item, repaired):
-            chunks.write(folder / chunk_name(len(rows)), content)
-            rows.append(count)
-            yield content
-
-    digest = chunks.digest_of(write())
+    digest, rows = _digest(task.item, repaired, folder)
     for old, new in zip(task.before, stamps(task.item), strict=True):
         if old != new:
             raise UserError(
@@ -115,16 +105,25 @@ def digest_of(item: Input) -> str:
     if text := known_text(item):
         return text.digest
     before = stamps(item)
+    digest, rows = _digest(item)
+    remember(item, Text(digest, tuple(rows)), before)
+    return digest
+
+
+def _digest(
+    item: Input, repaired: collections.Counter[str] | None = None, folder: Path | None = None
+) -> tuple[str, list[int]]:
+    """Returns the digest of an input and the rows of its chunks, and writes them into a folder if any."""
     rows: list[int] = []
 
     def contents() -> Iterator[bytes]:
-        for count, content in chunks.contents(item):
+        for count, content in chunks.contents(item, repaired):
+            if folder is not None:
+                chunks.write(folder / chunk_name(len(rows)), content)
             rows.append(count)
             yield content
 
-    digest = chunks.digest_of(contents())
-    remember(item, Text(digest, tuple(rows)), before)
-    return digest
+    return chunks.digest_of(contents()), rows
 
 
 def fingerprint(pairs: Sequence[CorpusPair]) -> str:
@@ -155,13 +154,7 @@ def known_text(item: Input) -> Text | None:
 
 
 def remember(item: Input, text: Text, before: Sequence[Any]) -> None:
-    """Writes what is known of an input into the cache, if that can be.
-
-    Args:
-      item: the input.
-      text: its text.
-      before: `stamps` of the input, from before it was read.
-    """
+    """Writes what is known of an input into the cache, if its `stamps` are those `before` the reading."""
     place = _cache_file(item)
     now = stamps(item)
     if place is None or before != now:

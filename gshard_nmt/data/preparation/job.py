@@ -29,12 +29,16 @@ from gshard_nmt.data.preparation.plan import Direction, Models, Plan, SplitText,
 from gshard_nmt.data.preparation.progress import StageProgress
 from gshard_nmt.data.preparation.tokenizing import tokenize_all
 from gshard_nmt.data.preparation.vocabularies import Sample, sample_all, train_all
+from gshard_nmt.data.preparation.vocabulary_specs import (
+    existing_models,
+    existing_vocabularies,
+    specs_of,
+)
 from gshard_nmt.data.preparation.work import WorkFolder
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, Input
 from gshard_nmt.data.sets.directions import choose
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum
-from gshard_nmt.data.text.vocabulary import existing_models, existing_vocabularies, specs_of
 from gshard_nmt.data.worker_pool import DaskPool, WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
 
@@ -72,13 +76,7 @@ class Job:
     ) -> None:
         """Checks the existing vocabularies and the filters, and does nothing else yet.
 
-        Args:
-          config: the settings.
-          pairs: the pairs of the corpus that may be prepared.
-          out: the folder to make.
-          old: the manifest of the data that `out` has already; None if there is none.
-          options: how to do it.
-          console: where messages go.
+        `old` is the manifest of the data that `out` has already; None if there is none.
 
         Raises:
           UserError: an existing vocabulary is not there or does not fit, or a filter is unknown.
@@ -138,7 +136,6 @@ class Job:
             error.add_note(note)
 
     def _make(self) -> None:
-        """Runs the stages and puts the new folder in its place."""
         config, work = self._config, self._work
         known = self._known()
         unknown = [item for item in self._inputs if inputs.name_of(item) not in known]
@@ -198,7 +195,7 @@ class Job:
         )
         cleaned = [text for (_, split), text in clean.items() if split == "train"]
         names = {folder_of(pair) for pair in plan.pairs}
-        alarms = folder.report_cleaning(cleaned, names, self._options.cleaning)
+        alarms = folder.report_cleaning(cleaned, names)
         for alarm in (*alarms, *assembly.too_long(tokens, config)):
             self._say(f"warning: {alarm}")
         folder.report_vocabularies(sizes, fits).show(self._console)
@@ -234,7 +231,6 @@ class Job:
         return Plan(self._config, self._options.cleaning, chosen, texts, notes)
 
     def _is_made(self, plan: Plan) -> bool:
-        """Returns whether the old data is what the plan would make."""
         models = self._models(plan)
         if self._old is None or models is None:
             return False
@@ -296,19 +292,17 @@ class Job:
 
     def _write_models(self, models: Models) -> dict[str, Path]:
         """Writes the vocabularies into the work folder, for the processes that tokenize."""
-        folder = self._partial / "models"
-        folder.mkdir(exist_ok=True)
-        paths = {}
-        for side in SIDES:
-            model = models[side]
-            # The names tell contents apart, so that the keys of units do.
-            paths[side] = folder / f"{side}-{hashlib.sha256(model).hexdigest()[:16]}.model"
-            if not paths[side].is_file() or paths[side].read_bytes() != model:
-                files.write(paths[side], model)
+        # The name tells contents apart, so that the keys of units do.
+        digest = hashlib.sha256(b"".join(models[side] for side in SIDES)).hexdigest()
+        folder = self._partial / "models" / digest[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = {side: folder / f"{side}.model" for side in SIDES}
+        for side, path in paths.items():
+            if not path.is_file() or path.read_bytes() != models[side]:
+                files.write(path, models[side])
         return paths
 
     def _explain(self, plan: Plan) -> None:
-        """Says why everything is tokenized again, if there is old data."""
         if self._old is None:
             return
         texts, old_texts = plan.text_keys, self._old.get("texts", {})
@@ -337,7 +331,6 @@ class Job:
 
 
 def _with_vocabularies_of(config: Data, folder: Path) -> Data:
-    """Returns the config with the vocabularies of prepared data or of a run folder."""
     source, target = (folder / name for name in VOCABULARIES)
     for file in (source, target):
         if not file.is_file():

@@ -13,13 +13,14 @@ from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.inputs import Text, fingerprint_of, name_of
+from gshard_nmt.data.preparation.vocabulary_specs import existing_models, specs_of
 from gshard_nmt.data.preparation.work import key_of
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair
 from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import pair_folder
 from gshard_nmt.data.text.romanization import rules
-from gshard_nmt.data.text.vocabulary import existing_models, specs_of, vocabulary_of
+from gshard_nmt.data.text.vocabulary import vocabulary_of
 
 _CLEAN_VERSION = 3
 """Changes whenever cleaning leaves other rows of the same text."""
@@ -56,13 +57,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class SplitText:
-    """The text of a split of a language pair in one corpus.
-
-    Attributes:
-      pair: the language pair, of the main corpus or of a subset.
-      split: "train", "dev" or "test".
-      texts: the rows of each input.
-    """
+    """The text of a split of a language pair in one corpus: the rows of each input."""
 
     pair: CorpusPair
     split: str
@@ -70,7 +65,6 @@ class SplitText:
 
     @classmethod
     def of(cls, pair: CorpusPair, split: str, texts: Mapping[str, Text]) -> "SplitText":
-        """Returns the text of a split; `texts` has the text of each input by its name."""
         return cls(pair, split, tuple(texts[name_of(item)] for item in pair.inputs(split)))
 
     @property
@@ -80,7 +74,6 @@ class SplitText:
 
     @property
     def total(self) -> int:
-        """The number of rows."""
         return sum(text.total for text in self.texts)
 
     @property
@@ -93,9 +86,7 @@ class SplitText:
 class LanguageText:
     """The text of a language pair in all corpora, the main corpus first.
 
-    Attributes:
-      train: the training text of each corpus, in the same order of languages.
-      held_out: dev and test text of all corpora. No training pair may be in it.
+    No training pair may be in `held_out`, the dev and test text of all corpora.
     """
 
     train: tuple[SplitText, ...]
@@ -122,7 +113,6 @@ class Direction:
 
     @property
     def folder(self) -> str:
-        """The name of its folder in the prepared data."""
         return pair_folder(self.source, self.target, self.pair.subset)
 
 
@@ -152,7 +142,6 @@ class Plan:
 
     @functools.cached_property
     def directions(self) -> list[Direction]:
-        """The directions of translation."""
         return [
             Direction(pair, source, target)
             for pair in self.pairs
@@ -161,16 +150,13 @@ class Plan:
 
     @property
     def languages_of_directions(self) -> list[tuple[str, str]]:
-        """The languages of each direction."""
         return [(direction.source, direction.target) for direction in self.directions]
 
     @functools.cached_property
     def cleaning_identity(self) -> Mapping[str, Any]:
-        """Identifies the filters."""
         return registry.identity(self.cleaning)
 
     def text(self, pair: CorpusPair, split: str) -> SplitText:
-        """Returns the text of a split."""
         return SplitText.of(pair, split, self.texts)
 
     def languages(self) -> list[LanguageText]:

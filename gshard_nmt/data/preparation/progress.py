@@ -11,7 +11,7 @@ LINE_SECONDS = 30.0
 
 
 class StageProgress:
-    """Shows the progress of one stage after the other; see `data/preparation/work.py`, `Watch`."""
+    """Shows the progress of one stage after the other."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         """Shows nothing yet. `clock` returns seconds."""
@@ -77,7 +77,6 @@ def _count(number: float, unit: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Returns a time in words: 40 s, 12 min, 3 h 5 min."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -33,13 +33,9 @@ TOO_LONG = "too long"
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The shards of a split of a direction.
+    """The shards of a split of a direction: their sizes, their files in order, and SHA-256 of each.
 
-    Attributes:
-      data: their sizes.
-      files: the shards, in order.
-      checksums: SHA-256 of each.
-      fit_twice: the number of examples that would fit if both limits were twice as large.
+    `fit_twice` counts the examples that would fit if both limits were twice as large.
     """
 
     data: SplitData
@@ -55,14 +51,7 @@ def tokenize_all(
     models: Mapping[str, Path],
     samples: Sequence[Sample],
 ) -> tuple[dict[tuple[str, str], Tokens], list[Fit]]:
-    """Tokenizes texts, and measures the vocabularies at the same time.
-
-    Args:
-      work: the work folder.
-      config: the settings.
-      texts: the direction, the split and the clean text.
-      models: the model files of "source" and "target".
-      samples: the lines to measure the vocabularies on.
+    """Tokenizes texts, and measures the vocabularies on `samples` at the same time.
 
     Returns:
       The shards by the folder of the direction and the split, and what was measured.
@@ -70,8 +59,8 @@ def tokenize_all(
     units: list[Unit] = []
     counts = []
     for d, split, text in texts:
-        own = groups(text.parts)
-        for number, parts in enumerate(own):
+        shards = groups(text.parts)
+        for number, parts in enumerate(shards):
             task = Tokenizing(
                 parts,
                 d.is_reversed,
@@ -84,7 +73,7 @@ def tokenize_all(
             )
             size = sum(part.rows for part in parts)
             units.append(Unit(f"{d.folder}/{split}/{number}", task, size))
-        counts.append(len(own))
+        counts.append(len(shards))
     units += measuring_units(samples, models)
     done = iter(work.run("tokenize", "tokenizing, pairs", _tokenize_or_measure, units))
     tokens = {}
@@ -106,12 +95,8 @@ def _tokenize_or_measure(task: "Tokenizing | Measuring", folder: Path) -> Mappin
 class Tokenizing:
     """The task of a unit: a direction of translation, and the text of a shard.
 
-    Attributes:
-      parts: the text.
-      is_reversed: whether the second side of each row is the source.
-      source, target, subset: what the tags before the source depend on.
-      vocabularies: the files of the source and the target vocabulary.
-      source_length, target_length: the largest numbers of tokens of an example.
+    The vocabularies are the files of source and target, and the lengths the limits of an example in
+    tokens.
     """
 
     parts: tuple[Part, ...]
@@ -124,43 +109,21 @@ class Tokenizing:
     target_length: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Records:
-    """The records of several examples, one after the other.
-
-    Attributes:
-      words: <uint16 or uint32>[n], see `data/sets/shards.py`.
-      ends: int64[examples], the end of each record in `words`.
-      source_tokens, target_tokens: the number of their tokens.
-      fallback_tokens: see `SplitData`.
-      fit_twice: the number of examples that would fit if both limits were twice as large.
-    """
-
-    words: np.ndarray
-    ends: np.ndarray
-    source_tokens: int
-    target_tokens: int
-    fallback_tokens: int
-    fit_twice: int
-
-
 def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
     """Writes a shard into a folder; none if no example is short enough.
 
     Returns:
       The fields of `SplitData`, without duplicates in `pairs`, the `checksums` of the shards, and
-      `fit_twice` of `Records`.
+      `fit_twice`, see `encode`.
     """
     vocabularies = tuple(map(Vocabulary.load, task.vocabularies))
     word = word_type(*(vocabulary.size for vocabulary in vocabularies))
     writer = ShardWriter(folder, _PREFIX, word)
     totals: collections.Counter[str] = collections.Counter()
     for sources, targets in _blocks(task):
-        records = encode(sources, targets, task, vocabularies, word)
-        writer.write_records(records.words, records.ends)
-        totals.update(pairs=len(sources), examples=len(records.ends))
-        for name in (*_COUNTS[2:], "fit_twice"):
-            totals[name] += getattr(records, name)
+        words, ends, counts = encode(sources, targets, task, vocabularies, word)
+        writer.write_records(words, ends)
+        totals.update(pairs=len(sources), examples=len(ends), **counts)
     files = writer.close()
     return {name: totals[name] for name in (*_COUNTS, "fit_twice")} | {
         "files": files,
@@ -194,8 +157,11 @@ def encode(
     task: Tokenizing,
     vocabularies: Sequence[Vocabulary],
     word: np.dtype,
-) -> Records:
-    """Returns the records of some rows, without the examples that are too long.
+) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+    """Returns the records of some rows, without the examples that are too long, and their counts.
+
+    The records are those of `ShardWriter.write_records`. The counts are `source_tokens`, `target_tokens`,
+    `fallback_tokens`, and `fit_twice`, the examples that would fit if both limits were twice as large.
 
     The examples are those of `Vocabulary.encode_source` and `encode_target`. Python would take as long to
     put lists of ids together as SentencePiece takes for all the rest, so numpy does it.
@@ -226,7 +192,8 @@ def encode(
         int(vocabulary.is_byte_fallback[side].sum())
         for vocabulary, side in zip(vocabularies, ids, strict=True)
     )
-    return Records(words, ends, int(n.sum()), int(m.sum()), fallback, fit_twice)
+    counts = {"source_tokens": int(n.sum()), "target_tokens": int(m.sum())}
+    return words, ends, {**counts, "fallback_tokens": fallback, "fit_twice": fit_twice}
 
 
 def _flat(

@@ -26,33 +26,14 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.chunks import Part, groups
 from gshard_nmt.data.preparation.filtering import CleanText
 from gshard_nmt.data.preparation.plan import Direction
+from gshard_nmt.data.preparation.vocabulary_specs import text_sides
 from gshard_nmt.data.preparation.work import Unit, WorkFolder
 from gshard_nmt.data.sets.examples import SIDES
-from gshard_nmt.data.text.vocabulary import (
-    Vocabulary,
-    VocabularySpec,
-    text_sides,
-    train_vocabulary,
-)
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.data.text.vocabulary_report import LINES, fit_of
 
 _REPORT_CHUNKS = 8
 """The largest number of chunks of a direction that are read for the report about the vocabularies."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Candidates:
-    """The lines with the smallest hashes of a text, in the order of their hashes.
-
-    Attributes:
-      lines: the distinct lines.
-      hashes: the hash of each line.
-      limit: the largest number of lines. With fewer lines, these are all distinct lines of the text.
-    """
-
-    lines: tuple[str, ...]
-    hashes: tuple[int, ...]
-    limit: int
 
 
 class Sampler:
@@ -78,15 +59,14 @@ class Sampler:
         self.add_hashed([block[place] for place in places], hashes[places].tolist())
 
     def add_hashed(self, lines: Iterable[str], hashes: Iterable[int]) -> None:
-        """Adds lines whose hashes are known."""
         self._hashes.update(zip(lines, hashes, strict=True))
         if len(self._hashes) > 2 * self._limit:
             self._shrink()
 
-    def candidates(self) -> Candidates:
-        """Returns the sample of the lines that were added so far."""
+    def candidates(self) -> dict[str, int]:
+        """Returns the distinct lines with their hashes, in the order of these: at most `limit`."""
         self._shrink()
-        return Candidates(tuple(self._hashes), tuple(self._hashes.values()), self._limit)
+        return self._hashes
 
     def _shrink(self) -> None:
         # Two lines may have the same hash, so the line decides.
@@ -96,17 +76,11 @@ class Sampler:
             self._threshold = ranked[-1][0]
 
 
-def merge(candidates: Iterable[Candidates], limit: int) -> Candidates:
-    """Returns the `limit` smallest lines of blocks, in any order, that were sampled with one seed.
-
-    Raises:
-      ValueError: a block was sampled with a smaller limit, so it may lack lines.
-    """
+def merge(candidates: Iterable[Mapping[str, int]], limit: int) -> dict[str, int]:
+    """Returns the `limit` smallest lines of blocks, in any order, that were sampled with one seed."""
     sampler = Sampler(limit, "")
     for block in candidates:
-        if block.limit < limit:
-            raise ValueError(f"a block has up to {block.limit} lines, so {limit} cannot be chosen.")
-        sampler.add_hashed(block.lines, block.hashes)
+        sampler.add_hashed(block, block.values())
     return sampler.candidates()
 
 
@@ -146,13 +120,7 @@ def quotas(sizes: Mapping[str, int], limit: int, temperature: float) -> dict[str
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Lines of the text of a direction, chosen at random.
-
-    Attributes:
-      source, target: BCP 47 tags of the languages.
-      limit: the largest number of lines of each side.
-      folders: what the units of `sample` wrote.
-    """
+    """Lines of the text of a direction, at most `limit` of each side, as units of `sample` chose them."""
 
     source: str
     target: str
@@ -161,8 +129,7 @@ class Sample:
 
     def lines(self, side: str) -> tuple[str, ...]:
         """Returns the lines of a side, in an order that is random but always the same."""
-        parts = (_read(folder / side, self.limit) for folder in self.folders)
-        return merge(parts, self.limit).lines
+        return tuple(merge((_read(folder / side) for folder in self.folders), self.limit))
 
 
 def sample_all(
@@ -255,9 +222,9 @@ def sample(task: Sampling, folder: Path) -> Mapping[str, Any]:
     counts = {}
     for side, sampler in samplers.items():
         chosen = sampler.candidates()
-        hashes = np.array(chosen.hashes, np.uint64)
+        hashes = np.array(list(chosen.values()), np.uint64)
         number = int(np.searchsorted(hashes, np.array(largest, np.uint64), side="right"))
-        _write(folder / side, chosen.lines[:number], hashes[:number])
+        _write(folder / side, list(chosen)[:number], hashes[:number])
         counts[side] = number
     return {"lines": counts}
 
@@ -278,14 +245,7 @@ def train_all(
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The task of a unit of `train`.
-
-    Attributes:
-      side: "source" or "target", the name of the file of the vocabulary.
-      text: the sides of the text that it is trained on.
-      samples: the lines of each direction.
-      spec: the size and the kind of the vocabulary.
-    """
+    """The task of a unit of `train`: the side that names the file, the sides of text, and the lines."""
 
     side: str
     text: tuple[str, ...]
@@ -307,14 +267,7 @@ def train(task: Training, folder: Path) -> Mapping[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """The task of a unit: how well a vocabulary fits a language.
-
-    Attributes:
-      side: "source" or "target".
-      language: BCP 47 tag.
-      samples: lines of the directions that have the language on this side.
-      vocabulary: the model file.
-    """
+    """The task of a unit: how well the vocabulary of a side fits a language, on lines of both."""
 
     side: str
     language: str
@@ -349,10 +302,10 @@ def _write(file: Path, lines: Sequence[str], hashes: np.ndarray) -> None:
     file.write_bytes(zstandard.ZstdCompressor(level=1).compress(head + content))
 
 
-def _read(file: Path, limit: int) -> Candidates:
+def _read(file: Path) -> dict[str, int]:
     content = zstandard.ZstdDecompressor().decompress(file.read_bytes())
     count = int.from_bytes(content[:8], "little")
     end = 8 + 8 * count
     lines = content[end:].decode("utf-8", "surrogatepass").split("\n") if count else []
     hashes = np.frombuffer(content, "<u8", count, 8).tolist()
-    return Candidates(tuple(lines), tuple(hashes), limit)
+    return dict(zip(lines, hashes, strict=True))

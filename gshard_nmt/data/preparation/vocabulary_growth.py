@@ -56,12 +56,9 @@ _ROUND = 64
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """A vocabulary with a new language.
+    """A vocabulary with a new language, and the new pieces of text in the order of their ids.
 
-    Attributes:
-      vocabulary: the larger vocabulary. Its first ids are those of the old one.
-      pieces: the new pieces of text, in the order of their ids.
-      tokens_before, tokens: the number of tokens of the new text with the old and the new vocabulary.
+    The new text has `tokens_before` tokens with the old vocabulary and `tokens` with the new one.
     """
 
     vocabulary: Vocabulary
@@ -78,18 +75,10 @@ def grown(
     most: int,
     name: str,
 ) -> Growth:
-    """Returns a vocabulary with new pieces for these lines, and with these tags.
+    """Returns a vocabulary with at most `most` new pieces for these lines, and with these tags.
 
     Spare tags get the names of tags first. If a size would no longer divide as it did, further spare tags
-    fill it up.
-
-    Args:
-      old: the vocabulary of a trained model.
-      lines: text of the new language.
-      old_pairs: the texts that never become new pieces, see `pairs_of`.
-      tags: symbols such as `<2nn>`.
-      most: the largest number of new pieces.
-      name: the file of the vocabulary, for messages.
+    fill it up. The texts `old_pairs` never become pieces, see `pairs_of`.
 
     Raises:
       UserError: the vocabulary has no subwords.
@@ -109,12 +98,7 @@ def grown(
 
 
 def pairs_of(vocabulary: Vocabulary, ids: np.ndarray) -> set[str]:
-    """Returns the texts of all pairs of pieces that stand side by side.
-
-    Args:
-      vocabulary: the vocabulary.
-      ids: int64[tokens], sentences one after the other, each with its EOS.
-    """
+    """Returns the texts of all pairs of pieces that stand side by side in int64[tokens] `ids`."""
     size, keys = vocabulary.size, vocabulary.keys()
     pairs = np.unique(ids[:-1].astype(np.int64) * size + ids[1:])
     texts = set()
@@ -141,12 +125,8 @@ class _Learner:
     def __init__(
         self, old: Vocabulary, words: Mapping[tuple[str, ...], int], banned: set[str]
     ) -> None:
-        """Counts nothing yet.
-
-        Args:
-          old: the old vocabulary.
-          words: the symbols of each word, and how often it occurs.
-          banned: texts that never become pieces.
+        """Counts nothing yet. `words` has how often each word occurs, as symbols; no text of `banned` is
+        learned.
         """
         self._known = {piece: score for piece, (_, score) in old.subwords.items()}
         self._merges_old = old.algorithm == "bpe"
@@ -277,16 +257,10 @@ def _with_pieces(vocabulary: Vocabulary, old: Vocabulary, parts: Parts) -> Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Newcomer:
-    """A new language, and the run that it is added to.
+    """A new language with its text and its directions, and the run that it is added to.
 
-    Attributes:
-      language: its BCP 47 tag.
-      pairs: its text.
-      directions: the source and target language of its directions.
-      old_targets: the target languages of the run.
-      config: the settings of data of the run.
-      vocabularies: the folder with the vocabularies of the run.
-      most: the largest number of new pieces of a vocabulary.
+    `config` has the settings of data of the run, `vocabularies` is the folder of its vocabularies, and
+    `most` the largest number of new pieces of a vocabulary.
     """
 
     language: str
@@ -307,7 +281,6 @@ class Newcomer:
         return tags
 
     def lines(self) -> list[str]:
-        """Returns its training text."""
         lines = []
         for pair in self.pairs:
             side = int(pair.source != self.language)
@@ -321,11 +294,7 @@ def grow_pair(
 ) -> dict[str, Path]:
     """Writes both vocabularies into a folder, with new pieces on the sides that have the language.
 
-    Args:
-      new: the language.
-      data: the prepared data of the run.
-      folder: the folder for source.model and target.model.
-      say: prints a line; it takes the options of rich.
+    `data` is the prepared data of the run, and `say` prints a line; it takes the options of rich.
 
     Returns:
       The files by side.

@@ -21,7 +21,7 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -173,7 +173,6 @@ class WorkFolder:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
     def has_results(self) -> bool:
-        """Returns whether any unit of any stage is finished."""
         return next(self.path.glob(f"*/*/{_RESULT}"), None) is not None
 
     def mark_complete(self) -> None:
@@ -203,7 +202,8 @@ class WorkFolder:
 def do_unit(function: Function, task: Any, place: Path, scratch: Path) -> Finished:
     """Does a unit in `scratch`, a folder on the same disk, and moves its files to `place` in one step."""
     _return_large_blocks()
-    temporary = Path(tempfile.mkdtemp(dir=scratch))
+    temporary = scratch / uuid.uuid4().hex
+    temporary.mkdir()
     thresholds = gc.get_threshold()
     gc.set_threshold(_ALLOCATIONS)
     try:
@@ -214,7 +214,6 @@ def do_unit(function: Function, task: Any, place: Path, scratch: Path) -> Finish
         # The result comes last, so a unit with a result is complete.
         (temporary / _RESULT).write_text(content, encoding="utf-8")
         _sync(temporary / _RESULT)
-        temporary.chmod(0o777 & ~_umask())
         try:
             temporary.rename(place)
         except OSError:
@@ -232,7 +231,6 @@ def do_unit(function: Function, task: Any, place: Path, scratch: Path) -> Finish
 
 
 def _read(folder: Path) -> Finished | None:
-    """Returns the outcome of a unit; None if its result is not there or damaged."""
     try:
         result = json.loads((folder / _RESULT).read_bytes())
     except (OSError, ValueError):
@@ -258,10 +256,3 @@ def _return_large_blocks() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
-
-
-def _umask() -> int:
-    """Returns the permissions that new files of this process do not get."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -19,8 +19,7 @@ def read_jsonl(source: Input) -> Iterator[list[SentencePair]]:
     """Yields the rows of a .jsonl file in blocks. Blank lines are skipped.
 
     Raises:
-      UserError: a line is not a JSON object with text in both languages, a line is not UTF-8, or a
-        compressed file is damaged.
+      UserError: a line is not a JSON object with text in both languages, or as `line_blocks` does.
     """
     (path,) = source.files
     number, keys = 0, ("", "")
@@ -62,13 +61,9 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 
 def _keys(source: Input, texts: Mapping[str, Any], where: str) -> tuple[str, str]:
-    """Returns the keys of the source and of the target.
-
-    Raises:
-      UserError: there are none.
-    """
+    """Returns the keys of the source and of the target. Raises UserError if there are none."""
     names = [nearest(tag, list(texts)) for tag in (source.source, source.target)]
-    if names[0] is None or names[1] is None or names[0] == names[1]:
+    if None in names or names[0] == names[1]:
         names = ["target", "source"] if source.swapped else ["source", "target"]
     if names[0] not in texts or names[1] not in texts:
         raise _without_text(source, where)

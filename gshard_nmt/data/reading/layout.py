@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gshard_nmt.data.language_codes import EXACT, names_language, nearest
-from gshard_nmt.data.reading.notes import listed
-from gshard_nmt.data.reading.rows import Input
+from gshard_nmt.data.reading.rows import Input, listed
 from gshard_nmt.data.reading.text_lines import without_compression
 
 SPLITS = ("train", "dev", "test")

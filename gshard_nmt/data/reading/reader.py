@@ -4,22 +4,15 @@ import collections
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 
-from gshard_nmt.data.reading.aligned import read_aligned
 from gshard_nmt.data.reading.gettext import read_gettext
 from gshard_nmt.data.reading.jsonl import read_jsonl
-from gshard_nmt.data.reading.rows import Input, SentencePair, encodable
-from gshard_nmt.data.reading.text_lines import count_lines
+from gshard_nmt.data.reading.rows import Input, SentencePair, encodable, make_pair, score_of
+from gshard_nmt.data.reading.text_lines import Lines, count_lines, even_blocks
 from gshard_nmt.data.reading.tmx import read_tmx
 from gshard_nmt.data.reading.tsv import read_tsv
+from gshard_nmt.errors import UserError
 
-_READERS: Mapping[str, Callable[[Input], Iterator[list[SentencePair]]]] = {
-    "aligned": read_aligned,
-    "tsv": read_tsv,
-    "jsonl": read_jsonl,
-    "tmx": read_tmx,
-    "gettext": read_gettext,
-}
-
+_ROWS = 4096
 _ESCAPING = ("jsonl", "gettext")
 """The formats whose text may have characters that UTF-8 cannot encode."""
 
@@ -39,17 +32,12 @@ def read_blocks(
 ) -> Iterator[list[SentencePair]]:
     """Yields the rows of an input in lists, some of which may be empty. Raises as `read_input` does.
 
-    Args:
-      source: the input.
-      repaired: counts the rows that `encodable` has changed, by the name of the input.
+    `repaired` counts the rows that `encodable` has changed, by the name of the input.
     """
-    blocks = _READERS[source.format](source)
-    if source.format not in _ESCAPING:
-        yield from blocks
-        return
-    for block in blocks:
+    for block in _READERS[source.format](source):
         try:
-            "".join([text for row in block for text in row[:2]]).encode()
+            if source.format in _ESCAPING:
+                "".join([text for row in block for text in row[:2]]).encode()
             yield block
         except UnicodeEncodeError:
             rows = [SentencePair(encodable(a), encodable(b), score) for a, b, score in block]
@@ -59,12 +47,57 @@ def read_blocks(
 
 
 def count_rows(source: Input) -> int:
-    """Returns the number of rows of an input. Raises as `read_input` does.
-
-    Line-aligned files are not decoded for this.
-    """
+    """Returns the number of rows of an input. Line-aligned files are not decoded for this."""
     if source.format == "aligned":
         counts = {count_lines(path) for path in source.files}
         if len(counts) == 1:
             return counts.pop()
     return sum(len(block) for block in read_blocks(source))
+
+
+def read_aligned(source: Input) -> Iterator[list[SentencePair]]:
+    """Yields the rows of line-aligned files: line N of one file translates line N of the other."""
+    number = 0
+    for blocks in read_columns(source, _ROWS):
+        first, second, *others = [block.content.decode().split("\n")[:-1] for block in blocks]
+        scores: Iterator[float | None] = itertools.repeat(None)
+        if others:
+            places = (f"{source.files[2]}, line {number + n}" for n in itertools.count(1))
+            scores = map(score_of, others[0], places)
+        yield list(map(make_pair, zip(first, second, scores, strict=False)))
+        number += len(first)
+
+
+def read_columns(source: Input, rows: int) -> Iterator[tuple[Lines, ...]]:
+    """Yields the lines of each file in blocks of `rows` rows; the last block may have fewer.
+
+    Raises:
+      UserError: the files have different numbers of lines, a line is not UTF-8, or a compressed file is
+        damaged.
+    """
+    streams = [even_blocks(path, rows) for path in source.files]
+    number = 0
+    for blocks in itertools.zip_longest(*streams, fillvalue=Lines()):
+        if len({block.count for block in blocks}) > 1:
+            # The files are read to their ends, because the counts help to find the place.
+            counts = [
+                number + block.count + sum(rest.count for rest in stream)
+                for block, stream in zip(blocks, streams, strict=True)
+            ]
+            n = next(n for n, count in enumerate(counts) if count != counts[0])
+            first, other = source.files[0], source.files[n]
+            raise UserError(
+                f"the two files of {first.parent.name} have different lengths: {first} has {counts[0]} "
+                f"lines, {other} has {counts[n]}. Line N of one file must translate line N of the other."
+            )
+        yield blocks
+        number += blocks[0].count
+
+
+_READERS: Mapping[str, Callable[[Input], Iterator[list[SentencePair]]]] = {
+    "aligned": read_aligned,
+    "tsv": read_tsv,
+    "jsonl": read_jsonl,
+    "tmx": read_tmx,
+    "gettext": read_gettext,
+}

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,12 +61,10 @@ class Input:
         files = self.files
         if self.format == "aligned":
             files = (files[1], files[0], *files[2:])
+        source, target = self.target, self.source
+        is_swapped = not self.swapped
         return dataclasses.replace(
-            self,
-            source=self.target,
-            target=self.source,
-            files=files,
-            swapped=not self.swapped,
+            self, source=source, target=target, files=files, swapped=is_swapped
         )
 
 
@@ -85,14 +84,10 @@ def encodable(text: str) -> str:
 
 
 def score_of(value: object, where: str) -> float | None:
-    """Returns a score as a number; None for a value that is None.
-
-    Args:
-      value: a number, or its text.
-      where: file and line, for the error.
+    """Returns a score, which is a number, its text or None, as a number or None.
 
     Raises:
-      UserError: the value is not a finite number.
+      UserError: the value is not a finite number. `where` is the file and the line.
     """
     if value is None:
         return None
@@ -106,3 +101,14 @@ def score_of(value: object, where: str) -> float | None:
             "the scores from the file."
         )
     return score
+
+
+def note(text: str) -> None:
+    """Says on stderr that text is read in another way than the user may expect; without a full stop."""
+    sys.stderr.write(f"note: {text}.\n")
+
+
+def listed(names: Sequence[object], most: int = 3) -> str:
+    """Returns the first names and the number of the others."""
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + rest

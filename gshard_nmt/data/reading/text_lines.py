@@ -21,15 +21,14 @@ import numpy as np
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 
-COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
+_TESTS = {".gz": "gzip -t", ".zst": "zstd -t", ".xz": "xz -t", ".bz2": "bzip2 -t"}
+COMPRESSIONS = tuple(_TESTS)
 """The endings of compressed files."""
 
 LONGEST_LINE = 1 << 24
 """The most bytes of a line. A longer line is not a sentence, and memory must stay flat."""
 
 _BLOCK = 1 << 18
-_NEWLINE = ord("\n")
-_TESTS = {".gz": "gzip -t", ".zst": "zstd -t", ".xz": "xz -t", ".bz2": "bzip2 -t"}
 
 
 class _DamagedError(Exception):
@@ -65,13 +64,7 @@ def line_blocks(path: Path) -> Iterator[list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """Some lines of a file.
-
-    Attributes:
-      count: the number of lines.
-      content: the lines as UTF-8, each with a newline character at its end.
-      characters: their number of characters without the newlines.
-    """
+    """Lines of a file as UTF-8, each with a newline at its end; and their characters without newlines."""
 
     count: int = 0
     content: bytes = b""
@@ -85,7 +78,7 @@ def even_blocks(path: Path, count: int) -> Iterator[Lines]:
     """
     number, parts, missing = 0, [], count
     for block in _whole_lines(path):
-        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + 1
+        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
         if not block.endswith(b"\n"):
             ends = np.append(ends, len(block))
         begin = 0
@@ -141,23 +134,18 @@ def _text(path: Path, content: bytes, number: int) -> str:
 
     `number` is the number of lines before them.
     """
-    text = _decoded(path, content, number)
-    if not number:
-        text = text.removeprefix("\ufeff")
-    if not text.endswith("\n"):
-        text += "\n"
-    return text.replace("\r\n", "\n").replace("\r", " ") if "\r" in text else text
-
-
-def _decoded(path: Path, content: bytes, number: int) -> str:
-    """Returns the text of some lines. `number` is the number of lines before them."""
     try:
-        return content.decode()
+        text = content.decode()
     except UnicodeDecodeError as error:
         line = number + content.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"{path}, line {line} is not UTF-8 ({error.reason}); convert the file to UTF-8."
         ) from None
+    if not number:
+        text = text.removeprefix("\ufeff")
+    if not text.endswith("\n"):
+        text += "\n"
+    return text.replace("\r\n", "\n").replace("\r", " ") if "\r" in text else text
 
 
 def blocks(path: Path) -> Iterator[bytes]:
@@ -167,29 +155,21 @@ def blocks(path: Path) -> Iterator[bytes]:
       UserError: a compressed file is damaged. The message says how many lines are before the damage.
       OSError: the file cannot be read.
     """
+    number = 0
     try:
-        yield from _blocks(path)
-    except UserError:
-        raise
+        with path.open("rb") as file:
+            for block in _decompressed(file, path.suffix):
+                number += block.count(b"\n")
+                yield block
+    except _DamagedError as error:
+        raise UserError(
+            f"{path} is damaged after line {number}: {str(error).rstrip('.')}. Copy or compress the file "
+            f"again; {_TESTS[path.suffix]} tests it."
+        ) from error
     except Exception:
         # The libraries of an object store have exceptions of their own.
         with paths.store_errors(path) if paths.is_url(path) else contextlib.nullcontext():
             raise
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    """Yields the content of a file. Raises as `blocks` does, and the errors of an object store."""
-    number = 0
-    with path.open("rb") as file:
-        try:
-            for block in _decompressed(file, path.suffix):
-                number += block.count(b"\n")
-                yield block
-        except _DamagedError as error:
-            raise UserError(
-                f"{path} is damaged after line {number}: {str(error).rstrip('.')}. Copy or compress the "
-                f"file again; {_TESTS[path.suffix]} tests it."
-            ) from error
 
 
 def count_lines(path: Path) -> int:

@@ -6,8 +6,6 @@ The file is read in blocks, so memory does not grow with its size. Entities of i
 lines of them can stand for gigabytes of text.
 """
 
-import codecs
-import re
 import xml.parsers.expat
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +14,6 @@ from gshard_nmt.data.language_codes import names_language
 from gshard_nmt.data.reading.rows import Input, SentencePair, one_line, score_of
 from gshard_nmt.data.reading.text_lines import LONGEST_LINE, blocks
 from gshard_nmt.errors import UserError
-
-_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)["']""")
-_EXPAT = frozenset(("utf-8", "utf-16", "us-ascii", "iso-8859-1"))
-"""The encodings that the parser reads itself. Python decodes all others."""
 
 _MARKUP = frozenset(("bpt", "ept", "ph", "it", "ut"))
 """Elements inside a segment that hold codes of a document's format and no text of the sentence."""
@@ -72,8 +66,6 @@ class _Units:
         # The text that is being collected: of a segment, or of a property with the score.
         self._text: list[str] | None = None
         self._length = self._markup = 0
-        self._decoder: codecs.IncrementalDecoder | None = None
-        self._lines = 0
         self._parser = xml.parsers.expat.ParserCreate()
         self._parser.buffer_text = True
         self._parser.StartElementHandler = self._start
@@ -83,48 +75,19 @@ class _Units:
         self._parser.SkippedEntityHandler = self._unknown_entity
 
     def feed(self, content: bytes, is_last: bool = False) -> None:
-        """Parses a block of the file.
-
-        Raises:
-          UserError: it is not well-formed XML, or the file does not have the encoding that it names.
-        """
-        if not self._lines:
-            self._lines, self._decoder = 1, self._decoder_of(content)
+        """Parses a block of the file. Raises UserError if it is not well-formed XML."""
         try:
-            text = self._decoder.decode(content, is_last) if self._decoder else content
-            self._parser.Parse(text, is_last)
-            self._lines += content.count(b"\n")
-        except UserError:
-            raise
+            self._parser.Parse(content, is_last)
         except (LookupError, ValueError) as error:
-            line = self._lines + content.count(b"\n", 0, getattr(error, "start", 0))
             raise UserError(
-                f"{self._path}, line {line} is not in the encoding that the first line of the file names "
-                f"({getattr(error, 'reason', error)}). Write the right encoding there, or convert the "
-                "file to UTF-8."
+                f"{self._path}, line 1 names an encoding that cannot be read ({error}). Write the right "
+                "one, such as windows-1252, or convert the file to UTF-8."
             ) from None
         except xml.parsers.expat.ExpatError as error:
             reason = xml.parsers.expat.ErrorString(error.code)
             raise UserError(
-                f"{self._path}, line {error.lineno} is not well-formed XML ({reason}); mend the line, or "
-                "export the translation memory again."
-            ) from None
-
-    def _decoder_of(self, content: bytes) -> codecs.IncrementalDecoder | None:
-        """Returns the decoder of the encoding that the first line names; None if the parser has it."""
-        match = _ENCODING.match(content)
-        name = match[1].decode() if match else "utf-8"
-        if content.startswith(codecs.BOM_UTF8):
-            name = "utf-8-sig"
-        if name.lower() in _EXPAT:
-            return None
-        try:
-            "".encode(name)
-            return codecs.getincrementaldecoder(name)()
-        except (LookupError, UnicodeError):
-            raise UserError(
-                f"{self._path}, line 1 names the encoding {name!r}, which is unknown. Write the right "
-                "one, such as windows-1252, or convert the file to UTF-8."
+                f"{self._path}, line {error.lineno} is not well-formed XML in the encoding that the "
+                f"first line names ({reason}); mend the line, or export the memory again in UTF-8."
             ) from None
 
     def _where(self) -> str:

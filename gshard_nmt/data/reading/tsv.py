@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gshard_nmt.data.language_codes import nearest
-from gshard_nmt.data.reading.notes import note
-from gshard_nmt.data.reading.rows import Input, SentencePair, make_pair, one_line, score_of
+from gshard_nmt.data.reading.rows import Input, SentencePair, make_pair, note, one_line, score_of
 from gshard_nmt.data.reading.text_lines import (
     LONGEST_LINE,
     line_blocks,

@@ -31,9 +31,8 @@ from gshard_nmt.data.reading.layout import (
     is_text,
     split_of,
 )
-from gshard_nmt.data.reading.notes import listed
 from gshard_nmt.data.reading.reader import count_rows, read_blocks, read_input
-from gshard_nmt.data.reading.rows import Input, SentencePair
+from gshard_nmt.data.reading.rows import Input, SentencePair, listed
 from gshard_nmt.data.reading.text_lines import lines, without_compression
 from gshard_nmt.errors import UserError
 
@@ -107,7 +106,6 @@ class CorpusPair:
         return tuple(text for text in self.texts if text.split == split)
 
     def reversed(self) -> "CorpusPair":
-        """Returns the same text with source and target exchanged."""
         return dataclasses.replace(
             self,
             source=self.target,
@@ -118,12 +116,9 @@ class CorpusPair:
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What is in a corpus folder.
+    """The language pairs of a corpus folder, sorted by the names of their folders, and what was left out.
 
-    Attributes:
-      pairs: the language pairs, sorted by the names of their folders. Two folders may have the same
-        languages, in the same order or the other.
-      notes: what was left out and why, as sentences without their full stops.
+    Two folders may have the same languages. Notes are sentences without their full stops.
     """
 
     pairs: list[CorpusPair]
@@ -139,10 +134,7 @@ _LAYOUT = (
 def find_pairs(corpus: Path, damaged: bool = False, subset: str = "") -> list[CorpusPair]:
     """Returns the language pairs of a corpus folder, sorted by name.
 
-    Args:
-      corpus: the folder.
-      damaged: whether to return pairs with a split that lacks a side too; reading that split fails.
-      subset: the name of the corpus.
+    With `damaged`, also pairs with a split that lacks a side; reading that split fails.
 
     Raises:
       UserError: the folder does not exist, or it contains no language pair, or the name of a folder with
@@ -201,7 +193,6 @@ def _loose_sides(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _move(corpus: Path, sides: Mapping[str, Sequence[str]]) -> str:
-    """Returns the commands that move loose files into a folder of their pair."""
     pair = "-".join(sorted(sides, key=lambda side: (names_language(side, ENGLISH), side)))
     hint = ""
     if "src" in sides:

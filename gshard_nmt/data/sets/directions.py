@@ -20,12 +20,10 @@ _HELD_OUT = ("dev", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """The pairs of a corpus that a config may use.
+    """The pairs of a corpus that a config may use, and notes about what is left out or put together.
 
-    Attributes:
-      pairs: the pairs. No two of them have the same languages and the same subset, unless the folders'
-        names decide the directions.
-      notes: what is left out or put together, as sentences without their full stops.
+    No two pairs have the same languages and the same subset, unless the folders' names decide the
+    directions. Notes are sentences without their full stops.
     """
 
     pairs: list[CorpusPair]
@@ -36,11 +34,8 @@ def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Candidates:
     """Returns the pairs that have the right languages, whatever the size of their text.
 
     Two folders with the same languages become one pair, in the order of the first one. dev and test of a
-    language come from the first corpus that has them, so that no sentence is counted twice.
-
-    Args:
-      config: the settings; `direction` and `languages` matter.
-      pairs: the pairs of all corpora, the one without a name first.
+    language come from the first corpus that has them, so that no sentence is counted twice. The pairs of
+    the corpus without a name come first.
 
     Raises:
       UserError: a language of the config is in no pair, or there is no pair with English and the
@@ -81,12 +76,8 @@ def joined(
     """Returns the pairs with one pair for each two languages of a subset.
 
     With the direction "as-named", fr-en and en-fr stay two pairs. Then these words are their `language`,
-    so that their figures differ.
-
-    Args:
-      direction: the direction.
-      pairs: the pairs of all corpora.
-      notes: gets a sentence for each folder that is put together with another one.
+    so that their figures differ. `notes` gets a sentence for each folder that is put together with
+    another.
     """
     is_named = direction == "as-named"
     by_key: dict[tuple[str, str, str], CorpusPair] = {}
@@ -131,13 +122,9 @@ def choose(
 ) -> list[CorpusPair]:
     """Returns the candidates that have enough text, from the largest language to the smallest.
 
-    If the config names languages, all candidates are taken, in the order of these names.
-
-    Args:
-      config: the settings.
-      pairs: the candidates.
-      rows: returns the number of training pairs of a candidate.
-      notes: gets a sentence about the languages that have too few pairs.
+    If the config names languages, all candidates are taken, in the order of these names. `rows` returns
+    the number of training pairs of a candidate. `notes` gets a sentence about the languages with too
+    few.
 
     Raises:
       UserError: no language has enough pairs.
@@ -178,12 +165,7 @@ def choose(
 
 
 def directions_of(direction: str, source: str, target: str) -> Iterator[tuple[str, str]]:
-    """Yields the (source, target) languages in which a pair is used; none if it is not used.
-
-    Args:
-      direction: `Data.direction`.
-      source, target: the languages of the pair, in the order of its name.
-    """
+    """Yields the (source, target) languages in which a pair is used; none if it is not used."""
     if _takes_any_pair(direction):
         yield source, target
         if direction == "all":
@@ -199,7 +181,6 @@ def directions_of(direction: str, source: str, target: str) -> Iterator[tuple[st
 
 
 def has_english(pair: CorpusPair) -> bool:
-    """Returns whether English is one of the languages of a pair."""
     return ENGLISH in (pair.source, pair.target)
 
 
@@ -219,9 +200,7 @@ def with_one_test_set(
 ) -> list[CorpusPair]:
     """Returns the pairs with dev and test in one corpus only: the first one that has them.
 
-    Args:
-      pairs: the pairs of all corpora, the main one first.
-      notes: gets a sentence for each pair whose dev or test text is not used.
+    `notes` gets a sentence for each pair whose dev or test text is not used.
     """
     owners: dict[tuple[str, str, str], str] = {}
     result = []

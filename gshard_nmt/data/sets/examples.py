@@ -52,7 +52,6 @@ class Examples:
 
     @classmethod
     def of(cls, examples: Iterable[Example]) -> "Examples":
-        """Returns these examples."""
         examples = list(examples)
         sides = [[getattr(example, side) for example in examples] for side in SIDES]
         source, target = (np.concatenate([np.empty(0, np.int64), *ids]) for ids in sides)
@@ -62,7 +61,6 @@ class Examples:
 
     @classmethod
     def joined(cls, parts: Sequence["Examples"]) -> "Examples":
-        """Returns the examples of all parts, in order. There must be a part."""
         fields = dataclasses.fields(cls)
         return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields))
 

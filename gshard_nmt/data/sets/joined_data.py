@@ -3,14 +3,11 @@
 Both must have been tokenized with vocabularies that give old text the same ids, see `vocabulary_growth`.
 """
 
-import contextlib
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 from gshard_nmt import outputs
-from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum, files_of, write_manifest
+from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum, files_of, link, write_manifest
 from gshard_nmt.data.sets.shards import PreparedData, word_type
 from gshard_nmt.errors import UserError
 
@@ -22,13 +19,8 @@ def join(old: PreparedData, new: PreparedData, language: str, out: Path) -> Prep
     """Makes prepared data of the shards of two folders, with the vocabularies of the new one.
 
     The shards are hard links if the file system has them. The corpus fingerprint stays that of the old
-    data. The new data has only named subsets, and their fingerprints are added.
-
-    Args:
-      old: the prepared data of a run.
-      new: the prepared data of a new language. Its vocabularies have the old ids and perhaps more.
-      language: the BCP 47 tag of the new language.
-      out: the folder to make. Data that this function made is replaced.
+    data. The new data has only named subsets, and their fingerprints are added. A folder that this
+    function made is replaced.
 
     Raises:
       UserError: the new vocabularies are too large for the shards of the old data.
@@ -59,19 +51,10 @@ def join(old: PreparedData, new: PreparedData, language: str, out: Path) -> Prep
             sums = data.manifest.get("checksums", {})
             for name in files_of(data.manifest):
                 if name not in VOCABULARIES or data is new:
-                    _link(data.folder / name, folder / name)
+                    link(data.folder / name, folder / name)
                     known[name] = sums.get(name) or checksum(data.folder / name)
         pairs = sorted(
             [*old.pairs, *new.pairs], key=lambda p: (-p.splits["train"].examples, p.folder)
         )
         write_manifest(folder, pairs, facts, known)
     return PreparedData.open(out)
-
-
-def _link(place: Path, new: Path) -> None:
-    """Gives a file a second name, or copies it if the file system cannot."""
-    new.parent.mkdir(exist_ok=True)
-    with contextlib.suppress(OSError):
-        os.link(place, new)
-        return
-    shutil.copyfile(place, new)

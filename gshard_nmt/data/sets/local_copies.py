@@ -27,12 +27,9 @@ _BLOCK = 8 << 20
 
 @dataclasses.dataclass(frozen=True)
 class LocalCopies:
-    """The copies of the files of one data set.
+    """The copies in `folder` of the files of one data set. If `source` is no URL, nothing is copied.
 
-    Attributes:
-      source: the folder that has the files. If it is not a URL, nothing is copied.
-      folder: the folder of the copies; `source` itself if it is not a URL.
-      checksums: SHA-256 of the files, by name. A file without an entry is checked by its size alone.
+    A file without an entry in `checksums`, its SHA-256, is checked by its size alone.
     """
 
     source: Path
@@ -45,10 +42,7 @@ class LocalCopies:
     ) -> "LocalCopies":
         """Returns the copies of a data set, and removes unused copies of other data sets.
 
-        Args:
-          source: the folder that has the files.
-          identity: a hash of the manifest of the data set.
-          checksums: SHA-256 of its files; None if they are not known.
+        `identity` is a hash of the manifest of the data set.
 
         Raises:
           UserError: there is no place for copies.
@@ -68,9 +62,7 @@ class LocalCopies:
     def path(self, name: str, size: int) -> Path:
         """Returns a path of this machine that has the content of a file. Copies the file if needed.
 
-        Args:
-          name: the path of the file in the data set, such as "fr-en/train-00000.ids".
-          size: its size in bytes by the manifest.
+        `name` is its path in the data set, such as "fr-en/train-00000.ids", and `size` its bytes.
 
         Raises:
           UserError: the file is missing, differs from the prepared file, or does not fit on the disk.

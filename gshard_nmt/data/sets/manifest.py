@@ -3,9 +3,12 @@
 Every key is checked when it is read. If a manifest is damaged, the error names the key.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,22 +56,19 @@ class SplitData:
 
     @property
     def tokens(self) -> int:
-        """Number of source and target tokens."""
         return self.source_tokens + self.target_tokens
 
     @classmethod
     def from_manifest(cls, fields: dict[str, Any]) -> "SplitData":
-        """Returns the split that `to_manifest` wrote."""
-        values = {_FIELDS.get(name, name): value for name, value in fields.items()}
-        return cls(**values | {"files": tuple(map(tuple, values["files"]))})
+        values = dict(fields)
+        tokens = values.pop("spelled_tokens")
+        files = tuple(map(tuple, values.pop("files")))
+        return cls(**values, files=files, fallback_tokens=tokens)
 
     def to_manifest(self) -> dict[str, Any]:
         """Returns the fields by their names in the manifest."""
-        return {_MANIFEST_NAMES.get(k, k): v for k, v in dataclasses.asdict(self).items()}
-
-
-_MANIFEST_NAMES = {"fallback_tokens": "spelled_tokens"}
-_FIELDS = {written: field for field, written in _MANIFEST_NAMES.items()}
+        names = {"fallback_tokens": "spelled_tokens"}
+        return {names.get(k, k): v for k, v in dataclasses.asdict(self).items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +90,6 @@ class PreparedPair:
 
     @property
     def folder(self) -> str:
-        """Name of its folder in the prepared data."""
         return pair_folder(self.source, self.target, self.subset)
 
 
@@ -148,9 +147,7 @@ _SHAPE = fields(
 def read_manifest(folder: Path, flag: str = "--data") -> dict[str, Any] | None:
     """Returns the manifest of a folder; None if there is no manifest that this project wrote.
 
-    Args:
-      folder: the folder.
-      flag: the flag that names the folder, for messages.
+    `flag` names the folder in messages.
 
     Raises:
       UserError: the manifest is damaged. The message names the key.
@@ -185,11 +182,7 @@ def write_manifest(
 ) -> None:
     """Writes the manifest: the format, `facts`, the pairs, and the checksum of every other file.
 
-    Args:
-      folder: the folder of prepared data; all other files are in it.
-      pairs: the directions of translation.
-      facts: further keys.
-      known: checksums of files that need not be read again, by path in the folder.
+    `known` has checksums of files that need not be read again, by path in the folder.
     """
     pairs_by_name = [
         dataclasses.asdict(pair)
@@ -219,8 +212,16 @@ def files_of(manifest: Mapping[str, Any]) -> dict[str, int | None]:
     return files
 
 
+def link(place: Path, new: Path) -> None:
+    """Gives a file a second name, or copies it if the file system has no hard links."""
+    new.parent.mkdir(exist_ok=True)
+    with contextlib.suppress(OSError):
+        os.link(place, new)
+        return
+    shutil.copyfile(place, new)
+
+
 def checksum(file: Path) -> str:
-    """Returns the SHA-256 of a file's content, in hexadecimal digits."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

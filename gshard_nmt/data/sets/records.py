@@ -29,9 +29,6 @@ from gshard_nmt.data.sets.local_copies import LocalCopies
 from gshard_nmt.data.sets.manifest import damaged
 from gshard_nmt.reading import UnsoundError, patiently_or_fail
 
-SHARD_EXAMPLES = 1 << 20
-"""The number of examples after which `ShardWriter` begins the next shard."""
-
 MOST_OPEN = 512
 """The number of shards that are open at most. A process may have 1024 open files by default."""
 
@@ -40,19 +37,12 @@ _CHECKSUM, _OFFSET = 4, 8
 
 
 class ShardWriter:
-    """Writes the examples of one split."""
+    """Writes a shard."""
 
-    def __init__(self, folder: Path, prefix: str, word: np.dtype, first: int = 0) -> None:
-        """Prepares to write `folder/prefix-00000.ids` and so on.
-
-        Args:
-          folder: the folder of the shards; it is made if it is missing.
-          prefix: the first part of their names, such as "train".
-          word: the type of ids.
-          first: the number in the name of the first shard.
-        """
-        self._folder, self._prefix, self._word, self._first = folder, prefix, word, first
-        self._files: list[tuple[str, int, int]] = []
+    def __init__(self, folder: Path, prefix: str, word: np.dtype, number: int = 0) -> None:
+        """Prepares to write `folder/prefix-00000.ids` for number 0. `word` is the type of ids."""
+        self.path = folder / f"{prefix}-{number:05}.ids"
+        self._word = word
         self._file: BinaryIO | None = None
         self._ends = [0]
 
@@ -69,29 +59,23 @@ class ShardWriter:
           words: <uint>[n], the records one after the other, in the type of ids.
           ends: int64[examples], the end of each record in `words`.
         """
-        begin = 0
-        while begin < len(ends):
-            if self._file is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._file = (self._folder / self._name()).open("wb")
-            room = SHARD_EXAMPLES + 1 - len(self._ends)
-            part = ends[begin : begin + room]
-            first = ends[begin - 1] if begin else 0
-            content, sizes = _with_checksums(words[first : part[-1]], part - first, self._word)
-            self._append(content)
-            self._ends += (self._ends[-1] + np.cumsum(sizes)).tolist()
-            if len(self._ends) > SHARD_EXAMPLES:
-                self._finish()
-            begin += len(part)
+        if not len(ends):
+            return
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("wb")
+        content, sizes = _with_checksums(words, ends, self._word)
+        self._append(content)
+        self._ends += (self._ends[-1] + np.cumsum(sizes)).tolist()
 
     def close(self) -> tuple[tuple[str, int, int], ...]:
-        """Closes the last shard and returns `SplitData.files` of all shards."""
-        if self._file is not None:
-            self._finish()
-        return tuple(self._files)
-
-    def _name(self) -> str:
-        return f"{self._prefix}-{self._first + len(self._files):05}.ids"
+        """Writes the offsets, and returns `SplitData.files`: the shard, or nothing without examples."""
+        if self._file is None:
+            return ()
+        self._append(np.array(self._ends, "<u8").tobytes())
+        size = self._file.tell()
+        self._file.close()
+        return ((self.path.name, size, len(self._ends) - 1),)
 
     def _append(self, content: bytes) -> None:
         assert self._file is not None
@@ -102,15 +86,6 @@ class ShardWriter:
             with contextlib.suppress(OSError):
                 self._file.close()
             raise
-
-    def _finish(self) -> None:
-        """Writes the offsets and closes the shard."""
-        assert self._file is not None
-        self._append(np.array(self._ends, "<u8").tobytes())
-        size = self._file.tell()
-        self._file.close()
-        self._files.append((self._name(), size, len(self._ends) - 1))
-        self._file, self._ends = None, [0]
 
 
 def _with_checksums(
@@ -156,11 +131,7 @@ class OpenShards:
     def read(self, path: Path, size: int, count: int, places: Sequence[int]) -> list[bytes]:
         """Returns the records of a shard at these places, with their checksums.
 
-        Args:
-          path: the shard.
-          size: its size in bytes by the manifest.
-          count: the number of its records.
-          places: the numbers of the records to read.
+        `size` is the bytes of the shard by the manifest, and `count` the number of its records.
 
         Raises:
           OSError: it cannot be read.
@@ -226,11 +197,8 @@ class ShardReader:
     ) -> None:
         """Opens no shard yet. A shard is copied and opened when an example of it is read first.
 
-        Args:
-          copies: the files of the data set, on this machine.
-          files: the shards: path in the data set, size in bytes, number of examples.
-          word: the type of ids.
-          shards: the open shards, which several readers may share; None opens its own.
+        `files` has the path in the data set, the size in bytes and the number of examples of each shard,
+        and `word` is the type of ids. Several readers may share `shards`; None opens its own.
         """
         self._copies = copies
         self._files = files

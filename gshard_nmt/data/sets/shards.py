@@ -33,9 +33,8 @@ from gshard_nmt.data.sets.manifest import (
     read_manifest,
 )
 from gshard_nmt.data.sets.records import OpenShards, ShardReader
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.reading import patiently_or_fail
-from gshard_nmt.suggest import did_you_mean
 
 
 def word_type(*vocabularies: int) -> np.dtype:
@@ -59,14 +58,9 @@ class PreparedData:
     def open(cls, folder: Path, check_files: bool = True) -> "PreparedData":
         """Reads the manifest and checks that every file exists and has its size.
 
-        The vocabularies are also compared with their checksums. Reading every shard would take too
-        long at each start; `changed_files` does it.
-
-        Args:
-          folder: the folder.
-          check_files: whether to look at every file. In a run of many processes only the first does, so
-            that a file server is not asked for each shard by each process. The size of a shard is
-            compared in any case when the shard is opened.
+        The vocabularies are also compared with their checksums. Reading every shard would take too long
+        at each start; `changed_files` does it. In a run of many processes only the first looks at every
+        file (`check_files`), so that a file server is not asked for each shard by each process.
 
         Raises:
           UserError: the folder does not exist, is not prepared data, or is damaged.
@@ -110,20 +104,17 @@ class PreparedData:
 
     @property
     def source_vocabulary(self) -> int:
-        """V, the size of the source vocabulary."""
         return self.manifest["source_vocabulary"]
 
     @property
     def target_vocabulary(self) -> int:
-        """V, the size of the target vocabulary."""
         return self.manifest["target_vocabulary"]
 
     def pairs_of(self, config: Data) -> tuple[PreparedPair, ...]:
         """Returns the directions of translation that a run uses, in the order of `pairs`.
 
         Raises:
-          UserError: the data was prepared with settings that do not fit the run, or it does not have
-            a language of the run.
+          UserError: the data does not fit the settings of the run, or lacks a language.
         """
         for error in self.misfits(config):
             raise error
@@ -161,12 +152,8 @@ class PreparedData:
     def fitted(self, config: Data, set_by_user: Collection[str] = ()) -> Data:
         """Returns the settings of a run, in which those that only `prepare` reads are those of the data.
 
-        Args:
-          config: the settings.
-          set_by_user: the names of those that may not be replaced.
-
         Raises:
-          UserError: one of these differs, or as `pairs_of` does.
+          UserError: one of the settings `set_by_user` differs, or as `pairs_of` does.
         """
         for error in self.misfits(config):
             raise error
@@ -188,11 +175,9 @@ class PreparedData:
         """Returns what training draws from, in the order of `pairs_of`. Raises as `pairs_of` does."""
         return tuple(map(_component, self.pairs_of(config)))
 
-    def reader(
-        self, pair: PreparedPair, split: str, shards: OpenShards | None = None
-    ) -> ShardReader:
-        """Returns a reader of the examples of a split. Readers may share the open shards."""
-        return self.reader_of_all([pair], split, shards)
+    def reader(self, pair: PreparedPair, split: str) -> ShardReader:
+        """Returns a reader of the examples of a split."""
+        return self.reader_of_all([pair], split)
 
     def reader_of_all(
         self, pairs: Sequence[PreparedPair], split: str, shards: OpenShards | None = None
@@ -215,15 +200,13 @@ class PreparedData:
     def summary(self, config: Data | None = None) -> dict[str, Any]:
         """Returns the facts about the data that a run folder keeps, as values for JSON.
 
-        Args:
-          config: if given, only the language pairs that this run uses are listed.
-
         Returns:
           `direction`, `source_vocabulary` and `target_vocabulary` (sizes), `corpus_fingerprint`, and
-          `pairs`, one for each direction of translation, with `source`, `target`, `language`,
-          `train_pairs` (number of examples in all subsets), `dev_pairs` and `test_pairs`. If the corpus
-          has subsets, also `subset_fingerprints`, by name. If there is a config, also `mixture`: for each
-          phase of the schedule its `from_step`, and the `rates` at which training draws, by folder.
+          `pairs`, one for each direction of translation that the run of `config` uses, with `source`,
+          `target`, `language`, `train_pairs` (number of examples in all subsets), `dev_pairs` and
+          `test_pairs`. If the corpus has subsets, also `subset_fingerprints`, by name. If there is a
+          config, also `mixture`: for each phase of the schedule its `from_step`, and the `rates` of the
+          draws by folder.
         """
         pairs = self.pairs if config is None else self.pairs_of(config)
         directions: dict[tuple[str, str], dict[str, Any]] = {}

@@ -100,17 +100,14 @@ def may_have_address(text: str) -> bool:
 
 
 def has_address(text: str) -> bool:
-    """Returns whether a text has a web or mail address."""
     return _URL.search(text) is not None
 
 
 def without_placeholders(text: str) -> str:
-    """Replaces each placeholder of a text by a space."""
     return _PLACEHOLDER.sub(" ", text) if _has_mark(text) else text
 
 
 def _has_mark(text: str) -> bool:
-    """Returns whether a text has a character that a placeholder begins with."""
     # This runs for each line of a corpus, and four tests are faster than a loop.
     return "%" in text or "<" in text or "{" in text or "$" in text
 

@@ -96,7 +96,6 @@ def script_of(character: str) -> str:
 
 
 def scripts_of(text: str) -> set[str]:
-    """Returns the scripts of the letters of a text."""
     return {script_of(character) for character in set(text)} - {""}
 
 
@@ -104,8 +103,7 @@ def scripts_of(text: str) -> set[str]:
 def scripts_of_language(tag: str) -> frozenset[str]:
     """Returns the scripts that a language is written in; nothing for a language that is not known.
 
-    Args:
-      tag: a BCP 47 tag. A script in it decides: sr-Latn gives LATIN.
+    A script in the tag decides: sr-Latn gives LATIN.
     """
     language, *rest = tag.replace("_", "-").split("-")
     for part in rest:

@@ -25,9 +25,6 @@ import numpy as np
 import sentencepiece
 
 from gshard_nmt import files
-from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets.examples import SIDES
-from gshard_nmt.data.sets.manifest import checksum
 from gshard_nmt.data.text.romanization import normalization_arguments, romanized
 from gshard_nmt.data.worker_pool import usable_cpus
 from gshard_nmt.errors import UserError
@@ -114,7 +111,6 @@ class Vocabulary:
     """A trained SentencePiece model. Its special ids are PAD 0, EOS 1, UNK 2, BOS 3."""
 
     def __init__(self, model: bytes) -> None:
-        """Reads a model from `model`, the content of a SentencePiece model file."""
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @classmethod
@@ -147,7 +143,6 @@ class Vocabulary:
 
     @property
     def content(self) -> bytes:
-        """The content of the model file."""
         return self._processor.serialized_model_proto()
 
     @functools.cached_property
@@ -188,9 +183,6 @@ class Vocabulary:
 
         The names of other tags make no difference: text that was encoded before a spare tag got a name
         is still right.
-
-        Args:
-          language, target, subset: as in `tags`.
         """
         tags = repr([*self.tags(language, target, subset), *self.first(target)])
         return hashlib.sha256(self._without_tags + tags.encode()).hexdigest()
@@ -208,7 +200,6 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """V, the number of ids."""
         return self._processor.get_piece_size()
 
     @functools.cached_property
@@ -241,15 +232,8 @@ class Vocabulary:
     ) -> list[list[int]]:
         """Returns the ids that the encoder reads: the tags that the vocabulary has, the text, EOS.
 
-        Args:
-          texts: source sentences.
-          language: BCP 47 tag of the source language.
-          target: BCP 47 tag of the target language.
-          subset: the name of the corpus that the sentences are from; "" for text to translate.
-
-        Returns:
-          The ids of each text. If the target is fr and `<2fr>` is in the vocabulary, they are
-          [<2fr>, ..., EOS]. The tags stand in this order: target, source, subset.
+        The tags stand in this order: target, source, subset. If the target is fr and `<2fr>` is in the
+        vocabulary, the ids of a text are [<2fr>, ..., EOS]. Text to translate has the subset "".
         """
         tags = self.tags(language, target, subset)
         return [[*tags, *ids, EOS] for ids in self.encode(texts)]
@@ -265,12 +249,7 @@ class Vocabulary:
         return [] if tag_id is None else [tag_id]
 
     def encode_target(self, texts: Sequence[str], target: str) -> list[list[int]]:
-        """Returns the ids that the decoder writes: the tag of the language if any, the text, EOS.
-
-        Args:
-          texts: target sentences.
-          target: BCP 47 tag of the target language.
-        """
+        """Returns the ids that the decoder writes: the tag of the language if any, the text, EOS."""
         first = self.first(target)
         return [[*first, *ids, EOS] for ids in self.encode(texts)]
 
@@ -317,10 +296,7 @@ def _until_eos(ids: Sequence[int]) -> list[int]:
 def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> Vocabulary:
     """Trains a vocabulary, writes its model file and returns it. Equal texts give equal files.
 
-    Args:
-      texts: sentences. A sentence that occurs twice counts twice.
-      spec: size and kind of the vocabulary.
-      path: the model file to write.
+    A sentence that occurs twice counts twice.
 
     Raises:
       UserError: all texts are empty, or the special ids, bytes and tags fill the whole vocabulary.
@@ -427,13 +403,9 @@ def with_tags(
 ) -> Vocabulary:
     """Returns a vocabulary that has these tags: spare tags get the names that are missing.
 
-    All ids stay the same, so a model that was trained with `vocabulary` can use the result.
-
-    Args:
-      vocabulary: an existing vocabulary.
-      tags: symbols such as `<2fr>`.
-      name: the setting and the file of the vocabulary, for messages.
-      grows: whether tags get new ids at the end if there are not enough spare tags.
+    All ids stay the same, so a model that was trained with `vocabulary` can use the result. `name` is
+    the setting and the file of the vocabulary, for messages. With `grows`, tags get new ids at the end
+    if there are not enough spare tags.
 
     Raises:
       UserError: there are not enough spare tags.
@@ -461,110 +433,6 @@ def with_tags(
 
 
 def _parsed(model: bytes) -> Any:
-    """Returns the content of a model file as a protocol buffer."""
     from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2.ModelProto.FromString(model)
-
-
-Directions = Sequence[tuple[str, str]]
-"""Source and target language of each direction of translation, as BCP 47 tags."""
-
-
-def tags_of(config: Data, directions: Directions) -> tuple[str, ...]:
-    """Returns the tags that source sentences may begin with: target and source languages, subsets."""
-    tags: list[str] = []
-    targets = {target for _, target in directions}
-    if len(targets) > 1:
-        tags += sorted(map(target_tag, targets))
-    if config.language_tags:
-        tags += sorted({source_tag(source) for source, _ in directions})
-    return (*tags, *map(subset_tag, config.subset_tags))
-
-
-def specs_of(config: Data, directions: Directions) -> dict[str, VocabularySpec]:
-    """Returns the size and the kind of each vocabulary to train, by side.
-
-    A joint vocabulary has the side "source". A side with an existing model is left out.
-    """
-    is_joint = config.vocabulary == "joint"
-    common = (config.vocabulary_model, config.character_coverage)
-    source = VocabularySpec(
-        config.source_vocabulary,
-        *common,
-        (*reserved_symbols(config.spare_tags), *tags_of(config, directions)),
-        "identity" if is_joint else "nmt_nfkc",
-    )
-    if config.romanize_source:
-        # Few characters are left, so signs and digits would be among the rarest.
-        coverage = 1 - (1 - config.character_coverage) / 10
-        source = dataclasses.replace(source, coverage=coverage, normalization="latin")
-    specs = {
-        "source": source,
-        # The decoder writes text with all characters of the references.
-        "target": VocabularySpec(config.target_vocabulary, *common, reserved_symbols(), "identity"),
-    }
-    if is_joint:
-        del specs["target"]
-    return {side: spec for side, spec in specs.items() if not _models(config)[side]}
-
-
-def text_sides(config: Data, side: str) -> tuple[str, ...]:
-    """Returns the sides of the text that the vocabulary of a side is learned from."""
-    return SIDES if config.vocabulary == "joint" else (side,)
-
-
-def existing_vocabularies(config: Data, directions: Directions) -> dict[str, bytes]:
-    """Returns the contents of the existing models that the config names, by side.
-
-    A file that has all tags is not changed. Otherwise spare tags get the names of the missing ones.
-
-    Raises:
-      UserError: a file does not exist or does not fit, or it has too few spare tags.
-    """
-    contents = {}
-    for side, model in _models(config).items():
-        if not model:
-            continue
-        needs_tags = side == "source" or config.vocabulary == "joint"
-        tags = tags_of(config, directions) if needs_tags else ()
-        vocabulary = _load(side, model)
-        named = with_tags(vocabulary, tags, f"Data.{side}_model = {model!r}")
-        contents[side] = Path(model).read_bytes() if named is vocabulary else named.content
-    return contents
-
-
-def existing_models(config: Data) -> dict[str, str]:
-    """Returns the SHA-256 of each existing model file that the config names, by side.
-
-    Prepared data is up to date only if these are the same.
-
-    Raises:
-      UserError: a file does not exist, or it does not fit.
-    """
-    checksums = {}
-    for side, model in _models(config).items():
-        if model:
-            _load(side, model)
-            checksums[side] = checksum(Path(model))
-    return checksums
-
-
-def _models(config: Data) -> dict[str, str]:
-    """Returns the existing model file of each side, or ""."""
-    is_joint = config.vocabulary == "joint"
-    return {
-        "source": config.source_model,
-        "target": config.source_model if is_joint else config.target_model,
-    }
-
-
-def _load(side: str, model: str) -> Vocabulary:
-    path = Path(model)
-    if not path.is_file():
-        raise UserError(
-            f"Data.{side}_model names {model}, but there is no such file. Give a SentencePiece model, or "
-            f"leave the setting out to learn a vocabulary.",
-            [f"Data.{side}_model"],
-        )
-    return Vocabulary.load(path)

@@ -33,7 +33,6 @@ class RowMatch:
 
     @property
     def is_identity(self) -> bool:
-        """Whether each id has the same piece in both vocabularies."""
         return self.copied == self.old_size == len(self.sources) and all(
             tuple(ids) == (i,) for i, ids in enumerate(self.sources)
         )
@@ -55,7 +54,6 @@ class RowMatch:
 
     @property
     def text(self) -> str:
-        """What becomes of the rows, in words."""
         return (
             f"{self.copied} rows copied by their pieces, {self.means} means of old rows, {self.drawn} "
             f"new; {self.left_out} old rows left out"

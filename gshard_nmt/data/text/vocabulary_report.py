@@ -81,11 +81,9 @@ class VocabularyReport:
 
     @property
     def warnings(self) -> list[str]:
-        """A sentence for each language with much byte fallback."""
         return [fit.warning for fit in self.fits if fit.warning]
 
     def write(self, path: Path) -> None:
-        """Writes the report as JSON."""
         facts: dict[str, Any] = {
             "sizes": dict(zip(SIDES, self.sizes, strict=True)),
             "languages": [_rounded(fit) for fit in self.fits],
@@ -95,7 +93,6 @@ class VocabularyReport:
         files.write(path, text.encode("utf-8", "replace"))
 
     def show(self, console: Console) -> None:
-        """Prints the report as a table, and the warnings."""
         table = Table(title="vocabularies")
         for name in ("side", "language", "tokens", "byte fallback", "characters with pieces"):
             table.add_column(name, justify="left" if name in ("side", "language") else "right")
@@ -113,14 +110,7 @@ class VocabularyReport:
 
 
 def fit_of(side: str, language: str, lines: Sequence[str], vocabulary: Vocabulary) -> Fit:
-    """Measures a vocabulary on a sample of the text of a language.
-
-    Args:
-      side: "source" or "target".
-      language: BCP 47 tag.
-      lines: lines of text. At most `LINES` are read, at equal distances.
-      vocabulary: the vocabulary of the side.
-    """
+    """Measures a vocabulary on at most `LINES` lines of a language, at equal distances."""
     measured = lines[:: max(-(-len(lines) // LINES), 1)]
     encoded = vocabulary.encode(measured)
     ids = np.fromiter(itertools.chain.from_iterable(encoded), np.int64)
@@ -165,7 +155,6 @@ def _without_pieces(
 
 
 def _rounded(fit: Fit) -> dict[str, Any]:
-    """Returns the fields of an entry for JSON, with numbers of six digits."""
     return {
         name: round(value, 6) if isinstance(value, float) else value
         for name, value in dataclasses.asdict(fit).items()

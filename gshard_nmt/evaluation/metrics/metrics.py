@@ -12,7 +12,7 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 
@@ -41,8 +41,7 @@ _SPM_NAMES = {
 """The names that sacreBLEU gives to the SentencePiece models it downloads, and their signatures."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """A score, and the description of how it was computed: sacreBLEU's signature, or the model of COMET.
 
     The score is from 0 to 100. TER may be larger, and COMET is mostly between 0 and 1.
@@ -52,8 +51,7 @@ class Measured:
     signature: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """What a metric reads.
 
     Attributes:
@@ -69,8 +67,7 @@ class Text:
     sources: Sequence[str] | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """A metric of the report.
 
     Attributes:
@@ -224,12 +221,9 @@ ALWAYS = ("bleu", "chrf")
 
 @dataclasses.dataclass(frozen=True)
 class Measures:
-    """The metrics that a user has chosen.
+    """The metrics that a user has chosen, by name, and their models.
 
-    Attributes:
-      names: names in `METRICS`. BLEU and chrF are computed even if they are not among them.
-      spm_model: the SentencePiece model that spBLEU tokenizes with.
-      comet_model: the checkpoint of COMET.
+    BLEU and chrF are computed even if they are not among the names.
     """
 
     names: tuple[str, ...] = ALWAYS
@@ -242,7 +236,6 @@ class Measures:
         return [m for name, m in METRICS.items() if name in ALWAYS or name in self.names]
 
     def model_of(self, metric: Metric) -> Path | None:
-        """Returns the model that the user has given for a metric."""
         return getattr(self, metric.model) if metric.model else None
 
     def check(self) -> None:

@@ -45,12 +45,9 @@ Interval = tuple[float, float]
 
 
 class Comparison(NamedTuple):
-    """The difference of two systems on one test set.
+    """The difference of a system from a baseline on one test set, its 95 % interval, and its p-value.
 
-    Attributes:
-      delta: score of the system - score of the baseline.
-      interval: the 95 % interval of the difference.
-      p_value: probability of a difference like this if the systems were equally good; two-sided.
+    The p-value is the probability of a difference like this if both were equally good; two-sided.
     """
 
     delta: float
@@ -138,12 +135,12 @@ def drawn_scores(
 ) -> list[np.ndarray]:
     """Returns for each test set float64[system, draw], BLEU on sentences drawn with replacement.
 
-    Sentences of one group are drawn together. Test sets of several languages often have the same English
-    sentences, and then the scores of the languages go up and down together.
+    Sentences of one group, such as those with one English text, are drawn together. Test sets of several
+    languages often have the same English sentences, and then the scores go up and down together.
 
     Args:
       systems: for each test set, the statistics of its sentences, of one system or of several.
-      groups: for each test set, the group of each sentence, such as its English text.
+      groups: for each test set, the group of each sentence.
       draws, seed: the number of draws, and what starts the random numbers.
     """
     texts = dict.fromkeys(text for lines in groups for text in lines)
@@ -229,15 +226,10 @@ def statistics(
 
 
 def bleu_of(sums: np.ndarray) -> np.ndarray:
-    """Computes BLEU from statistics, as sacreBLEU does with its default, exponential smoothing.
+    """Computes BLEU, float64[...] from 0 to 100, as sacreBLEU does with exponential smoothing.
 
-    Args:
-      sums: float64[..., 10], summed over sentences. The first 2 numbers count the words of the
-        translations and of the references. The next 4 count the n-grams that match a reference, for
-        n = 1 to 4. The last 4 count all n-grams of the translations.
-
-    Returns:
-      float64[...], from 0 to 100.
+    `sums` is float64[..., 10], summed over sentences: the words of the translations and of the
+    references; the n-grams that match a reference, for n = 1 to 4; all n-grams of the translations.
     """
     hypothesis_words, reference_words = sums[..., 0], sums[..., 1]
     matches, totals = sums[..., 2:6], sums[..., 6:]
@@ -255,14 +247,10 @@ def bleu_of(sums: np.ndarray) -> np.ndarray:
 
 
 def chrf_of(sums: np.ndarray) -> np.ndarray:
-    """Computes chrF from statistics, as sacreBLEU does: precision and recall are means over orders.
+    """Computes chrF, float64[...] from 0 to 100, as sacreBLEU does: the means over orders of n-grams.
 
-    Args:
-      sums: float64[..., 18], summed over sentences. It has three numbers for each order of n-grams: those
-        of the translations, those of the references, and those that match.
-
-    Returns:
-      float64[...], from 0 to 100.
+    `sums` is float64[..., 18], summed over sentences: for each order, the n-grams of the translations,
+    those of the references, and those that match.
     """
     translated, expected, matches = (sums[..., i::3] for i in range(3))
     # An order without n-grams on one side does not count.

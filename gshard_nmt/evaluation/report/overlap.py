@@ -1,153 +1,141 @@
-"""The section of the report about test sentences in the training text, and scores without them."""
+"""Test sentences in the training text: their section of the report, and scores without them."""
 
-import dataclasses
-import html
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gshard_nmt import web_page
-from gshard_nmt.data.cleaning import leaks
-from gshard_nmt.data.cleaning.leaks import NEAR, OverlapSearch, Side
+from gshard_nmt.data.cleaning.overlap import NEAR, Overlap, OverlapSearch, Side
+from gshard_nmt.data.sets.corpus import ENGLISH, read_pairs
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.report.report import Section
+from gshard_nmt.evaluation.report.report import Evaluation, Section, Training
+from gshard_nmt.evaluation.systems.systems import Systems
+from gshard_nmt.evaluation.texts.corpora import Pairs
 from gshard_nmt.evaluation.texts.translations import TestSet
 
-__all__ = ["Overlap", "OverlapSearch", "leave_out", "section"]
-
-EXAMPLES = 3
+_EXAMPLES = 3
 _SIDES: tuple[Side, Side] = ("source", "target")
-Overlap = leaks.Overlap[TestSet]
+# fmt: off
+_COLUMNS = {
+    "sentences": "sentences", "source_exact": "source exact", "source_near": "source near",
+    "target_exact": "reference exact", "target_near": "reference near", "both_sides": "both sides",
+    "left_out": "left out of the scores",
+}
+# fmt: on
 
 
-def _alarms(overlaps: Sequence[Overlap]) -> Iterator[str]:
-    """Yields one sentence if the overlap of any direction is too large."""
-    alarming = [overlap for overlap in overlaps if overlap.is_alarming]
-    if not alarming:
-        return
-    names = [f"{overlap.test.source}-{overlap.test.target}" for overlap in alarming]
-    rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    yield (
-        f"{', '.join(names[:6])}{rest}: "
-        f"{sum(len(overlap.matches['source']) for overlap in alarming):,} of "
-        f"{sum(len(overlap.test.sources) for overlap in alarming):,} test sources are in the training "
-        f"text, {sum(len(overlap.pairs) for overlap in alarming):,} of them with their reference. "
-        "gshard-eval --leave_out_overlap scores without them."
-    )
-
-
-def section(overlaps: Sequence[Overlap], training_lines: int, is_left_out: bool) -> Section:
-    """Returns the section of the report.
+def read_training(
+    tests: Sequence[TestSet], pairs: Pairs, advance: Callable[[], None] = lambda: None
+) -> Training:
+    """Reads the training text of the languages of test sets once, and compares it with them.
 
     Args:
-      overlaps: the overlap of each direction.
-      training_lines: number of training pairs that were compared; 0 if the corpus has no training text.
-      is_left_out: whether the scores are without the sentences that overlap.
+      tests: the test sets.
+      pairs: the pairs of the corpus, in all its folders.
+      advance: is called when the text of a language has been read.
     """
-    data = {
-        "training_pairs": training_lines,
-        "left_out": is_left_out,
-        "directions": [_as_json(overlap, is_left_out) for overlap in overlaps],
-    }
-    title = "Overlap of test and training text"
-    return Section("overlap", title, _html(overlaps, data), data, tuple(_alarms(overlaps)))
+    search: OverlapSearch[TestSet] = OverlapSearch(tests)
+    count, problems = 0, []
+    for language in dict.fromkeys(test.language for test in tests):
+        if language not in pairs:
+            continue
+        for pair in pairs[language]:
+            direction = (pair.source, pair.target)
+            if pair.source == ENGLISH:
+                direction = (pair.target, pair.source)
+            try:
+                # Counting while it is read keeps a corpus out of memory.
+                numbers, rows = itertools.count(), read_pairs(pair, "train", *direction)
+                search.add(direction, (row for row, _ in zip(rows, numbers, strict=False)))
+                count += next(numbers)
+            except UserError as error:
+                problems.append(f"The training text of {language} cannot be compared: {error}")
+        advance()
+    return Training(count, problems, search.overlaps)
 
 
-def leave_out(
-    overlaps: Sequence[Overlap], systems: Sequence[dict[tuple[str, str], Sequence[str]]]
-) -> list[TestSet]:
-    """Removes the sentences that overlap with the training text from test sets and translations.
-
-    Args:
-      overlaps: the overlap of each test set.
-      systems: the translations of each system by direction; changed here.
-
-    Returns:
-      The test sets that have sentences left.
+def leave_out(systems: Systems, training: Training) -> Systems:
+    """Returns the systems without the test sentences that overlap with the training text.
 
     Raises:
       UserError: no sentence is left.
     """
-    tests = []
-    for overlap in overlaps:
-        left_out, test = overlap.lines(), overlap.test
-
-        def remaining(lines: Sequence[str], left_out: set[int] = left_out) -> list[str]:
-            return [line for number, line in enumerate(lines) if number not in left_out]
-
-        sources, references = remaining(test.sources), map(remaining, test.all_references)
-        first, *others = references
-        for lines in systems:
-            if (test.source, test.target) in lines:
-                lines[test.source, test.target] = remaining(lines[test.source, test.target])
-        if sources:
-            tests.append(
-                dataclasses.replace(
-                    test, sources=sources, references=first, other_references=tuple(others)
-                )
-            )
-    if not tests:
+    lines = {(o.test.source, o.test.target): o.lines() for o in training.overlaps}
+    systems = systems.each(lambda system: system.without(lines))
+    if not systems.main.tests:
         raise UserError(
             "--leave_out_overlap leaves out all test sentences, because all are in the training text. "
             "Give a corpus with another test set."
         )
-    return tests
+    return systems
 
 
-def _as_json(overlap: Overlap, is_left_out: bool) -> dict[str, Any]:
-    examples = sorted(overlap.lines())[:EXAMPLES]
+def overlap_section(evaluation: Evaluation) -> Section:
+    """Returns the number of test sentences in the training text, with examples."""
+    training, is_left_out = evaluation.training, evaluation.request.options.leave_out_overlap
+    data = {
+        "training_pairs": training.pairs,
+        "left_out": is_left_out,
+        "directions": [_as_json(overlap, is_left_out) for overlap in training.overlaps],
+    }
+    title, alarms = "Overlap of test and training text", tuple(_alarms(training.overlaps))
+    return Section("overlap", title, _html(training, data), data, alarms)
+
+
+def _alarms(overlaps: Sequence[Overlap[TestSet]]) -> Iterator[str]:
+    """Yields one sentence if the overlap of any direction is too large."""
+    alarming = [overlap for overlap in overlaps if overlap.is_alarming]
+    if alarming:
+        names = [overlap.test.direction_name for overlap in alarming]
+        rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        yield (
+            f"{', '.join(names[:6])}{rest}: "
+            f"{sum(len(overlap.matches['source']) for overlap in alarming):,} of "
+            f"{sum(len(overlap.test.sources) for overlap in alarming):,} test sources are in the "
+            f"training text, {sum(len(overlap.pairs) for overlap in alarming):,} of them with their "
+            "reference. gshard-eval --leave_out_overlap scores without them."
+        )
+
+
+def _as_json(overlap: Overlap[TestSet], is_left_out: bool) -> dict[str, Any]:
+    lines, test = overlap.lines(), overlap.test
+    counts = {
+        f"{side}_{name}": overlap.count(side, name == "exact")
+        for side in _SIDES
+        for name in ("exact", "near")
+    }
+    examples = []
+    for n in sorted(lines)[:_EXAMPLES]:
+        example: dict[str, Any] = {"line": n + 1}
+        for side, texts in zip(_SIDES, (test.sources, test.references), strict=True):
+            match = overlap.matches[side].get(n)
+            example[side] = {"test": texts[n], "training": match.training} if match else None
+        examples.append(example)
     return {
-        "source": overlap.test.source,
-        "target": overlap.test.target,
-        "sentences": len(overlap.test.sources),
-        **{
-            f"{side}_{name}": overlap.count(side, name == "exact")
-            for side in _SIDES
-            for name in ("exact", "near")
-        },
+        "source": test.source,
+        "target": test.target,
+        "sentences": len(test.sources),
+        **counts,
         "both_sides_exact": len(overlap.exact_pairs),
         "both_sides": len(overlap.pairs),
-        "left_out": len(overlap.lines()) if is_left_out else 0,
-        "examples": [
-            {"line": n + 1, **{side: _example(overlap, side, n) for side in _SIDES}}
-            for n in examples
-        ],
+        "left_out": len(lines) if is_left_out else 0,
+        "examples": examples,
     }
 
 
-def _example(overlap: Overlap, side: Side, number: int) -> Mapping[str, str] | None:
-    match = overlap.matches[side].get(number)
-    lines = overlap.test.sources if side == "source" else overlap.test.references
-    return {"test": lines[number], "training": match.training} if match else None
-
-
-_COLUMNS = (
-    *("direction", "sentences", "source exact", "source near", "reference exact", "reference near"),
-    *("both sides", "left out of the scores"),
-)
-
-
-def _html(overlaps: Sequence[Overlap], data: Mapping[str, Any]) -> str:
-    if not data["training_pairs"]:
+def _html(training: Training, data: Mapping[str, Any]) -> str:
+    if not training.pairs:
         return "<p>The corpus has no training text, so overlap is unknown.</p>"
     rows, examples = [], []
-    for overlap, row in zip(overlaps, data["directions"], strict=True):
+    for row in data["directions"]:
         direction = f"{row['source']}-{row['target']}"
-        names = ("sentences", "source_exact", "source_near", "target_exact", "target_near")
-        cells = (f"{row[name]:,}" for name in (*names, "both_sides", "left_out"))
-        rows.append((direction, *cells))
-        tables = "".join(
-            f"<table class='sample'><tr><th>test</th><td dir='auto'>{html.escape(part['test'])}</td></tr>"
-            f"<tr><th>training</th><td dir='auto'>{html.escape(part['training'])}</td></tr></table>"
-            for example in row["examples"]
-            for part in (example["source"], example["target"])
-            if part
-        )
-        if overlap.lines():
-            summary = f"<summary>{html.escape(direction)}</summary>"
-            examples.append(f"<details>{summary}{tables}</details>")
+        rows.append((direction, *(f"{row[name]:,}" for name in _COLUMNS)))
+        parts = [example[side] for example in row["examples"] for side in _SIDES if example[side]]
+        tables = "".join(web_page.texts(part.items()) for part in parts)
+        examples += [web_page.folded(direction, tables)] if parts else []
     return (
-        f"<p>Compared with {data['training_pairs']:,} training pairs. Exact: only case, spaces, "
+        f"<p>Compared with {training.pairs:,} training pairs. Exact: only case, spaces, "
         "punctuation, digits and placeholders differ. Near: both sentences share at "
         f"least {100 * NEAR:.0f} % of the word triples of the longer one.</p>\n"
-        f"{web_page.table(_COLUMNS, rows)}\n{''.join(examples)}"
+        f"{web_page.table(('direction', *_COLUMNS.values()), rows)}\n{''.join(examples)}"
     )

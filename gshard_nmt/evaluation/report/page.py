@@ -1,16 +1,18 @@
-"""Writes the web page of a report: one file that needs no network, and reads well without its script."""
+"""Writes the files of a report. Its page needs no network, and reads well without its script."""
 
-import dataclasses
+import hashlib
 import html
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from gshard_nmt import web_page
-from gshard_nmt.evaluation.metrics import metrics
-from gshard_nmt.evaluation.report import samples
-
-Row = Mapping[str, Any]
-"""The scores of a language, as bleu.json has them."""
+from gshard_nmt import files, web_page
+from gshard_nmt.evaluation.metrics.metrics import TITLES
+from gshard_nmt.evaluation.report import figures
+from gshard_nmt.evaluation.report.figures import DARK, LIGHT
+from gshard_nmt.evaluation.report.report import Report, has_gains, score_text
+from gshard_nmt.evaluation.systems.systems import Direction, Result, labels
 
 _EXTREMES = 5
 """Languages in the list of the largest gains, and in that of the largest losses."""
@@ -24,70 +26,54 @@ _LONGEST_TEXT = 600
 """Characters of a sentence that the page shows."""
 _BUDGET_FACTS = ("multilingual model", "baselines")
 """Facts about the training. The page shows them under a headline of their own."""
+SEED = 1
+"""The seed of the choice of samples. The page states it."""
+_MOST_OF_A_LANGUAGE = 3
+_MOST = 150
+"""Samples in a report, if every language can have at least one. More would make the page slow to load."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Content:
-    """What the page shows.
-
-    Attributes:
-      title: its title.
-      headline: the result in a few sentences.
-      rows: the languages, most training pairs first.
-      average: the means of "bleu" and "delta_bleu", and their intervals.
-      facts: rows of (name, value) that say what was measured.
-      alarms: sentences for the top of the page.
-      trend: the figure of the trend, as HTML.
-      samples: for each row its samples, each of them rows of (name, text).
-      shows_gains: whether the figure shows gains over baselines, or else BLEU.
-      parts: the studies, as pairs of a headline and HTML.
-      metrics: metrics other than BLEU and chrF, as pairs of a key of `rows` and a title.
-    """
-
-    title: str
-    headline: str
-    rows: Sequence[Row]
-    average: Mapping[str, Any]
-    facts: Sequence[tuple[str, str]]
-    alarms: Sequence[str]
-    trend: str
-    samples: Sequence[Sequence[Sequence[tuple[str, str]]]]
-    shows_gains: bool
-    parts: Sequence[tuple[str, str]] = ()
-    metrics: Sequence[tuple[str, str]] = ()
+def write(report: Report, folder: Path) -> None:
+    """Writes all files of the report into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in ("png", "svg"):
+        files.write(folder / f"trendline.{kind}", _trend(report, LIGHT, kind))
+    files.write(folder / "bleu.json", json.dumps(report.as_json(), indent=1) + "\n")
+    files.write(folder / "bleu.csv", report.as_csv())
+    files.write(folder / "index.html", render(report))
 
 
-def render(content: Content) -> str:
+def _trend(report: Report, palette: figures.Palette, kind: str = "svg") -> bytes:
+    systems = report.systems.compared
+    return figures.image(lambda: figures.draw_trend(systems, report.title, palette), kind)
+
+
+def render(report: Report) -> str:
     """Returns the page."""
-    names = labels(content.rows)
-    budgets = [*_token_facts(content.rows), *_facts_named(content, _BUDGET_FACTS)]
-    commands = [fact for fact in content.facts if _is_command(fact[0])]
-    others = [f for f in content.facts if f[0] not in _BUDGET_FACTS and f not in commands]
+    commands = [fact for fact in report.facts if _is_command(fact[0])]
+    budgets = [fact for fact in report.facts if fact[0] in _BUDGET_FACTS]
+    others = [fact for fact in report.facts if fact not in (*commands, *budgets)]
+    others += [(f"{name} signature", text) for name, text in report.signatures.items()]
+    trend = web_page.image(
+        _trend(report, LIGHT),
+        "svg",
+        "the scores of each language, as in the table",
+        _trend(report, DARK),
+    )
+    what = "Gain" if has_gains(report.results) else "BLEU"
     body = [
-        *_alarms(content.alarms),
-        *_trend(content),
-        *_extremes(content.rows, names),
-        *_language_table(content, names),
-        *_samples(content.samples, names),
-        *(f"<h2>{html.escape(title)}</h2>\n{part}" for title, part in content.parts),
+        *_alarms(report.alarms),
+        f"<h2>{what} by language, most training pairs first</h2>",
+        f'<div class="chart">{trend}</div>',
+        *_extremes(report.results),
+        *_language_table(report),
+        *_samples(report.results),
+        *(f"<h2>{html.escape(part.title)}</h2>\n{part.html}" for part in report.sections),
         *_fact_table("Training budget", budgets),
         *_fact_table("What was measured", others),
         *_commands(commands),
-        web_page.script(web_page.template("report.js")),
     ]
-    style = web_page.template("report.css")
-    return web_page.page(content.title, content.headline, "\n".join(body), style)
-
-
-def labels(rows: Sequence[Row]) -> list[str]:
-    """Returns a short name of each row: its language if this is clear, or else "fr-en"."""
-    languages = [row["lang"] for row in rows]
-    return [
-        row["lang"]
-        if languages.count(row["lang"]) == 1 or not row.get("target")
-        else f"{row['source']}-{row['target']}"
-        for row in rows
-    ]
+    return web_page.page(report.title, report.headline, "\n".join(body))
 
 
 def _alarms(alarms: Sequence[str]) -> Iterator[str]:
@@ -97,157 +83,118 @@ def _alarms(alarms: Sequence[str]) -> Iterator[str]:
         yield "</div>"
 
 
-def _trend(content: Content) -> Iterator[str]:
-    """Yields the figure of the gains, or of BLEU."""
-    yield f"<h2>{'Gain' if content.shows_gains else 'BLEU'} by language, most training pairs first</h2>"
-    yield f'<div class="chart">{content.trend}</div>'
-
-
-def _extremes(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
+def _extremes(results: Sequence[Result]) -> Iterator[str]:
     """Yields the languages that gain most and lose most, compared with their baselines."""
-    compared = [
-        (row["delta_bleu"], name, row)
-        for name, row in zip(names, rows, strict=True)
-        if row["delta_bleu"] is not None
-    ]
+    named = zip(labels(results), results, strict=True)
+    compared = [(r.delta, name, r.delta_ci95) for name, r in named if r.delta is not None]
     if not compared:
         return
-    gains = sorted((c for c in compared if c[0] > 0), key=lambda c: (-c[0], c[1]))[:_EXTREMES]
-    losses = sorted((c for c in compared if c[0] < 0), key=lambda c: (c[0], c[1]))[:_EXTREMES]
+    gains = sorted((c for c in compared if c[0] > 0), key=lambda c: (-c[0], c[1]))
+    losses = sorted((c for c in compared if c[0] < 0), key=lambda c: (c[0], c[1]))
     yield "<div class='two'>"
-    for title, chosen, nothing in (
-        ("Largest gains", gains, "No language is better than its baseline."),
-        ("Largest losses", losses, "No language is worse than its baseline."),
+    for title, kind, chosen, better in (
+        ("Largest gains", "gain", gains, "better"),
+        ("Largest losses", "loss", losses, "worse"),
     ):
-        yield f"<section><h2>{title}</h2>"
-        if chosen:
-            yield web_page.table(
-                ("language", "gain", "95 % interval"),
-                [
-                    (name, _colored(delta), interval_text(row["delta_ci95"]) or "unknown")
-                    for delta, name, row in chosen
-                ],
-            )
-        else:
-            yield f"<p>{nothing}</p>"
-        yield "</section>"
+        rows = []
+        for delta, name, interval in chosen[:_EXTREMES]:
+            number = web_page.Markup(f"<b class='{kind}'>{_number(delta, '+.1f')}</b>")
+            rows.append((name, number, _interval(interval) or "unknown"))
+        nothing = f"<p>No language is {better} than its baseline.</p>"
+        table = web_page.table(("language", "gain", "95 % interval"), rows) if rows else nothing
+        yield f"<section><h2>{title}</h2>{table}</section>"
     yield "</div>"
 
 
-_COLUMNS = (
-    *(("language", "text"), ("training pairs", "number"), ("tokens seen", "number")),
-    *(("sentences", "number"), ("BLEU", "number"), ("chrF", "number")),
-    *(("baseline BLEU", "number"), ("gain", "number"), ("95 % interval", "number")),
-)
-
-
-def _language_table(content: Content, names: Sequence[str]) -> Iterator[str]:
-    yield "<h2>Languages</h2>\n<div class='wide'><table class='sortable' id='languages'><thead><tr>"
-    for name, kind in (*_COLUMNS, *((title, "number") for _, title in content.metrics)):
-        sort = " aria-sort='descending'" if name == "training pairs" else ""
-        yield f"<th scope='col' data-kind='{kind}'{sort}>{name}</th>"
-    yield "</tr></thead><tbody>"
-    for name, row in zip(names, content.rows, strict=True):
-        interval = row["delta_ci95"]
-        cells = [
-            _cell(row["train_pairs"] or None, ",", "unknown"),
-            _cell(row["tokens"], ",", "unknown"),
-            _cell(row["sentences"], ","),
-            _cell(row["bleu"], ".1f"),
-            _cell(row["chrf"], ".1f"),
-            _cell(row["baseline_bleu"], ".1f"),
-            _cell(row["delta_bleu"], "+.1f"),
-            # An interval is sorted by its lower bound: the gain that is nearly sure.
-            f"<td data-value='{interval[0] if interval else ''}'>{interval_text(interval)}</td>",
-            # COMET is mostly between 0 and 1, so it has more digits.
-            *(
-                _cell(row[key], ".4f" if key in metrics.FINE else ".1f")
-                for key, _ in content.metrics
-            ),
+def _language_table(report: Report) -> Iterator[str]:
+    results, average = report.results, report.average
+    others = list(results[0].others)
+    heads = ["language", "training pairs", "tokens seen", "sentences", "BLEU", "chrF"]
+    heads += ["baseline BLEU", "gain", "95 % interval", *(TITLES[key] for key in others)]
+    rows = [
+        [
+            name,
+            _number(result.test.train_pairs or None, ",", "unknown"),
+            _number(result.tokens, ",", "unknown"),
+            _number(result.sentences, ","),
+            _number(result.bleu, ".1f"),
+            _number(result.chrf, ".1f"),
+            _number(result.baseline_bleu, ".1f"),
+            _number(result.delta, "+.1f"),
+            _interval(result.delta_ci95),
+            *(_minus(score_text(key, value)) for key, value in result.others.items()),
         ]
-        yield f"<tr><th scope='row'>{html.escape(name)}</th>{''.join(cells)}</tr>"
-    yield f"</tbody>{_average_row(content)}</table></div>\n<p class='hint'>{_COVERS}</p>"
+        for name, result in zip(labels(results), results, strict=True)
+    ]
+    means = [_number(average["bleu"], ".1f"), "", "", _number(average["delta_bleu"], "+.1f")]
+    foot = ["average", "", "", "", *means, _interval(average["delta_ci95"]), *[""] * len(others)]
+    yield f"<h2>Languages</h2>\n{web_page.table(heads, rows, foot)}\n<p class='hint'>{_COVERS}</p>"
 
 
-def _average_row(content: Content) -> str:
-    """Returns the last row of the table, which no sorting moves."""
-    average, empty = content.average, "<td></td>"
-    means = f"{_cell(average['bleu'], '.1f')}{empty * 2}{_cell(average['delta_bleu'], '+.1f')}"
-    interval = f"<td>{interval_text(average['delta_ci95'])}</td>"
-    rest = empty * len(content.metrics)
-    return f"<tfoot><tr><th scope='row'>average</th>{empty * 3}{means}{interval}{rest}</tr></tfoot>"
+def _number(value: float | None, form: str, missing: str = "") -> str:
+    return missing if value is None else _minus(format(value, form))
 
 
-def _cell(value: float | None, form: str, missing: str = "") -> str:
-    if value is None:
-        return f"<td data-value=''>{missing}</td>"
-    return f"<td data-value='{value}'>{_minus(format(value, form))}</td>"
-
-
-def interval_text(interval: Sequence[float] | None) -> str:
-    """Returns an interval as readers of the page read it; "" if it is unknown."""
-    return "" if interval is None else f"{_signed(interval[0])} to {_signed(interval[1])}"
-
-
-def _signed(value: float) -> str:
-    return _minus(f"{value:+.1f}")
-
-
-def _colored(gain: float) -> web_page.Markup:
-    kind = "gain" if gain > 0 else "loss"
-    return web_page.Markup(f"<b class='{kind}'>{_signed(gain)}</b>")
+def _interval(interval: Sequence[float] | None) -> str:
+    return f"{_number(interval[0], '+.1f')} to {_number(interval[1], '+.1f')}" if interval else ""
 
 
 def _minus(number: str) -> str:
     return number.replace("-", "\u2212")
 
 
-def _samples(samples_of: Sequence[Sequence[Sequence[tuple[str, str]]]], names: Sequence[str]):
+def chosen_samples(direction: Direction, sentences: int, directions: int) -> list[int]:
+    """Chooses sentences of a test set to show, by a seed and not by how good their translations are.
+
+    The choice depends on the seed, the direction and the number of sentences. It does not depend on the
+    translations, so it is the same for all systems.
+
+    Returns:
+      Positions in the test set from 0 on, in increasing order.
+    """
+    name = "\t".join((str(SEED), *direction))
+    generator = random.Random(hashlib.sha256(name.encode()).digest())
+    number = max(1, min(_MOST_OF_A_LANGUAGE, _MOST // max(directions, 1)))
+    return sorted(generator.sample(range(sentences), min(number, sentences)))
+
+
+def _samples(results: Sequence[Result]) -> Iterator[str]:
     """Yields the samples of each language. Those of a few languages are open."""
-    with_samples = [place for place, blocks in enumerate(samples_of) if blocks]
-    if not with_samples:
+    with_lines = [(n, r) for n, r in zip(labels(results), results, strict=True) if r.lines]
+    if not with_lines:
         return
-    last = len(with_samples) - 1
-    parts = max(_OPEN_SAMPLES - 1, 1)
-    is_open = {with_samples[round(number * last / parts)] for number in range(_OPEN_SAMPLES)}
+    last = len(with_lines) - 1
+    opened = {round(number * last / (_OPEN_SAMPLES - 1)) for number in range(_OPEN_SAMPLES)}
     yield (
-        f"<h2>Samples</h2>\n<p>Sentences chosen at random with seed {samples.SEED}. The choice does not "
-        "depend on the translations. The open ones are spread over the languages, from many training "
-        "pairs to few.</p>"
+        f"<h2>Samples</h2>\n<p>Sentences chosen at random with seed {SEED}. The choice does not depend "
+        "on the translations. The open ones are spread over the languages, from many training pairs to "
+        "few.</p>"
     )
-    for place in with_samples:
-        opened = " open" if place in is_open else ""
-        yield f"<details{opened}><summary>{html.escape(names[place])}</summary>"
-        for block in samples_of[place]:
-            rows = "".join(
-                f'<tr><th>{html.escape(name)}</th><td dir="auto">{_sentence(text)}</td></tr>'
-                for name, text in block
-            )
-            yield f"<table class='sample'>{rows}</table>"
-        yield "</details>"
+    for place, (name, result) in enumerate(with_lines):
+        chosen = chosen_samples(result.direction, len(result.lines), len(results))
+        tables = (web_page.texts(_sample(result, number)) for number in chosen)
+        yield web_page.folded(name, "".join(tables), place in opened)
+
+
+def _sample(result: Result, number: int) -> Iterator[tuple[str, str]]:
+    """Yields the name and the text of everything that belongs to a sentence."""
+    rows = {
+        "source": result.test.sources,
+        "reference": result.test.references,
+        "multilingual": result.lines,
+        "baseline": result.baseline.lines if result.baseline else (),
+    }
+    for name, lines in rows.items():
+        if lines:
+            yield name, _sentence(lines[number])
 
 
 def _sentence(text: str) -> str:
-    """Returns a sentence as HTML. It is cut if it is very long."""
+    """Returns a sentence for the page. It is cut if it is very long."""
     if not text:
-        return "<i class='empty'>empty</i>"
-    if len(text) <= _LONGEST_TEXT:
-        return html.escape(text)
-    return html.escape(f"{text[:_LONGEST_TEXT]} \u2026 ({len(text):,} characters)")
-
-
-def _token_facts(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
-    """Yields the training tokens of the run and of all baselines, if they are known of all languages."""
-    # Two directions of one language name the same tokens.
-    of_language = {row["lang"]: row for row in rows}.values()
-    for key, name in (("tokens", "tokens of the run"), ("baseline_tokens", "tokens of baselines")):
-        numbers = [row[key] for row in of_language]
-        if None not in numbers:
-            yield name, f"{sum(numbers):,} over {_count(len(numbers), 'language')}"
-
-
-def _facts_named(content: Content, names: Sequence[str]) -> list[tuple[str, str]]:
-    return [fact for fact in content.facts if fact[0] in names]
+        return web_page.Markup("<i class='empty'>empty</i>")
+    rest = f" \u2026 ({len(text):,} characters)" if len(text) > _LONGEST_TEXT else ""
+    return f"{text[:_LONGEST_TEXT]}{rest}"
 
 
 def _fact_table(title: str, facts: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -270,7 +217,3 @@ def _commands(commands: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _is_command(name: str) -> bool:
     return name == "command" or name.startswith("training command")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

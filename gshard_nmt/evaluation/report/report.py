@@ -1,90 +1,132 @@
-"""Writes the report of an evaluation: bleu.json, bleu.csv, the figure of the trend, and the web page."""
+"""The contents of a report: what a user asks, what its sections are made of, bleu.json and bleu.csv."""
 
 import csv
 import dataclasses
+import functools
 import io
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gshard_nmt import files, web_page
-from gshard_nmt.evaluation.metrics.metrics import FINE, TITLES
-from gshard_nmt.evaluation.report import figure, page
-from gshard_nmt.evaluation.systems.systems import Counts, DirectionResult, System, rounded
-from gshard_nmt.evaluation.systems.systems import as_json as systems_as_json
+from gshard_nmt.data.cleaning.overlap import Overlap
+from gshard_nmt.decoding.runs import Choices
+from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.metrics import metrics
+from gshard_nmt.evaluation.metrics.metrics import FINE, Measures
+from gshard_nmt.evaluation.systems.opening import Others
+from gshard_nmt.evaluation.systems.systems import Result, Systems, as_json, rounded
+from gshard_nmt.evaluation.texts.test_sets import Published
+from gshard_nmt.evaluation.texts.translations import TestSet
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
-"""What `write` writes into the folder of the report."""
+"""The files of a report."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
-    """A sentence, its reference and its translations; `baseline` is None if there is no baseline."""
-
-    source: str
-    reference: str
-    translation: str
-    baseline: str | None
-
-
-@dataclasses.dataclass(frozen=True)
-class LanguageResult:
-    """The scores of one language.
+class Options:
+    """What a user has chosen to measure.
 
     Attributes:
-      lang: BCP 47 tag.
-      train_pairs: number of examples in the training data.
-      sentences: number of sentences that were scored.
-      bleu, chrf: scores of the multilingual model, 0 to 100.
-      baseline_bleu: score of the bilingual baseline; None if there is no baseline.
-      delta_ci95: 95 % interval of the gain in BLEU; None without translations of the baseline.
-      tokens, baseline_tokens: number of training tokens of the language that each model has seen; None if
-        unknown.
-      samples: sentences of the test set that `samples.choose` has chosen.
-      source, target: BCP 47 tags of the direction; "" if unknown.
-      scores: scores of the metrics other than BLEU and chrF, by their keys, such as "chrfpp".
-      counts: what BLEU was computed from; None if only scores are known.
+      measures: the metrics.
+      length_edges: the source lengths, in words, at which the buckets of lengths begin.
+      leave_out_overlap: whether to score without the test sentences that are in the training text.
     """
 
-    lang: str
-    train_pairs: int
-    sentences: int
-    bleu: float
-    chrf: float
-    baseline_bleu: float | None = None
-    delta_ci95: tuple[float, float] | None = None
-    tokens: int | None = None
-    baseline_tokens: int | None = None
-    samples: tuple[Sample, ...] = ()
-    source: str = ""
-    target: str = ""
-    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    counts: Counts | None = dataclasses.field(default=None, compare=False, repr=False)
+    measures: Measures = dataclasses.field(default_factory=Measures)
+    length_edges: tuple[int, ...] = (10, 20, 30, 40)
+    leave_out_overlap: bool = False
 
-    @property
-    def delta_bleu(self) -> float | None:
-        """The gain over the baseline in BLEU; None if there is no baseline."""
-        return None if self.baseline_bleu is None else self.bleu - self.baseline_bleu
+    def check(self) -> None:
+        """Raises UserError if a metric cannot be computed, or the lengths do not ascend from 1."""
+        self.measures.check()
+        edges = [0, *self.length_edges]
+        if any(after <= before for before, after in itertools.pairwise(edges)):
+            raise UserError(
+                f"--length_edges is {' '.join(map(str, self.length_edges))}; lengths are whole numbers "
+                "from 1 in ascending order. Give for example --length_edges 10 20 30 40."
+            )
 
-    def direction_result(self) -> DirectionResult:
-        """Returns the scores without the samples."""
-        return DirectionResult(
-            self.lang,
-            (self.source or self.lang, self.target),
-            self.train_pairs,
-            self.sentences,
-            self.bleu,
-            self.chrf,
-            self.baseline_bleu,
-            self.delta_ci95,
-            counts=self.counts,
-        )
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the user asks of a report.
+
+    Attributes:
+      baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
+      sentences: number of sentences of each language, from the start of the split; 0 means all.
+      choices: the weights of the runs, and changed settings. Each baseline uses its best checkpoint.
+      options: the metrics, the buckets of lengths, and whether to leave out overlap.
+      published: a test set that takes the place of the corpus.
+      others: other runs and published scores to compare the run with.
+      command: the command that makes the report. The page shows it.
+      count_experts: counts which experts the runs use for the test sets; None leaves this out.
+    """
+
+    baselines: Path | None = None
+    sentences: int = 0
+    choices: Choices = dataclasses.field(default_factory=Choices)
+    options: Options = dataclasses.field(default_factory=Options)
+    published: Published | None = None
+    others: Others = dataclasses.field(default_factory=Others)
+    command: str = ""
+    count_experts: Callable[..., Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Caution:
+    """Something that a reader of a comparison must know.
+
+    Attributes:
+      name: its headline in the facts of the report.
+      is_alarm: whether the terminal and the top of the page show it too.
+    """
+
+    name: str
+    text: str
+    is_alarm: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """The training text of a corpus, as far as a report looks at it.
+
+    Attributes:
+      pairs: number of all pairs that were read.
+      problems: a sentence about each language whose text cannot be read.
+      overlaps: the overlap with each test set.
+    """
+
+    pairs: int = 0
+    problems: Sequence[str] = ()
+    overlaps: Sequence[Overlap[TestSet]] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """What the sections of a report are made of. A section is a function of it, see `evaluate.SECTIONS`.
+
+    Attributes:
+      systems: the systems with their scores.
+      request: what the user has asked.
+      translated: the systems before sentences were left out.
+      training: the training text of the corpus.
+      alarms: what is wrong with the files of the test sets.
+      cautions: what can mislead in the comparison with other systems.
+    """
+
+    systems: Systems
+    request: Request
+    translated: Systems
+    training: Training = dataclasses.field(default_factory=Training)
+    alarms: Sequence[str] = ()
+    cautions: Sequence[Caution] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of the report that a study of the translations adds.
+    """A part of the report.
 
     Attributes:
       name: its key in bleu.json.
@@ -108,67 +150,105 @@ class Report:
     """An evaluation of all languages.
 
     Attributes:
-      languages: the results, in any order.
-      signatures: the signatures of "bleu" and "chrf".
-      facts: rows of (name, value) that say what was evaluated: run, checkpoint, budgets, fingerprint.
+      systems: the systems with their scores. The report describes the main one in full.
       title: title of the page.
+      facts: rows of (name, value) that say what was evaluated: run, checkpoint, budgets, fingerprint.
       sections: the studies, in the order of the page.
-      systems: all systems of the figure, the run of `languages` first. () stands for that run alone.
       caution: a sentence for the headline about the baselines; "" if they are what they should be.
     """
 
-    languages: Sequence[LanguageResult]
-    signatures: Mapping[str, str]
-    facts: Sequence[tuple[str, str]]
+    systems: Systems
     title: str
+    facts: Sequence[tuple[str, str]] = ()
     sections: Sequence[Section] = ()
-    systems: Sequence[System] = ()
     caution: str = ""
 
-    def sorted(self) -> list[LanguageResult]:
-        """Returns the results by number of training pairs, largest first."""
-        return sorted(self.languages, key=lambda result: (-result.train_pairs, result.lang))
+    @functools.cached_property
+    def results(self) -> list[Result]:
+        """The scores of the main system, most training pairs first."""
+        return self.systems.main.ordered()
 
-    def compared_systems(self) -> Sequence[System]:
-        """Returns all systems, the run of `languages` first."""
-        results = [result.direction_result() for result in self.languages]
-        return self.systems or (System(self.title, results, ""),)
+    @property
+    def alarms(self) -> list[str]:
+        return [alarm for section in self.sections for alarm in section.alarms]
 
-    def label(self, result: LanguageResult) -> str:
-        """Returns the language of a result, or its direction if another direction has the language."""
-        several = sum(other.lang == result.lang for other in self.languages) > 1
-        return f"{result.source}-{result.target}" if several and result.source else result.lang
-
+    @functools.cached_property
     def average(self) -> dict[str, Any]:
-        """Returns the means over languages with their intervals, see `System.average`."""
-        average = self.compared_systems()[0].average()
-        names = ("bleu", "delta_bleu", "bleu_ci95", "delta_ci95")
-        return rounded({name: average[name] for name in names})
+        """The means over languages with their intervals, see `System.average`."""
+        average = self.systems.main.average()
+        return rounded({name: value for name, value in average.items() if "difference" not in name})
 
+    @property
     def headline(self) -> str:
-        """Returns the result in a few sentences."""
-        average = self.average()
-        text = f"{average['bleu']:.1f} BLEU{_bounds(average['bleu_ci95'], '.1f')} on average over "
-        text += f"{len(self.languages):,} language{'' if len(self.languages) == 1 else 's'}"
-        gain = average["delta_bleu"]
-        if gain is None:
+        """The result in a few sentences."""
+        average, deltas = self.average, [r.delta for r in self.results if r.delta is not None]
+        text = f"{average['bleu']:.1f} BLEU{bounds(average['bleu_ci95'], '.1f')} on average over "
+        text += f"{len(self.results):,} language{'' if len(self.results) == 1 else 's'}"
+        if not deltas:
             return f"{text}."
-        text += f", {gain:+.1f}{_bounds(average['delta_ci95'], '+.1f')} compared with bilingual "
-        deltas = [result.delta_bleu for result in self.languages if result.delta_bleu is not None]
+        text += (
+            f", {average['delta_bleu']:+.1f}{bounds(average['delta_ci95'], '+.1f')} compared with "
+        )
         better = f"Better than its baseline in {sum(d > 0 for d in deltas)} of {len(deltas):,}."
         counted = [section.notes[0] for section in self.sections if section.name == "significance"]
-        return " ".join(filter(None, (f"{text}baselines.", *(counted or [better]), self.caution)))
+        parts = (f"{text}bilingual baselines.", *(counted or [better]), self.caution)
+        return " ".join(filter(None, parts))
+
+    @functools.cached_property
+    def signatures(self) -> dict[str, str]:
+        """The signature of each metric. A signature that differs names its directions."""
+        return signatures_of(self.results)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the contents of bleu.json."""
+        return {
+            "signature": self.signatures,
+            "languages": [_row(result) for result in self.results],
+            "average": self.average,
+            "provenance": dict(self.facts),
+            "systems": as_json(self.systems.compared),
+            **{section.name: section.data for section in self.sections},
+        }
+
+    def as_csv(self) -> str:
+        """Returns the contents of bleu.csv: the languages of bleu.json."""
+        text = io.StringIO()
+        rows = [_row(result) for result in self.results]
+        names = [name for name in rows[0] if name != "delta_ci95"]
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*names, "delta_ci95_low", "delta_ci95_high"])
+        for row in rows:
+            writer.writerow([*(row[name] for name in names), *(row["delta_ci95"] or (None, None))])
+        return text.getvalue()
 
 
-def write(report: Report, folder: Path) -> None:
-    """Writes all files of the report into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind in ("png", "svg"):
-        image = figure.trend(report.compared_systems(), report.title, kind)
-        files.write(folder / f"trendline.{kind}", image)
-    files.write(folder / "bleu.json", json.dumps(as_json(report), indent=1) + "\n")
-    files.write(folder / "bleu.csv", _csv(report))
-    files.write(folder / "index.html", page.render(_page_content(report)))
+def signatures_of(results: Sequence[Result]) -> dict[str, str]:
+    """Returns the signature of each metric, by its key."""
+    return {
+        key: metrics.joined_signatures(
+            {result.test.direction_name: result.scores[key].signature for result in results}
+        )
+        for key in results[0].scores
+    }
+
+
+# fmt: off
+_ROW = (
+    "lang", "train_pairs", "sentences", "bleu", "chrf", "baseline_bleu", "delta_bleu", "delta_ci95",
+    "tokens", "baseline_tokens", "source", "target",
+)
+# fmt: on
+
+
+def _row(result: Result) -> dict[str, Any]:
+    """Returns a row of "languages" in bleu.json."""
+    row = result.as_json() | {
+        "train_pairs": result.test.train_pairs,
+        "tokens": result.tokens,
+        "baseline_tokens": result.baseline.tokens if result.baseline else None,
+    }
+    others = {key: round(value, 4 if key in FINE else 2) for key, value in result.others.items()}
+    return {name: row[name] for name in _ROW} | others
 
 
 def is_in(folder: Path) -> bool:
@@ -179,79 +259,9 @@ def is_in(folder: Path) -> bool:
         return False
 
 
-def as_json(report: Report) -> dict[str, Any]:
-    """Returns the contents of bleu.json."""
-    languages = [
-        {
-            "lang": result.lang,
-            "train_pairs": result.train_pairs,
-            "sentences": result.sentences,
-            "bleu": _rounded(result.bleu),
-            "chrf": _rounded(result.chrf),
-            "baseline_bleu": _rounded(result.baseline_bleu),
-            "delta_bleu": _rounded(result.delta_bleu),
-            "delta_ci95": result.delta_ci95 and [_rounded(bound) for bound in result.delta_ci95],
-            "tokens": result.tokens,
-            "baseline_tokens": result.baseline_tokens,
-            "source": result.source,
-            "target": result.target,
-            **{key: _rounded(value, key) for key, value in result.scores.items()},
-        }
-        for result in report.sorted()
-    ]
-    return {
-        "signature": dict(report.signatures),
-        "languages": languages,
-        "average": report.average(),
-        "provenance": dict(report.facts),
-        "systems": systems_as_json(report.compared_systems()),
-        **{section.name: section.data for section in report.sections},
-    }
-
-
-def _csv(report: Report) -> str:
-    text = io.StringIO()
-    rows = as_json(report)["languages"]
-    names = [field for field in rows[0] if field != "delta_ci95"]
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, "delta_ci95_low", "delta_ci95_high"])
-    for row in rows:
-        writer.writerow([*(row[name] for name in names), *(row["delta_ci95"] or (None, None))])
-    return text.getvalue()
-
-
-def _page_content(report: Report) -> page.Content:
-    """Returns what the page shows."""
-    contents, results = as_json(report), report.sorted()
-    signatures = report.signatures.items()
-    return page.Content(
-        report.title,
-        report.headline(),
-        contents["languages"],
-        contents["average"],
-        [*report.facts, *((f"{name} signature", value) for name, value in signatures)],
-        [alarm for section in report.sections for alarm in section.alarms],
-        _trend(report),
-        [[_sample_rows(sample) for sample in result.samples] for result in results],
-        figure.has_gains([result.direction_result() for result in results]),
-        [(section.title, section.html) for section in report.sections],
-        [(key, TITLES.get(key, key)) for key in report.languages[0].scores],
-    )
-
-
-def _trend(report: Report) -> str:
-    """Returns the figure of the trend as an element of the page, in light and in dark colors."""
-    systems, title = report.compared_systems(), report.title
-    light, dark = (figure.trend(systems, title, "svg", is_dark) for is_dark in (False, True))
-    return web_page.image(light, "svg", "the scores of each language, as in the table", dark)
-
-
-def _sample_rows(sample: Sample) -> list[tuple[str, str]]:
-    rows = [("source", sample.source), ("reference", sample.reference)]
-    rows.append(("multilingual", sample.translation))
-    if sample.baseline is not None:
-        rows.append(("baseline", sample.baseline))
-    return rows
+def has_gains(results: Sequence[Result]) -> bool:
+    """Returns whether figures show gains over baselines: at least half of the languages have one."""
+    return sum(result.delta is not None for result in results) * 2 >= len(results)
 
 
 def score_text(key: str, value: float) -> str:
@@ -259,7 +269,7 @@ def score_text(key: str, value: float) -> str:
     return f"{value:.4f}" if key in FINE else f"{value:.1f}"
 
 
-def _bounds(interval: Sequence[float] | None, form: str) -> str:
+def bounds(interval: Sequence[float] | None, form: str) -> str:
     """Returns an interval in brackets after its mean; "" if it is unknown."""
     return f" ({interval[0]:{form}} to {interval[1]:{form}})" if interval else ""
 
@@ -269,5 +279,7 @@ def interval_text(interval: Sequence[float] | None) -> str:
     return f"{interval[0]:+.1f} to {interval[1]:+.1f}" if interval else ""
 
 
-def _rounded(value: float | None, key: str = "") -> float | None:
-    return None if value is None else round(value, 4 if key in FINE else 2)
+def average_text(average: Mapping[str, Any], name: str) -> str:
+    """Returns the mean BLEU, or the mean gain if the name is "delta", with its interval."""
+    form, value = (".1f", average["bleu"]) if name == "bleu" else ("+.1f", average["delta_bleu"])
+    return "–" if value is None else f"{value:{form}}{bounds(average[f'{name}_ci95'], form)}"

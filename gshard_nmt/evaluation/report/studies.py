@@ -1,214 +1,187 @@
-"""The studies of the translations that every report has: all metrics, significance, lengths."""
+"""The studies of the main run: which gains over the baselines are significant, and scores by length."""
 
-import dataclasses
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from gshard_nmt import web_page
-from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.metrics import metrics, significance
-from gshard_nmt.evaluation.metrics.metrics import Measured, Measures
-from gshard_nmt.evaluation.metrics.significance import Comparison
-from gshard_nmt.evaluation.report import length_buckets
-from gshard_nmt.evaluation.report.report import Section
-from gshard_nmt.evaluation.systems.systems import Counts
-from gshard_nmt.evaluation.texts.translations import TestSet
-
-Direction = tuple[str, str]
+from gshard_nmt.evaluation.metrics.significance import SCORES, Comparison
+from gshard_nmt.evaluation.report.report import Evaluation, Section, interval_text, score_text
+from gshard_nmt.evaluation.systems.systems import Result
 
 RATE = 0.05
 """The false discovery rate."""
 
+_WITHOUT_SPACES = ("zh", "yue", "ja", "th", "km", "lo", "my", "bo", "dz")
+"""Languages whose length is counted in characters."""
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What a user has chosen to measure.
 
-    Attributes:
-      measures: the metrics.
-      length_edges: the source lengths at which the buckets of lengths begin.
-      leave_out_overlap: whether to score without the test sentences that are in the training text.
+def name_of(result: Result) -> str:
+    """Returns the direction of a result, such as "fr-en"; the target alone if the source is unknown."""
+    return "-".join(filter(None, result.direction))
+
+
+def significance_section(evaluation: Evaluation) -> Section | None:
+    """Returns which gains over the baselines are not chance; None without translations of baselines.
+
+    The false discovery rate is controlled over the directions, for each metric by itself.
     """
-
-    measures: Measures = dataclasses.field(default_factory=Measures)
-    length_edges: tuple[int, ...] = length_buckets.EDGES
-    leave_out_overlap: bool = False
-
-    def check(self) -> None:
-        """Raises UserError if a metric cannot be computed, or the lengths do not ascend from 1."""
-        self.measures.check()
-        edges = [0, *self.length_edges]
-        if any(after <= before for before, after in itertools.pairwise(edges)):
-            raise UserError(
-                f"--length_edges is {' '.join(map(str, self.length_edges))}; lengths are whole numbers "
-                "from 1 in ascending order. Give for example --length_edges 10 20 30 40."
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class Studied:
-    """The results of one direction.
-
-    Attributes:
-      scores: the scores by the keys of the metrics.
-      baseline_bleu: BLEU of the baseline; None without its translations.
-      comparisons: the differences in BLEU and chrF by the keys of the metrics; {} without a baseline.
-      buckets: the scores by length of the source; () if the sources are not at hand.
-      counts: what BLEU was computed from.
-    """
-
-    scores: Mapping[str, Measured]
-    baseline_bleu: float | None
-    comparisons: Mapping[str, Comparison]
-    buckets: Sequence[length_buckets.Bucket]
-    counts: Counts
-
-    @property
-    def bleu_and_chrf(self) -> tuple[float, float]:
-        """The two scores that every report has."""
-        return self.scores["bleu"].value, self.scores["chrf"].value
-
-    @property
-    def others(self) -> dict[str, float]:
-        """The scores of the other metrics."""
-        return {key: score.value for key, score in self.scores.items() if key not in metrics.ALWAYS}
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the gain in BLEU; None without a baseline."""
-        return self.comparisons["bleu"].interval if self.comparisons else None
-
-
-def study(
-    test: TestSet,
-    translations: Sequence[str],
-    baseline: Sequence[str] | None = None,
-    options: Options | None = None,
-) -> Studied:
-    """Studies the translations of one direction.
-
-    Args:
-      test: the test set.
-      translations: the translation of each source.
-      baseline: the translations of the baseline, if there is one.
-      options: what to measure.
-
-    Raises:
-      UserError: there is nothing to score, or the numbers of lines differ.
-    """
-    options = options or Options()
-    references, target = test.all_references, test.target
-    sources = test.sources or None
-    scores = metrics.scores(translations, references, target, options.measures, sources)
-    ours = _statistics(translations, references, target)
-    theirs, comparisons, baseline_bleu = None, {}, None
-    if baseline is not None:
-        theirs = _statistics(baseline, references, target)
-        comparisons = {
-            key: significance.compare_statistics(ours[key], theirs[key], key) for key in ours
-        }
-        bleu = metrics.scores(baseline, references, target)["bleu"]
-        baseline_bleu = bleu.value
-    buckets: Sequence[length_buckets.Bucket] = ()
-    if test.sources:
-        edges = options.length_edges
-        buckets = length_buckets.buckets(test.sources, test.source, ours, theirs, edges)
-    others = {"difference": ours["bleu"]} | ({"delta": theirs["bleu"]} if theirs else {})
-    counts = Counts(test.groups, ours["bleu"], others)
-    return Studied(scores, baseline_bleu, comparisons, buckets, counts)
-
-
-def signatures(studied: Mapping[Direction, Studied]) -> dict[str, str]:
-    """Returns the signature of each metric, by its key. A signature that differs names its directions."""
-    keys = next(iter(studied.values())).scores
-    return {
-        key: metrics.joined_signatures(
-            {"-".join(direction): each.scores[key].signature for direction, each in studied.items()}
-        )
-        for key in keys
-    }
-
-
-def sections(studied: Mapping[Direction, Studied], options: Options | None = None) -> list[Section]:
-    """Returns the parts of the report on significance and on lengths."""
-    options = options or Options()
-    named = {"-".join(filter(None, direction)): each for direction, each in studied.items()}
-    compared = {name: each.comparisons for name, each in named.items() if each.comparisons}
-    buckets = {name: each.buckets for name, each in named.items() if each.buckets}
-    return [
-        *([significance_section(compared)] if compared else []),
-        *([length_buckets.section(buckets, options.length_edges)] if buckets else []),
-    ]
-
-
-def significance_section(
-    compared: Mapping[str, Mapping[str, Comparison]], rate: float = RATE
-) -> Section:
-    """Returns the part of the report that says which gains over the baselines are not chance.
-
-    Args:
-      compared: for each direction, such as "fr-en", the comparisons by the keys of the metrics.
-      rate: the false discovery rate over the directions. Each metric is controlled by itself.
-    """
+    compared = {name_of(r): r.gains for r in evaluation.systems.main.results if r.gains}
+    if not compared:
+        return None
     data: dict[str, Any] = {
-        "rate": rate,
+        "rate": RATE,
         "resamples": significance.RESAMPLES,
         "method": f"{significance.METHOD}, two-sided; Benjamini-Hochberg over directions",
     }
     parts, notes = [], []
-    for key in next(iter(compared.values())):
-        comparisons = {name: each[key] for name, each in compared.items()}
+    for key in SCORES:
+        comparisons = {name: gains[key] for name, gains in compared.items()}
         adjusted = significance.adjusted_p_values([c.p_value for c in comparisons.values()])
         rows = {
-            name: {
-                "delta": round(comparison.delta, 2),
-                "ci95": [round(bound, 2) for bound in comparison.interval],
-                "p": comparison.p_value,
-                "adjusted_p": value,
-                "significant": value <= rate,
-            }
+            name: comparison_json("delta", "ci95", comparison, value)
             for (name, comparison), value in zip(comparisons.items(), adjusted, strict=True)
         }
+        better, worse = (
+            sum(row["significant"] and sign * row["delta"] > 0 for row in rows.values())
+            for sign in (1, -1)
+        )
+        notes.append(
+            f"{metrics.TITLES[key]}: {better} of {len(rows)} directions are significantly better than "
+            f"the baseline, and {worse} significantly worse ({significance.METHOD}, false discovery rate "
+            f"{RATE:.0%})."
+        )
+        heads = ("p", "adjusted p", "significant")
+        parts.append(
+            f"<p>{notes[-1]} There were {significance.RESAMPLES:,} draws. Of the differences that are "
+            "called significant, at most this share is expected to be chance (Benjamini and Hochberg)."
+            "</p>\n"
+            + web_page.table(
+                ("direction", f"gain in {metrics.TITLES[key]}", "95 % interval", *heads),
+                [
+                    (name, *comparison_cells(comparisons[name], row["adjusted_p"]))
+                    for name, row in rows.items()
+                ],
+            )
+        )
         data[key] = rows
-        notes.append(_summary(metrics.TITLES[key], rows, rate))
-        parts.append(_significance_table(metrics.TITLES[key], rows, notes[-1]))
     title = "Which gains are significant"
     return Section("significance", title, "\n".join(parts), data, notes=tuple(notes))
 
 
-def _summary(title: str, rows: Mapping[str, Mapping[str, Any]], rate: float) -> str:
-    """Returns a sentence with the number of significant differences."""
-    better = sum(row["significant"] and row["delta"] > 0 for row in rows.values())
-    worse = sum(row["significant"] and row["delta"] < 0 for row in rows.values())
-    return (
-        f"{title}: {better} of {len(rows)} directions are significantly better than the baseline, and "
-        f"{worse} significantly worse ({significance.METHOD}, false discovery rate {rate:.0%})."
-    )
-
-
-def _significance_table(title: str, rows: Mapping[str, Mapping[str, Any]], summary: str) -> str:
-    names = ("direction", f"gain in {title}", "95 % interval", "p", "adjusted p", "significant")
-    lines = [
-        (
-            *(name, f"{row['delta']:+.1f}", f"{row['ci95'][0]:+.1f} to {row['ci95'][1]:+.1f}"),
-            *(f"{row['p']:.4f}", f"{row['adjusted_p']:.4f}"),
-            "yes" if row["significant"] else "no",
-        )
-        for name, row in rows.items()
-    ]
-    return (
-        f"<p>{summary} There were {significance.RESAMPLES:,} draws. Of the differences that are called "
-        "significant, at most this share is expected to be chance (Benjamini and Hochberg).</p>\n"
-        + web_page.table(names, lines)
-    )
-
-
-def _statistics(
-    lines: Sequence[str], references: Sequence[Sequence[str]], target: str
-) -> dict[str, np.ndarray]:
+def comparison_json(
+    delta: str, interval: str, comparison: Comparison, adjusted_p: float
+) -> dict[str, Any]:
+    """Returns a comparison as bleu.json has it, with these names of the difference and its interval."""
     return {
-        key: significance.statistics(lines, references, target, key) for key in significance.SCORES
+        delta: round(comparison.delta, 2),
+        interval: [round(bound, 2) for bound in comparison.interval],
+        "p": comparison.p_value,
+        "adjusted_p": adjusted_p,
+        "significant": adjusted_p <= RATE,
     }
+
+
+def comparison_cells(comparison: Comparison | None, adjusted_p: float | None) -> list[str]:
+    """Returns the cells of a comparison: difference, interval, p, adjusted p, whether significant."""
+    if comparison is None or adjusted_p is None:
+        return [""] * 5
+    return [
+        f"{comparison.delta:+.1f}",
+        interval_text(comparison.interval),
+        f"{comparison.p_value:.4f}",
+        f"{adjusted_p:.4f}",
+        "yes" if adjusted_p <= RATE else "no",
+    ]
+
+
+def length(source: str, language: str) -> int:
+    """Returns the number of words of a source, or of characters if its language puts no spaces."""
+    words = source.split()
+    return len("".join(words) if language.split("-")[0] in _WITHOUT_SPACES else words)
+
+
+def length_section(evaluation: Evaluation) -> Section | None:
+    """Returns the scores of short and of long sentences; None if the sources are not at hand."""
+    starts = [0, *evaluation.request.options.length_edges]
+    ranges = list(zip(starts, [*starts[1:], None], strict=True))
+    directions = {
+        name_of(result): [_bucket(result, *bounds) for bounds in ranges]
+        for result in evaluation.systems.main.results
+        if result.test.sources
+    }
+    if not directions:
+        return None
+    names = [
+        f"{start}+" if end is None else f"{start}-{end - 1}" if end - 1 > start else str(start)
+        for start, end in ranges
+    ]
+    rows = [(name, *map(_bucket_cell, buckets)) for name, buckets in directions.items()]
+    text = (
+        "<p>BLEU of the sentences whose source has so many words (characters, if the language puts no "
+        "spaces between words); in brackets the gain over the baseline, and the number of sentences. "
+        "Scores of few sentences vary by chance.</p>\n"
+        + web_page.table(["direction", *names], rows)
+    )
+    data = {"edges": starts[1:], "directions": directions}
+    return Section("length_buckets", "Scores by length of the source", text, data)
+
+
+def _bucket(result: Result, start: int, end: int | None) -> dict[str, Any]:
+    """Returns the scores of the sentences whose source has `start` to `end` - 1 words."""
+    lengths = np.array([length(source, result.test.source) for source in result.test.sources])
+    chosen = (lengths >= start) & (lengths < (np.inf if end is None else end))
+
+    def score(statistics: Mapping[str, np.ndarray], key: str) -> float | None:
+        if not statistics or not chosen.any():
+            return None
+        return round(float(SCORES[key](statistics[key][chosen].sum(0))), 2)
+
+    return {
+        "start": start,
+        "end": end,
+        "sentences": int(chosen.sum()),
+        "bleu": score(result.statistics, "bleu"),
+        "chrf": score(result.statistics, "chrf"),
+        "baseline_bleu": score(result.baseline.statistics if result.baseline else {}, "bleu"),
+    }
+
+
+def _bucket_cell(bucket: Mapping[str, Any]) -> str:
+    score, baseline = bucket["bleu"], bucket["baseline_bleu"]
+    if score is None:
+        return ""
+    gain = "" if baseline is None else f"{score - baseline:+.1f}; "
+    return f"{score:.1f} ({gain}{bucket['sentences']:,})"
+
+
+def files_section(evaluation: Evaluation) -> Section | None:
+    """Returns the comparison of each file with the first one; None if there is only one."""
+    if not evaluation.systems.others:
+        return None
+    keys = list(evaluation.systems.main.results[0].scores)
+    data, rows, notes = [], [], []
+    for system in evaluation.systems.compared:
+        (result,) = system.results
+        values = {key: round(score.value, 4) for key, score in result.scores.items()}
+        row: dict[str, Any] = {"file": system.made_by, **values}
+        if (comparison := result.comparison) and result.adjusted_p is not None:
+            row |= comparison_json("delta_bleu", "delta_ci95", comparison, result.adjusted_p)
+            low, high = comparison.interval
+            notes.append(
+                f"{system.made_by}: BLEU {result.bleu:.1f}, {comparison.delta:+.1f} ({low:+.1f} to "
+                f"{high:+.1f}) against the first file, adjusted p {result.adjusted_p:.4f}, "
+                f"{'significant' if row['significant'] else 'not significant'}"
+            )
+        cells = [score_text(key, values[key]) for key in keys]
+        rows.append([system.made_by, *cells, *comparison_cells(comparison, result.adjusted_p)])
+        data.append(row)
+    heads = ("difference in BLEU", "95 % interval", "p", "adjusted p", "significant")
+    text = (
+        f"<p>Every file is compared with the first one by {significance.METHOD}, with the false "
+        f"discovery rate controlled at {RATE:.0%} (Benjamini and Hochberg).</p>\n"
+        + web_page.table(["file", *(metrics.TITLES[key] for key in keys), *heads], rows)
+    )
+    return Section("hypotheses", "All files", text, data, notes=tuple(notes))

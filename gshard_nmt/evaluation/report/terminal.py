@@ -4,53 +4,66 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gshard_nmt.evaluation.metrics.metrics import TITLES
-from gshard_nmt.evaluation.report import report, tables
+from gshard_nmt.evaluation.report.report import Report, average_text, interval_text, score_text
+from gshard_nmt.evaluation.systems.systems import Result, labels
 
 
-def show(evaluation: report.Report, folder: Path | None) -> None:
-    """Prints the scores of all languages, the signature, and the path of the report."""
-    table = Table(title=evaluation.title)
-    compared = any(result.baseline_bleu is not None for result in evaluation.languages)
-    has_pairs = any(result.train_pairs for result in evaluation.languages)
-    columns = ["language", *(["training pairs"] if has_pairs else []), "BLEU", "chrF"]
-    columns += ["baseline", "gain", "95 % interval"] if compared else []
-    others = evaluation.languages[0].scores
-    for name in (*columns, *(TITLES[key] for key in others)):
-        table.add_column(name, justify="left" if name == "language" else "right")
-    for result in evaluation.sorted():
-        base, delta = result.baseline_bleu, result.delta_bleu
-        cells = ["", ""] if base is None else [f"{base:.1f}", f"{delta:+.1f}"]
-        table.add_row(
-            evaluation.label(result),
-            *([f"{result.train_pairs:,}"] if has_pairs else []),
+def show(report: Report, folder: Path | None) -> None:
+    """Prints the scores of all languages, the signatures, and the path of the report."""
+    results, others = report.results, report.results[0].others
+    is_compared = any(result.baseline_bleu is not None for result in results)
+    has_pairs = any(result.test.train_pairs for result in results)
+
+    def cells(result: Result) -> list[str]:
+        base, gain = result.baseline_bleu, result.delta
+        compared = ["" if base is None else f"{base:.1f}", "" if gain is None else f"{gain:+.1f}"]
+        return [
+            *([f"{result.test.train_pairs:,}"] if has_pairs else []),
             f"{result.bleu:.1f}",
-            f"{result.chrf:.1f}",
-            *([*cells, report.interval_text(result.delta_ci95)] if compared else []),
-            *(report.score_text(key, value) for key, value in result.scores.items()),
-        )
-    average = evaluation.average()
-    delta = average["delta_bleu"]
+            "" if result.chrf is None else f"{result.chrf:.1f}",
+            *([*compared, interval_text(result.delta_ci95)] if is_compared else []),
+            *(score_text(key, value) for key, value in result.others.items()),
+        ]
+
+    heads = [*(["training pairs"] if has_pairs else []), "BLEU", "chrF"]
+    heads += ["baseline", "gain", "95 % interval"] if is_compared else []
+    table = _table(report.title, "language", *heads, *(TITLES[key] for key in others))
+    for name, result in zip(labels(results), results, strict=True):
+        table.add_row(Text(name), *cells(result))
+    average = report.average
+    row = [*([""] if has_pairs else []), f"{average['bleu']:.1f}", ""]
+    if is_compared:
+        row += ["", f"{average['delta_bleu']:+.1f}", interval_text(average["delta_ci95"])]
     table.add_section()
-    interval = report.interval_text(average["delta_ci95"])
-    gain = [] if delta is None else ["", f"{delta:+.1f}", interval]
-    table.add_row("average", *([""] if has_pairs else []), f"{average['bleu']:.1f}", "", *gain)
-    console = Console(highlight=False, markup=False)
-    console.print(table)
-    if len(evaluation.systems) > 1:
-        console.print(tables.terminal_table(evaluation.systems))
-    headline = evaluation.headline()
-    console.print(headline, markup=False, soft_wrap=True)
-    for section in evaluation.sections:
+    table.add_row("average", *row)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(table, soft_wrap=False)
+    if report.systems.others:
+        table = _table("systems", "system", "directions", "BLEU", "gain")
+        for system in report.systems.compared:
+            means = [average_text(system.average(), name) for name in ("bleu", "delta")]
+            table.add_row(Text(system.name), f"{len(system.results):,}", *means)
+        console.print(table, soft_wrap=False)
+    console.print(report.headline)
+    for section in report.sections:
         for alarm in section.alarms:
-            console.print(alarm, style="bold", markup=False, soft_wrap=True)
-        for note in (note for note in section.notes if note not in headline):
-            console.print(note, markup=False, soft_wrap=True)
-    if about := dict(evaluation.facts).get("baselines"):
-        console.print(f"baselines: {about}", markup=False, soft_wrap=True)
-    for key, signature in evaluation.signatures.items():
+            console.print(alarm, style="bold")
+        for note in (note for note in section.notes if note not in report.headline):
+            console.print(note)
+    if about := dict(report.facts).get("baselines"):
+        console.print(f"baselines: {about}")
+    for key, signature in report.signatures.items():
         if key in ("bleu", *others):
-            console.print(f"{TITLES[key]} {signature}", markup=False, soft_wrap=True)
+            console.print(f"{TITLES[key]} {signature}")
     if folder:
-        console.print(f"report: {folder / 'index.html'}", soft_wrap=True)
+        console.print(f"report: {folder / 'index.html'}")
+
+
+def _table(title: str, first: str, *heads: str) -> Table:
+    table = Table(first, title=title)
+    for head in heads:
+        table.add_column(head, justify="right")
+    return table

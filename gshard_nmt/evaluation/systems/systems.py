@@ -1,20 +1,36 @@
-"""What a report compares: systems, with their scores in each direction and the cost of their training."""
+"""What a report compares: systems, their translations and scores, and the cost of their training.
+
+A system is opened (`opening.py`), then translates its test sets, then is scored here. A trained run, a
+bilingual baseline and published scores are all systems.
+"""
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from gshard_nmt.evaluation.metrics import significance
-from gshard_nmt.evaluation.metrics.significance import Interval
+from gshard_nmt.evaluation.metrics import metrics, significance
+from gshard_nmt.evaluation.metrics.metrics import Measured
+from gshard_nmt.evaluation.metrics.significance import Comparison, Interval
+from gshard_nmt.evaluation.texts.translations import TestSet
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.values import read_run_config
 
 Direction = tuple[str, str]
 """The source and the target language of a translation, as BCP 47 tags."""
 
 RESOURCES = ("high", "middle", "low")
 """The three groups of languages, those with the most training pairs first."""
+
+DAY = 24 * 60 * 60
+YEAR = 365.25 * DAY
+"""Seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,13 +41,9 @@ class Budget:
       weights: number of trained parameters.
       experts: experts of each MoE layer; 0 for a dense model.
       layers: layers of the encoder and of the decoder together.
-      steps: steps of training.
-      tokens: tokens of the source and target text that the system has seen, without padding.
-      devices: devices that trained it.
-      steps_per_second: speed of training.
+      tokens: tokens of source and target that the system has seen, without padding.
       batch_tokens: tokens of a step, counted as `tokens`.
       device_years: devices multiplied by years of training.
-      days: days of training.
     """
 
     weights: int | None = None
@@ -45,137 +57,291 @@ class Budget:
     device_years: float | None = None
     days: float | None = None
 
+    @classmethod
+    def of(cls, run: RunFolder) -> Self:
+        """Returns the budget of a run; the devices are those of its last mesh."""
+        config, record = read_run_config(run.config), run.budget()
+        model, devices = config.model, math.prod(config.mesh.shape)
+        layers = model.encoder_layers + model.decoder_layers
+        if not record:
+            return cls(experts=model.experts, layers=layers, devices=devices)
+        steps, seconds = record["steps"], record["seconds"]
+        tokens = sum(record["tokens_by_language"].values())
+        return cls(
+            weights=record["parameters"],
+            experts=model.experts,
+            layers=layers,
+            steps=steps,
+            tokens=tokens,
+            devices=devices,
+            steps_per_second=steps / seconds if seconds else None,
+            batch_tokens=tokens / steps if steps else None,
+            device_years=devices * seconds / YEAR,
+            days=seconds / DAY,
+        )
+
+    @classmethod
+    def total(cls, budgets: Sequence[Self]) -> Self:
+        """Returns the cost of several models, trained one after the other; None if a part is unknown."""
+        names = ("weights", "steps", "tokens", "device_years", "days")
+        values = {name: [getattr(budget, name) for budget in budgets] for name in names}
+        return cls(
+            **{name: sum(each) for name, each in values.items() if each and None not in each}
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """Scores of a file, of a system whose model is not at hand.
+
+    Attributes:
+      bleu: score of each language, or of each direction such as "fr-en".
+      sentences, text_digests: what is known about the test text, by the same keys.
+      signature: the signature of BLEU; "" if the file has none.
+    """
+
+    file: Path
+    bleu: Mapping[str, float]
+    sentences: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    text_digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    signature: str = ""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Counts:
-    """The statistics of each sentence of a direction, see `significance.statistics`.
+class Result:
+    """The scores of a system on one test set.
 
     Attributes:
-      groups: for each sentence, its English text; a text that several directions have is one sample.
-      own: the statistics of the system.
-      others: those of the main system as "difference", and of the bilingual baseline as "delta".
-    """
-
-    groups: Sequence[str]
-    own: np.ndarray
-    others: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-
-    def of_baseline(self) -> Self | None:
-        """Returns the statistics of the baseline as a system; None if they are unknown."""
-        return type(self)(self.groups, self.others["delta"]) if "delta" in self.others else None
-
-
-@dataclasses.dataclass(frozen=True)
-class DirectionResult:
-    """The scores of a system in one direction.
-
-    Attributes:
-      language: the language of the pair that is not English.
-      direction: the source and the target language.
-      train_pairs: number of training examples of the main system, which orders the languages.
-      sentences: number of sentences that were scored; None if only a published score is known.
-      bleu: from 0 to 100.
-      chrf: the same; None if it is unknown.
-      baseline_bleu: BLEU of the bilingual baseline; None if there is no baseline.
-      delta_ci95: 95 % interval of the gain over the baseline; None if it is unknown.
-      difference: BLEU minus the BLEU of the main system.
-      difference_ci95: its 95 % interval; None if it is unknown.
-      difference_p: its p-value, see `significance.Comparison`; None if it is unknown.
-      difference_adjusted_p: the p-value with the false discovery rate controlled over the directions.
+      test: the test set. Its training pairs are those of the main run and order the languages.
+      bleu, chrf: from 0 to 100.
+      sentences: number of sentences that were scored.
+      lines: the translations; () if only a score is known.
+      scores: every metric by its key, with its signature.
+      statistics: those of each sentence by "bleu" and "chrf", see `significance.statistics`.
       text_digest: identifies the sentences and references; "" if it is unknown.
-      counts: what BLEU was computed from; None if only scores are known.
+      tokens: training tokens of the language that the system has seen; None if unknown.
+      baseline: the result of the bilingual baseline.
+      gains: the comparisons with the baseline by "bleu" and "chrf"; {} without its translations.
+      main: the result of the main run; None if this is the main run.
+      comparison: the comparison with the main run; None without translations.
+      adjusted_p: its p-value with the false discovery rate controlled.
     """
 
-    language: str
-    direction: Direction
-    train_pairs: int
-    sentences: int | None
+    test: TestSet
     bleu: float
     chrf: float | None = None
-    baseline_bleu: float | None = None
-    delta_ci95: tuple[float, float] | None = None
-    difference: float = 0.0
-    difference_ci95: tuple[float, float] | None = None
-    difference_p: float | None = None
-    difference_adjusted_p: float | None = None
+    sentences: int | None = None
+    lines: Sequence[str] = ()
+    scores: Mapping[str, Measured] = dataclasses.field(default_factory=dict)
+    statistics: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     text_digest: str = ""
-    counts: Counts | None = dataclasses.field(default=None, compare=False, repr=False)
+    tokens: int | None = None
+    baseline: "Result | None" = None
+    gains: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
+    main: "Result | None" = None
+    comparison: Comparison | None = None
+    adjusted_p: float | None = None
 
     @property
-    def delta_bleu(self) -> float | None:
-        """The gain over the baseline in BLEU; None if there is no baseline."""
-        return None if self.baseline_bleu is None else self.bleu - self.baseline_bleu
+    def direction(self) -> Direction:
+        return self.test.source, self.test.target
+
+    @property
+    def baseline_bleu(self) -> float | None:
+        return self.baseline.bleu if self.baseline else None
+
+    @property
+    def delta(self) -> float | None:
+        """The gain in BLEU over the baseline; None without one."""
+        return None if self.baseline is None else self.bleu - self.baseline.bleu
+
+    @property
+    def delta_ci95(self) -> Interval | None:
+        return self.gains["bleu"].interval if self.gains else None
+
+    @property
+    def difference(self) -> float:
+        """BLEU minus the BLEU of the main run."""
+        return self.bleu - self.main.bleu if self.main else 0.0
+
+    @property
+    def others(self) -> dict[str, float]:
+        """The scores of the metrics other than BLEU and chrF."""
+        return {key: each.value for key, each in self.scores.items() if key not in metrics.ALWAYS}
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns its row in "systems" of bleu.json."""
+        compared = self.comparison or (None if self.main else Comparison(0.0, (0.0, 0.0), 1.0))
+        return {
+            "lang": self.test.language,
+            "source": self.test.source,
+            "target": self.test.target,
+            "sentences": self.sentences,
+            **rounded(
+                {
+                    "bleu": self.bleu,
+                    "chrf": self.chrf,
+                    "baseline_bleu": self.baseline_bleu,
+                    "delta_bleu": self.delta,
+                    "delta_ci95": self.delta_ci95,
+                    "difference": self.difference,
+                    "difference_ci95": compared and compared.interval,
+                }
+            ),
+            "difference_p": compared and compared.p_value,
+            "difference_adjusted_p": self.adjusted_p if self.main else 1.0,
+            "text_digest": self.text_digest,
+        }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class System:
     """A system of a report: a trained run, or published scores.
 
     Attributes:
-      name: its name in tables and figures.
-      results: its scores, in any order. Directions may be missing.
-      run: its run folder; None for published scores.
+      name: its name in tables and figures, different from all others.
+      tests: the test sets of its directions.
+      run: its run folder; None for scores.
+      published: its known scores; None for a run.
       budget: its size and cost.
+      lines: its translations by direction, after it has translated.
+      made_by: how they were made.
+      results: its scores, after it was scored.
     """
 
     name: str
-    results: Sequence[DirectionResult]
-    run: str | None = None
+    tests: Sequence[TestSet] = ()
+    run: RunFolder | None = None
+    published: Published | None = None
     budget: Budget = dataclasses.field(default_factory=Budget)
+    lines: Mapping[Direction, Sequence[str]] = dataclasses.field(default_factory=dict)
+    made_by: str = ""
+    results: Sequence[Result] = ()
 
     @property
     def is_dense(self) -> bool:
         """Whether it is known to have no experts."""
         return self.budget.experts == 0
 
-    def by_direction(self) -> dict[Direction, DirectionResult]:
-        """Returns its results by direction."""
+    def by_direction(self) -> dict[Direction, Result]:
         return {result.direction: result for result in self.results}
+
+    def ordered(self) -> list[Result]:
+        """Returns the results in the order of tables and figures, most training pairs first."""
+        return sorted(
+            self.results, key=lambda r: (-r.test.train_pairs, r.test.language, r.direction)
+        )
+
+    def without(self, left_out: Mapping[Direction, set[int]]) -> Self:
+        """Returns the system without some sentences, and without test sets that have no other."""
+
+        def remaining(lines: Sequence[str], direction: Direction) -> list[str]:
+            return [line for n, line in enumerate(lines) if n not in left_out[direction]]
+
+        tests = []
+        for test in self.tests:
+            direction = test.source, test.target
+            first, *others = (remaining(each, direction) for each in test.all_references)
+            shorter = dataclasses.replace(
+                test,
+                sources=remaining(test.sources, direction),
+                references=first,
+                other_references=tuple(others),
+            )
+            tests += [shorter] if shorter.sources else []
+        lines = {direction: remaining(own, direction) for direction, own in self.lines.items()}
+        return dataclasses.replace(self, tests=tests, lines=lines)
 
     def average(self, directions: Iterable[Direction] | None = None) -> dict[str, Any]:
         """Returns the means of BLEU, gain and difference, and their 95 % intervals.
 
-        Each direction has the same weight.
+        Each direction has the same weight. Without directions, the means are None.
 
         Args:
-          directions: the directions to use; None means all. If the system has none of them, the means
-            are None.
+          directions: the directions to use; None means all.
         """
         chosen = None if directions is None else set(directions)
         results = [r for r in self.results if chosen is None or r.direction in chosen]
-        values = {
-            "bleu": {r.direction: r.bleu for r in results},
-            "delta": {r.direction: r.delta_bleu for r in results if r.delta_bleu is not None},
-            "difference": {r.direction: r.difference for r in results},
-        }
-        intervals = {f"{name}_ci95": self._interval(name, own) for name, own in values.items()}
-        return {
-            "bleu": mean(values["bleu"].values()),
-            "delta_bleu": mean(values["delta"].values()),
-            "difference": mean(values["difference"].values()),
-            **intervals,
-        }
-
-    def _interval(self, name: str, values: Mapping[Direction, float]) -> Interval | None:
-        """Returns the interval of a mean, see `significance.interval_of_mean`."""
-        drawn = [self._drawn[name][place] for place in values if place in self._drawn[name]]
-        known = np.array(drawn) if values and len(drawn) == len(values) else None
-        return significance.interval_of_mean(list(values.values()), known)
+        average: dict[str, Any] = {}
+        for name, key in (("bleu", "bleu"), ("delta", "delta_bleu"), ("difference", "difference")):
+            known = [r for r in results if getattr(r, name) is not None]
+            values = [getattr(r, name) for r in known]
+            drawn = [d for r in known if (d := self._drawn[name].get(r.direction)) is not None]
+            average[key] = mean(values)
+            average[f"{name}_ci95"] = significance.interval_of_mean(
+                values, np.array(drawn) if values and len(drawn) == len(values) else None
+            )
+        return average
 
     @functools.cached_property
     def _drawn(self) -> dict[str, dict[Direction, np.ndarray]]:
-        """BLEU, the gain, and the difference from the main system, in draws of the sentences."""
-        known = {r.direction: r.counts for r in self.results if r.counts is not None}
+        """BLEU, the gain, and the difference from the main run, in draws of the sentences."""
+        known = [result for result in self.results if result.statistics]
+        compared = [
+            {"bleu": r, "difference": r.main or r, "delta": r.baseline}
+            if r.baseline
+            else {"bleu": r, "difference": r.main or r}
+            for r in known
+        ]
+        sides = [
+            {name: each.statistics["bleu"] for name, each in row.items() if each.statistics}
+            for row in compared
+        ]
         drawn = significance.drawn_scores(
-            [[counts.own, *counts.others.values()] for counts in known.values()],
-            [counts.groups for counts in known.values()],
+            [list(row.values()) for row in sides], [r.test.groups for r in known]
         )
         result: dict[str, dict[Direction, np.ndarray]] = {"bleu": {}, "delta": {}, "difference": {}}
-        for (direction, counts), (own, *others) in zip(known.items(), drawn, strict=True):
-            result["bleu"][direction] = own
-            for name, other in zip(counts.others, others, strict=True):
-                result[name][direction] = own - other
+        for each, row, (own, *others) in zip(known, sides, drawn, strict=True):
+            result["bleu"][each.direction] = own
+            for name, other in zip(list(row)[1:], others, strict=True):
+                result[name][each.direction] = own - other
         return result
+
+
+@dataclasses.dataclass(frozen=True)
+class Systems:
+    """All systems of a report.
+
+    Attributes:
+      main: the run that the report describes in full.
+      others: the runs and published scores beside it.
+      baselines: the bilingual baselines: a run of each language, or known scores.
+    """
+
+    main: System
+    others: Sequence[System] = ()
+    baselines: Sequence[System] = ()
+
+    @property
+    def compared(self) -> list[System]:
+        """The main run and those beside it."""
+        return [self.main, *self.others]
+
+    def baselines_together(self) -> System | None:
+        """Returns all bilingual baselines as one system; None if there are none."""
+        results = [r.baseline for r in self.main.results if r.baseline is not None]
+        budget = Budget.total([each.budget for each in self.baselines if each.run])
+        return System("bilingual baselines", budget=budget, results=results) if results else None
+
+    def each(self, change: Callable[[System], System]) -> Self:
+        """Returns the systems after a change of each one."""
+        return dataclasses.replace(
+            self,
+            main=change(self.main),
+            others=[change(system) for system in self.others],
+            baselines=[change(system) for system in self.baselines],
+        )
+
+
+def text_digest(test: TestSet) -> str:
+    """Returns 16 hexadecimal digits that identify the sentences and references of a test set."""
+    content = json.dumps([test.sources, *test.all_references], ensure_ascii=False)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def key_of(values: Mapping[str, object], test: TestSet) -> str:
+    """Returns the key of a test set in a mapping: its direction or its language; "" if it has none."""
+    return next((key for key in (test.direction_name, test.language) if key in values), "")
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -184,65 +350,58 @@ def mean(values: Iterable[float]) -> float | None:
     return float(np.mean(numbers)) if numbers else None
 
 
-def ordered_directions(systems: Sequence[System]) -> list[DirectionResult]:
-    """Returns the results of the main system, most training pairs first.
-
-    It is the order of the languages in tables and figures.
-    """
-    return sorted(systems[0].results, key=lambda r: (-r.train_pairs, r.language, r.direction))
-
-
-def direction_labels(results: Sequence[DirectionResult]) -> list[str]:
+def labels(results: Sequence[Result]) -> list[str]:
     """Returns a short label of each direction: its language if this is clear, or else "fr-en"."""
-    languages = [result.language for result in results]
+    languages = [result.test.language for result in results]
     return [
-        result.language if languages.count(result.language) == 1 else "-".join(result.direction)
+        result.test.language
+        if languages.count(result.test.language) == 1
+        else result.test.direction_name
         for result in results
     ]
 
 
-def resource_groups(systems: Sequence[System]) -> dict[str, list[Direction]]:
+def resource_groups(main: System) -> dict[str, list[Direction]]:
     """Returns the directions with high, middle and low resources.
 
     GShard speaks of high and low resources but gives no thresholds. We sort the directions by number of
     training pairs and cut the list into thirds. If it does not divide by 3, the first groups have one
     more. Fewer than 3 directions are not divided, and the result is {}.
     """
-    directions = [result.direction for result in ordered_directions(systems)]
+    directions = [result.direction for result in main.ordered()]
     if len(directions) < len(RESOURCES):
         return {}
-    bounds = [len(part) for part in np.array_split(np.arange(len(directions)), len(RESOURCES))]
-    ends = np.cumsum([0, *bounds])
+    parts = np.array_split(np.arange(len(directions)), len(RESOURCES))
     return {
-        name: directions[ends[number] : ends[number + 1]] for number, name in enumerate(RESOURCES)
+        name: [directions[n] for n in part] for name, part in zip(RESOURCES, parts, strict=True)
     }
 
 
 def common_directions(systems: Sequence[System]) -> list[Direction]:
     """Returns the directions that every system has, in the order of the report."""
-    of_each = [set(system.by_direction()) for system in systems]
+    of_each = [system.by_direction() for system in systems]
     return [
         result.direction
-        for result in ordered_directions(systems)
-        if all(result.direction in directions for directions in of_each)
+        for result in systems[0].ordered()
+        if all(result.direction in own for own in of_each)
     ]
 
 
-def missing_labels(systems: Sequence[System], system: System) -> list[str]:
+def missing_labels(main: System, system: System) -> list[str]:
     """Returns the labels of the directions of the main system that another system lacks."""
-    results = ordered_directions(systems)
-    own = system.by_direction()
-    labels = direction_labels(results)
-    return [label for label, r in zip(labels, results, strict=True) if r.direction not in own]
+    results, own = main.ordered(), system.by_direction()
+    return [
+        name for name, r in zip(labels(results), results, strict=True) if r.direction not in own
+    ]
 
 
 def as_json(systems: Sequence[System]) -> list[dict[str, Any]]:
     """Returns the value of "systems" in bleu.json."""
-    groups = resource_groups(systems)
+    groups = resource_groups(systems[0])
     return [
         {
             "name": system.name,
-            "run": system.run,
+            "run": str(system.run.path) if system.run else None,
             **dataclasses.asdict(system.budget),
             "average": rounded(system.average()),
             "resources": {
@@ -252,48 +411,20 @@ def as_json(systems: Sequence[System]) -> list[dict[str, Any]]:
                 }
                 for name, directions in groups.items()
             },
-            "missing": missing_labels(systems, system),
-            "languages": [_row(result) for result in ordered_directions([system])],
+            "missing": missing_labels(systems[0], system),
+            "languages": [result.as_json() for result in system.ordered()],
         }
         for system in systems
     ]
 
 
-def _row(result: DirectionResult) -> dict[str, Any]:
-    source, target = result.direction
-    return {
-        "lang": result.language,
-        "source": source,
-        "target": target,
-        "sentences": result.sentences,
-        **rounded(
-            {
-                "bleu": result.bleu,
-                "chrf": result.chrf,
-                "baseline_bleu": result.baseline_bleu,
-                "delta_bleu": result.delta_bleu,
-            }
-        ),
-        "delta_ci95": _rounded_interval(result.delta_ci95),
-        "difference": round(result.difference, 2),
-        "difference_ci95": _rounded_interval(result.difference_ci95),
-        "difference_p": result.difference_p,
-        "difference_adjusted_p": result.difference_adjusted_p,
-        "text_digest": result.text_digest,
-    }
-
-
 def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns scores and intervals as bleu.json has them."""
-    return {
-        name: _rounded_interval(value)
-        if isinstance(value, tuple)
-        else None
-        if value is None
-        else round(value, 2) + 0.0
-        for name, value in values.items()
-    }
 
+    def short(value: Any) -> Any:
+        if value is None:
+            return None
+        # Adding 0.0 turns -0.0 into 0.0.
+        return [short(v) for v in value] if isinstance(value, tuple) else round(value, 2) + 0.0
 
-def _rounded_interval(interval: Interval | None) -> list[float] | None:
-    return interval and [round(bound, 2) + 0.0 for bound in interval]
+    return {name: short(value) for name, value in values.items()}

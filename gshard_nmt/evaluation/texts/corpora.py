@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gshard_nmt.data.preparation.inputs import fingerprint
-from gshard_nmt.data.reading.notes import listed
+from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, first_pairs, read_pairs
 from gshard_nmt.data.sets.directions import joined, with_one_test_set
 from gshard_nmt.errors import UserError

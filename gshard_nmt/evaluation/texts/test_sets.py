@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt.data.language_codes import same, understand
-from gshard_nmt.data.reading.notes import listed
-from gshard_nmt.data.reading.rows import encodable
+from gshard_nmt.data.reading.rows import encodable, listed
 from gshard_nmt.data.sets.corpus import read_lines
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.texts.translations import TestSet

@@ -91,15 +91,8 @@ def translate_all(
 ) -> list[Translations]:
     """Translates test sets, or reads their translations if the run folder has them already.
 
-    The run may still be trained meanwhile. All translations are of the same checkpoint.
-
-    Args:
-      run: the run.
-      split: the name of the split of all test sets.
-      tests: the test sets.
-      translate: translates lines with a checkpoint of the run.
-      advance: is called after each test set.
-      choices: what the user has chosen.
+    The run may still be trained meanwhile. All translations are of the same checkpoint. `advance` is
+    called after each test set.
     """
     choices = choices or Choices()
     checkpoint = expected_checkpoint(run, choices.checkpoint)
@@ -127,7 +120,12 @@ def _translate(
     """Returns the translations of a test set, and the label of the checkpoint that made them."""
     folder, name = run.path / "decodes", f"{split}.{test.direction_name}"
     sources = hashlib.sha256("\n".join(test.sources).encode()).hexdigest()
-    identity = {"sources": sources} | identity_of(run, choices, checkpoint)
+    identity = {
+        "sources": sources,
+        "checkpoint": checkpoint,
+        "config": choices.settings(run),
+        "version of the decoding rules": RULES_VERSION,
+    }
     earlier = load(folder, name, identity)
     if earlier is not None and len(earlier.lines) == len(test.sources):
         return earlier, checkpoint
@@ -138,24 +136,9 @@ def _translate(
     try:
         store(folder, name, identity | {"checkpoint": used}, translations)
     except OSError as error:
-        note_not_kept(folder, error, "translations")
+        note = f"{folder} cannot be written ({error.strerror}), so these translations are not kept"
+        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(note)
     return translations, used
-
-
-def identity_of(run: RunFolder, choices: Choices, checkpoint: str) -> dict[str, Any]:
-    """Returns what all that is computed with a checkpoint depends on, besides the text."""
-    return {
-        "checkpoint": checkpoint,
-        "config": choices.settings(run),
-        "version of the decoding rules": RULES_VERSION,
-    }
-
-
-def note_not_kept(path: Path, error: OSError, things: str) -> None:
-    """Says on stderr that results could not be written, and so are computed again next time."""
-    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(
-        f"{path} cannot be written ({error.strerror}), so these {things} are not kept"
-    )
 
 
 def expected_checkpoint(run: RunFolder, choice: str) -> str:
@@ -186,7 +169,7 @@ def store(folder: Path, name: str, identity: Mapping[str, Any], translations: Tr
       folder: the folder of the translations; it is made if it does not exist.
       name: the split and the direction, such as "test.fr-en".
       identity: everything that the translations depend on, as values for JSON.
-      translations: the translations, without newline characters.
+      translations: lines without newline characters.
     """
     folder.mkdir(exist_ok=True)
     content = "".join(f"{line}\n" for line in translations.lines).encode()
@@ -202,12 +185,7 @@ def descriptions(folder: Path) -> dict[str, bytes]:
 
 
 def translated_again(folder: Path, before: Mapping[str, bytes]) -> list[tuple[str, str]]:
-    """Returns a fact of the report for each stored translation that did not fit and was made again.
-
-    Args:
-      folder: the folder of the translations.
-      before: their descriptions before the evaluation.
-    """
+    """Returns a fact of the report for each stored translation whose description has changed."""
     now = descriptions(folder)
     return [
         ("translated again", f"{name}: what was stored is of other weights, settings or text")

@@ -5,9 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.settings.config import Train
-from gshard_nmt.suggest import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)

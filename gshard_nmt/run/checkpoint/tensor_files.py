@@ -8,6 +8,8 @@ compressed: trained weights are nearly random, and compression only takes time.
 import functools
 import math
 import re
+import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ def new_writer(before_commit: Callable[[], None], processes: int) -> Any:
         the commit file is written.
     """
     ocp = orbax()
+    _silence_dropped_writes()
     import jax
     from orbax.checkpoint import options
 
@@ -92,6 +95,23 @@ def pack(groups: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, A
 
 _SMALL_BYTES = 2**16
 _PACKED, _WORDS = "packed", "words"
+
+
+@functools.cache
+def _silence_dropped_writes() -> None:
+    """Keeps Python from printing a traceback for each array that orbax drops after its first error.
+
+    Orbax raises the error that counts. Python would print the others when it collects their coroutines.
+    """
+    print_ignored = sys.unraisablehook
+
+    def hook(ignored: "sys.UnraisableHookArgs") -> None:
+        frames = (frame for frame, _ in traceback.walk_tb(ignored.exc_traceback))
+        modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
+        if issubclass(ignored.exc_type, KeyboardInterrupt) or not modules & {"orbax", "asyncio"}:
+            print_ignored(ignored)
+
+    sys.unraisablehook = hook
 
 
 def load(

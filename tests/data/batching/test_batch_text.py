@@ -42,18 +42,6 @@ def test_pieces_are_shown_one_by_one(vocabulary):
     assert sentence.spans[0] == Span("<2en>", "tag")
 
 
-def test_the_tag_tells_the_direction_and_not_the_subset(vocabulary):
-    pairs = [
-        PreparedPair("de", "en", "de", {}),
-        PreparedPair("de", "en", "de", {}, subset="back"),
-        PreparedPair("en", "de", "de", {}),
-        PreparedPair("fr", "en", "fr", {}),
-    ]
-    ids = [vocabulary.tag("<2en>"), *vocabulary.encode(["red"])[0], EOS]
-    part = segment(vocabulary, ids, pairs)
-    assert (part.language, part.pairs) == ("de", ("de-en", "de-en.back"))
-
-
 def test_the_tag_of_a_subset_tells_the_subset(vocabulary):
     pairs = [
         PreparedPair("de", "en", "de", {}),

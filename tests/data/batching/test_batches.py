@@ -129,12 +129,6 @@ def test_any_restarts_on_any_numbers_of_hosts_give_the_same_batches(
     np.testing.assert_array_equal(state["position"], last_state["position"])
 
 
-def test_a_process_changes_the_state_of_its_own_rows_alone(data):
-    _, state = take(TrainBatches(data, CONFIG, rows=range(1, 3)), 3)
-    assert state["position"][[1, 2], 0].tolist() == [3, 3]
-    assert not state["position"][[0, 3]].any()
-
-
 def test_a_batch_that_is_not_taken_does_not_change_the_state(data):
     batches = TrainBatches(data, CONFIG)
     next(batches)

@@ -92,25 +92,6 @@ def test_streams_that_are_read_together_are_read_as_alone():
         assert languages[shard] == language
 
 
-def test_resampling_gets_a_key_for_each_draw():
-    draws = draws_of(([50, 20], [9], [70]))
-    keys = []
-
-    def resample(examples, numbers):
-        assert len(examples) == len(numbers)
-        keys.append(numbers)
-        return dataclasses.replace(examples, languages=examples.languages + 5)
-
-    draws.resample = resample
-    for stream in range(4):
-        for before, phase in (([0, 0], 0), ([1, 0], 0), ([2, 0], 1)):
-            examples, _ = read(draws, stream, phase, before)
-            assert set(examples.languages.tolist()) <= {5, 6}
-    assert sorted(np.concatenate(keys).tolist()) == list(range(4 * 3 * 32))
-    read(draws, 2, 0, [1, 0])
-    np.testing.assert_array_equal(keys[-1], keys[7])
-
-
 def test_the_number_of_streams_follows_from_the_batch_size():
     assert [streams_of(rows) for rows in (1, 4, 8, 16, 64, 72, 127, 32768)] == [
         *(1, 1, 1, 2, 8, 9, 1, 1024)

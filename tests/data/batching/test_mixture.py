@@ -12,11 +12,8 @@ from gshard_nmt.data.batching.mixture import (
     Mixture,
     apportion,
     floor_sum,
-    plan,
     sampling_rates,
 )
-from gshard_nmt.data.config import Data
-from gshard_nmt.data.schedule import Component
 
 weights = st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1)), min_size=1, max_size=6).filter(any)
 
@@ -106,22 +103,3 @@ def test_streams_and_phases_have_different_orders():
     places = itertools.product(range(8), (0, 1))
     orders = {tuple(mixture.components(s, p, np.arange(60)).tolist()) for s, p in places}
     assert len(orders) > 12
-
-
-def test_a_plan_by_hand():
-    components = (Component("fr", "en", "fr", "", 300), Component("de", "en", "de", "", 100))
-    config = Data(
-        rows=10,
-        source_length=20,
-        target_length=50,
-        temperature=1.0,
-        schedule=({"from_step": 60, "weights": {"fr": 0}},),
-    )
-    made = plan(components, [[4, 10], [8, 10]], config, steps=100)
-    assert made.steps.tolist() == [60, 40]
-    np.testing.assert_allclose(made.rates, [[0.75, 0.25], [0, 1]])
-    # A row has room for 20 / 5 examples, then 20 / 8; 5 % of it is padding.
-    draws = 0.95 * 10 * np.array([60 * 4 * 0.75, 60 * 4 * 0.25 + 40 * 2.5])
-    np.testing.assert_allclose(made.draws.sum(0), draws)
-    np.testing.assert_allclose(made.epochs, draws / [300, 100])
-    assert plan(components, [[4, 10], [8, 10]], config, steps=30).steps.tolist() == [30, 0]

@@ -96,9 +96,3 @@ def test_packed_rows_have_room_for_their_examples_and_none_is_begun_too_early(le
             inside = before[rows[before] == earlier]
             room = [SOURCE_LENGTH, TARGET_LENGTH] - sides[:, inside].sum(1)
             assert (sides[:, first] > room).any()
-
-
-def test_a_row_without_examples_is_padding():
-    arrays = to_arrays([[], [example([5, 1], [6, 1])]], 4, 4)
-    assert all(not array[0].any() for array in arrays.values())
-    assert all(array.shape == (2, 4) for array in arrays.values())

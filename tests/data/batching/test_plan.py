@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.data.batching.mixture import Mixture, sampling_rates
-from gshard_nmt.data.batching.plan import Component, Phase, counts_until, make_plan
+from gshard_nmt.data.batching.plan import Phase, counts_until, make_plan
 
 
 @pytest.mark.parametrize("draws", [0, 1, 63, 64, 65, 1000])
@@ -20,7 +20,7 @@ def test_the_counts_are_those_of_the_draws(draws):
 
 
 def plan(sizes, temperature, steps, per_step):
-    components = [Component(f"l{n}", size, 10.0) for n, size in enumerate(sizes)]
+    components = [(f"l{n}", size, 10.0) for n, size in enumerate(sizes)]
     half = steps // 2
     phases = [Phase(1, half, "a"), Phase(half + 1, steps, "b")] if half else [Phase(1, steps, "a")]
     rates = tuple(sampling_rates(sizes, temperature))
@@ -38,7 +38,6 @@ def test_a_plan_adds_up():
     assert [use.oversampling for use in uses] == pytest.approx([1, 1], rel=0.02)
     assert uses[0].tokens == uses[0].draws * 10
     assert (result.points[-1], 50 in result.points) == (100, True)
-    np.testing.assert_allclose(result.shares.sum(1), 1)
 
 
 def test_warnings_name_extremes():
@@ -52,7 +51,7 @@ def test_warnings_name_extremes():
 
 def test_a_component_that_is_never_drawn_is_named():
     mixture = Mixture((np.array([1.0, 0.0]),), 1, 0)
-    components = [Component("l0", 10, 20.0), Component("l1", 10**9, 20.0)]
+    components = [("l0", 10, 20.0), ("l1", 10**9, 20.0)]
     unused = list(make_plan(components, mixture, [Phase(1, 10, "")], [5.0]).warnings())
     assert unused == ["l1: never seen in these steps. Raise its weight, or train longer."]
     warnings = list(plan((10_000, 1), 1.0, 1, 3.0).warnings())

@@ -1,7 +1,6 @@
 """Streams: whole chunks in rows, positions that suffice, and bounded work at the scale of the paper."""
 
 import collections
-import dataclasses
 
 import numpy as np
 import pytest
@@ -118,8 +117,3 @@ def test_a_host_of_a_run_of_the_paper_reads_few_shards_and_keeps_few_numbers(chu
     assert len(reader.shards - first) < len(first)
     state = new_position(config)
     assert state.nbytes == 32768 * 24
-
-
-def test_the_state_has_the_same_size_for_any_window():
-    small, large = (dataclasses.replace(CONFIG, packing_window=window) for window in (1, 999))
-    assert new_position(small).shape == new_position(large).shape == (32, 4)

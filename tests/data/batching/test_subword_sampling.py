@@ -136,12 +136,6 @@ def test_without_dropout_and_with_a_sharp_distribution_the_best_split_stays(voca
     assert all(splitter.resample(ids, numbers) == ids for _ in range(20))
 
 
-def test_dropping_every_merge_leaves_characters(vocabulary):
-    (ids,) = vocabulary.encode(["low"])
-    result = BpeDropout(vocabulary, 1).resample(ids, random.Random(0).random)
-    assert vocabulary._processor.id_to_piece(result) == ["▁", "l", "o", "w"]
-
-
 def test_a_sampled_split_that_does_not_fit_is_not_used(vocabulary):
     before = example(vocabulary, "lower flower")
     config = dataclasses.replace(CONFIG, source_length=len(before.source) + 1)

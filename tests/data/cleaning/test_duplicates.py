@@ -1,3 +1,4 @@
+import hashlib
 import itertools
 
 import hypothesis
@@ -7,23 +8,13 @@ from hypothesis import strategies as st
 
 from gshard_nmt.data.cleaning import duplicates
 from gshard_nmt.data.cleaning.block import About
-from gshard_nmt.data.cleaning.clean import clean
 from gshard_nmt.data.cleaning.config import DUPLICATES
+from gshard_nmt.data.cleaning.duplicates import hashes, of_pairs
+from gshard_nmt.data.cleaning.registry import clean
 from gshard_nmt.data.sets.corpus import SentencePair
 
-LINES = [
-    "Ein Haus",
-    "ein haus.",
-    "EIN  HAUS!",
-    "Haus 1",
-    "Haus 2",
-    "%s",
-    "Kap. 1",
-    "",
-    "...",
-    "का",
-    "की",
-]
+LINES = ["Ein Haus", "ein haus.", "EIN  HAUS!", "Haus 1", "Haus 2", "%s"]
+LINES += ["Kap. 1", "", "...", "का", "की"]
 ROWS = st.lists(
     st.builds(SentencePair, st.sampled_from(LINES), st.sampled_from(LINES[:6])), max_size=40
 )
@@ -118,13 +109,8 @@ def test_the_rows_of_cleaning_have_the_signatures_of_a_list():
 
 
 def test_the_number_of_buckets_grows_with_the_rows():
-    assert [duplicates.buckets_for(n) for n in (0, 1, 2**20, 2**20 + 1, 10**9)] == [
-        1,
-        1,
-        1,
-        2,
-        1024,
-    ]
+    numbers = (0, 1, 2**20, 2**20 + 1, 10**9)
+    assert list(map(duplicates.buckets_for, numbers)) == [1, 1, 1, 2, 1024]
 
 
 def test_no_rows_and_no_kinds():
@@ -145,3 +131,43 @@ def test_an_empty_chunk_has_no_duplicates(tmp_path):
     buckets = [tmp_path / f"bucket{bucket}" for bucket in range(2)]
     numbers = [duplicates.read_duplicates(buckets, chunk)[0].tolist() for chunk in range(3)]
     assert numbers == [[], [], [0]]
+
+
+STEP, ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
+
+
+def mixed(value):
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & ALL
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & ALL
+    return value ^ (value >> 31)
+
+
+def hash_oracle(text, prefix):
+    """Returns the hash of a text, computed with Python's integers."""
+    seed = int.from_bytes(hashlib.blake2b(prefix.encode(), digest_size=8).digest(), "little")
+    content = text.encode("utf-8", "surrogatepass")
+    total = len(content) * STEP + seed
+    for place in range(len(content) // 8 + 1):
+        word = int.from_bytes(content[8 * place : 8 * place + 8], "little")
+        total += mixed((word + place * STEP + seed) & ALL)
+    return mixed(total & ALL)
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(st.lists(st.text(st.characters(), max_size=30)), st.text(max_size=3))
+def test_the_hashes_are_the_same_on_every_machine_and_in_every_version(texts, prefix):
+    assert hashes(texts, prefix).tolist() == [hash_oracle(text, prefix) for text in texts]
+
+
+def test_equal_texts_have_equal_hashes_and_prefixes_matter():
+    first = hashes(["a", "b", "a", "\ud800"], "x").tolist()
+    assert first[0] == first[2] != first[1]
+    assert set(first).isdisjoint(hashes(["a", "b", "\ud800"], "y").tolist())
+    assert len(hashes([])) == 0
+
+
+def test_the_order_of_a_pair_matters():
+    first, second = hashes(["a", "b"]), hashes(["b", "a"])
+    pairs = of_pairs(first, second).tolist()
+    assert pairs[0] != pairs[1]
+    assert pairs == of_pairs(first.copy(), second.copy()).tolist()

@@ -1,7 +1,15 @@
+"""The filter, `gshard-data check` and the report find the same test sentences in the training text."""
+
+import dataclasses
+import unicodedata
+
 import numpy as np
+import pytest
 
 from gshard_nmt.data.cleaning import overlap
 from gshard_nmt.data.cleaning.block import About, Block
+from gshard_nmt.data.cleaning.overlap import OverlapSearch
+from gshard_nmt.data.cleaning.registry import clean
 from gshard_nmt.data.sets.corpus import SentencePair
 
 TEST = [
@@ -55,3 +63,37 @@ def test_parts_are_merged_into_one_sorted_array():
 
 def test_without_held_out_text_all_rows_stay():
     assert is_kept(TEST[0], overlap.merge([]))
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    source: str
+    target: str
+    sources: tuple[str, ...]
+    references: tuple[str, ...]
+
+
+SENTENCE = ("L’élève a été reçu à l’école où l’œuvre naît", "The pupil naïvely passed at our café")
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKD"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        str,
+        str.upper,
+        lambda text: text.replace(" ", "\u00a0 "),
+        lambda text: f"\u00ad« {text} » 12",
+    ],
+)
+def test_a_test_sentence_is_found_however_it_is_spelled(form, change):
+    row = tuple(unicodedata.normalize(form, change(text)) for text in SENTENCE)
+    hashes = overlap.held_out([SENTENCE], "fr", "en", words=6)
+    assert clean([SentencePair(*row)], About("fr", "en", held_out=hashes)).removed == {"overlap": 1}
+    search = OverlapSearch([HeldOut("fr", "en", *((text,) for text in SENTENCE))])
+    search.add(("fr", "en"), [row])
+    assert search.overlaps[0].exact_pairs == {0}
+    other = tuple(text.replace("é", "e").replace("ï", "i") for text in SENTENCE)
+    search = OverlapSearch([HeldOut("fr", "en", *((text,) for text in SENTENCE))])
+    search.add(("fr", "en"), [other])
+    assert not search.overlaps[0].exact_pairs

@@ -1,14 +1,16 @@
 """One pass over a split: counts of all lines, a sample by hash, and copies."""
 
 import collections
+import pathlib
 import unicodedata
 
 from gshard_nmt.data.cleaning import scan
 from gshard_nmt.data.cleaning.scan import Scan, Scanner
+from gshard_nmt.data.cleaning.shifts import Drift
 from gshard_nmt.data.sets.corpus import CorpusPair
 from gshard_nmt.errors import UserError
 
-PAIR = CorpusPair(None, "fr", "en")
+PAIR = CorpusPair(pathlib.Path("fr-en"), "fr", "en")
 
 
 def scanned(rows) -> Scan:
@@ -28,10 +30,8 @@ def test_the_sample_depends_on_the_lines_alone(monkeypatch):
     assert forward.lines == 5000
     assert len(forward.sample) == 100
     assert {line.first for line in forward.sample} == {line.first for line in backward.sample}
-    assert [line.number for line in forward.sample] == sorted(
-        line.number for line in forward.sample
-    )
-    assert all(rows[line.number - 1] == (line.first, line.second) for line in forward.sample)
+    assert [line.line for line in forward.sample] == sorted(line.line for line in forward.sample)
+    assert all(rows[line.line - 1] == (line.first, line.second) for line in forward.sample)
 
 
 def test_copies_are_counted_in_a_part_of_the_lines(monkeypatch):
@@ -40,7 +40,7 @@ def test_copies_are_counted_in_a_part_of_the_lines(monkeypatch):
     result = scanned(rows + rows[:2000])
     assert result.distinct <= 500
     assert abs(1 - result.distinct / result.counted - 1 / 3) < 0.05
-    assert result.copied[0][1] == 2
+    assert result.copied[1] == 2
 
 
 def test_an_error_of_the_reader_ends_the_rows_and_is_kept():
@@ -54,15 +54,14 @@ def test_an_error_of_the_reader_ends_the_rows_and_is_kept():
 
 
 def test_each_kind_of_wrong_encoding_is_seen():
-    texts = ["é à", "“quoted”…", "Größe", "Привет"]
+    texts = ["é à", "“quoted”…", "Größe"]
     broken = [
         texts[0].encode().decode("latin-1"),
         texts[1].encode().decode("cp1252", "replace"),
         texts[2].encode().decode("cp1252", "replace"),
-        texts[3].encode().decode("cp1251", "replace"),
     ]
     assert scanned([(text, "text") for text in texts]).counts["mojibake"] == 0
-    assert scanned([(text, "text") for text in broken]).counts["mojibake"] == 4
+    assert scanned([(text, "text") for text in broken]).counts["mojibake"] == 3
 
 
 def test_accents_that_nfc_would_join_are_decomposed():
@@ -77,6 +76,17 @@ def test_clean_text_is_not_taken_for_a_wrong_encoding():
     assert scanned([(text, text + ".") for text in texts]).counts["mojibake"] == 0
 
 
-def test_ratios_are_measured_against_the_usual_one():
-    rows = [("x" * 60, "y" * 200)] * 95 + [("x" * 200, "y" * 60)] * 5
-    assert scanned(rows).odd_ratios(3.0) == 0.05
+def test_many_drifts_are_told_in_few_findings():
+    drifts = [Drift(1000 * n, 1000 * n + 500, 1) for n in range(1, 9)]
+    findings = list(scan.findings(Scan(PAIR, "train", ("train.fr",), 9000, drifts=drifts)))
+    assert [finding.kind for finding in findings] == ["shifted"] * 3
+    assert findings[-1].what.endswith("5 more places look like this.")
+
+
+def test_a_few_odd_lines_are_no_finding():
+    odd = [("x y " * 50, "y" * 20)]
+    assert list(scan.findings(scanned(rows_of(990) + odd * 10))) == []
+    (finding,) = scan.findings(
+        scanned(rows_of(900) + [(f"{n} {a}", b) for n in range(60) for a, b in odd])
+    )
+    assert finding.kind == "odd_ratio"

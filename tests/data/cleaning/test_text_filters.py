@@ -1,9 +1,12 @@
+import builtins
+
 import pytest
 
 from gshard_nmt.data.cleaning import text_filters
 from gshard_nmt.data.cleaning.block import About, Block
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.sets.corpus import SentencePair
+from gshard_nmt.errors import UserError
 
 
 def keeps(function, source, target, languages="de-en", **settings):
@@ -144,3 +147,110 @@ def test_script(source, target, languages, expected):
     assert text_filters.script(block, About(language, "en")).tolist() == [expected]
     swapped = Block([SentencePair(target, source)], "en", language)
     assert text_filters.script(swapped, About("en", language)).tolist() == [expected]
+
+
+def keeps_both_ways(function, source, target):
+    first, second = keeps(function, source, target), keeps(function, target, source)
+    assert first == second, "the order of the sides does not matter"
+    return first
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("im Jahr 2019", "in 2019", True),
+        ("im Jahr 2019", "in 2018", False),
+        ("1.000 Euro", "1,000 euros", True),
+        ("1 000 Euro", "1000 euros", True),
+        ("2,5 Millionen", "2,500,000", True),
+        ("31.12.2020", "12/31/2020", True),
+        ("um 15:30", "at 3:30 pm", True),
+        ("١٢٣٤ ملف", "1234 files", True),
+        ("१२३४ फ़ाइल", "1235 files", False),
+        # Spelled out on one side; one digit; a calendar or a unit is a contradiction.
+        ("45 Jahre", "forty-five years", True),
+        ("4 Jahre", "5 years", True),
+        ("88 km", "55 miles", False),
+        ("%1$s hat 12 Dateien", "%2$s has 12 files", True),
+        ("1998-99", "1998–1999", True),
+    ],
+)
+def test_numbers(source, target, expected):
+    assert keeps_both_ways(text_filters.numbers, source, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("siehe https://de.example.org/a", "see https://example.org/b", True),
+        ("siehe https://example.org/a", "see below", False),
+        ("Schreiben Sie an a@example.org", "Write to us", False),
+        ("siehe www.example.org", "see http://example.org", True),
+        ("@user sagt", "user says", True),
+    ],
+)
+def test_addresses(source, target, expected):
+    assert keeps_both_ways(text_filters.addresses, source, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("%s kopieren nach %s", "copy %s to %s", True),
+        ("%2$s nach %1$-5s", "%s to %s", True),
+        ("%u Dateien", "%d files", True),
+        ("Datei kopieren", "copy %s", False),
+        ("{name} kopieren", "copy {names}", False),
+        ("{ name } kopieren", "copy {name}", True),
+        ("$USER fehlt", "$USER is missing", True),
+        ("<Datei> kopieren", "copy <file>", True),
+        ("100 % sicher", "100 % sure", True),
+        ("5 $", "5 dollars", True),
+    ],
+)
+def test_placeholders(source, target, expected):
+    assert keeps_both_ways(text_filters.placeholders, source, target) == expected
+
+
+def test_score():
+    rows = [SentencePair("a", "b", score) for score in (0.4, 0.5, None, -1.0)]
+    block = Block(rows, "de", "en")
+    with_limit = About("de", "en", settings=Cleaning(minimum_score=0.5))
+    assert text_filters.score(block, with_limit).tolist() == [False, True, True, False]
+    assert text_filters.score(block, About("de", "en")).all()
+
+
+GERMAN = "Die Datei konnte leider nicht geöffnet werden, weil sie gelöscht wurde."
+ENGLISH = "The file could not be opened, because somebody had deleted it."
+
+
+def masks(source, *pairs):
+    block = Block([SentencePair(*pair) for pair in pairs], source, "en")
+    return text_filters.language(block, About(source, "en")).tolist()
+
+
+def test_a_side_in_another_language_is_dropped():
+    pairs = [(GERMAN, ENGLISH), (ENGLISH, ENGLISH), (GERMAN, GERMAN), ("Home", "The home")]
+    assert masks("de", *pairs) == [True, False, False, True]
+
+
+def test_languages_that_are_not_known_are_not_checked():
+    assert masks("tlh", (GERMAN, ENGLISH)) == [True]
+
+
+def test_without_the_package_the_message_says_how_to_install_it(monkeypatch):
+    real_import = builtins.__import__
+
+    def without_package(name, *args, **kwargs):
+        if name.startswith("py3langid"):
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_package)
+    text_filters.identifier.cache_clear()
+    with pytest.raises(UserError) as error:
+        masks("de", (GERMAN, ENGLISH))
+    assert str(error.value) == (
+        "Cleaning.filters has 'language', which needs the package py3langid. Install it: "
+        "pip install 'gshard-nmt[langid]'."
+    )

@@ -16,14 +16,10 @@ from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.prepare import prepare
 from tests.data.killed_work import CHANGES
-from tests.data.preparation.small_corpus import CLEANING, CONFIG, write_corpus
+from tests.data.preparation.small_corpus import CLEANING, CONFIG, content, write_corpus
 from tests.kills import kill_at
 
 OLD = dataclasses.replace(CONFIG, source_length=48)
-
-
-def content(folder: pathlib.Path) -> dict[str, bytes]:
-    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
 def child(corpus: pathlib.Path, out: pathlib.Path, place: int, config=CONFIG) -> int:

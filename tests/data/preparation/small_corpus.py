@@ -1,10 +1,17 @@
-"""A small corpus, and the settings that prepare it."""
+"""A small corpus, the settings that prepare it, and a work folder that says nothing."""
 
+import contextlib
 import pathlib
+from collections.abc import Iterator
+
+from rich.console import Console
 
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.preparation.progress import StageProgress
+from gshard_nmt.data.preparation.work import WorkFolder
 from gshard_nmt.data.sets.corpus import write_pairs
+from gshard_nmt.data.worker_pool import WorkerPool
 
 CONFIG = Data(
     source_vocabulary=330,
@@ -34,3 +41,14 @@ def write_corpus(root: pathlib.Path, languages=("fr", "de"), train=60) -> pathli
             rows = sentences(language, split, count)
             write_pairs(root / f"{language}-en", split, language, "en", rows)
     return root
+
+
+@contextlib.contextmanager
+def work_folder(path: pathlib.Path, workers=1, watch=None) -> Iterator[WorkFolder]:
+    watch = watch or StageProgress(Console(quiet=True))
+    with WorkerPool(workers) as pool, WorkFolder(path, pool, watch) as work:
+        yield work
+
+
+def content(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}

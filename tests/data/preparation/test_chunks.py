@@ -1,5 +1,7 @@
 """Chunks of text: what is read is what was written, and the split depends on the rows alone."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -88,3 +90,19 @@ def test_the_digest_tells_texts_and_chunks_apart():
     texts = [[b"ab", b"c"], [b"a", b"bc"], [b"abc"], [b"ab", b"d"], []]
     assert len({chunks.digest_of(text) for text in texts}) == 5
     assert chunks.digest_of(iter(texts[0])) == chunks.digest_of(texts[0])
+
+
+def test_shards_of_a_large_text_are_larger(monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 10)
+    monkeypatch.setattr(chunks, "SHARDS", 4)
+    monkeypatch.setattr(chunks, "LARGEST_SHARD", 40)
+
+    def sizes(*rows):
+        groups = chunks.groups([Part(Path(str(n)), count) for n, count in enumerate(rows)])
+        return [tuple(part.rows for part in own) for own in groups]
+
+    assert sizes() == sizes(0, 0) == []
+    assert sizes(10, 10, 3) == [(10,), (10,), (3,)]
+    assert sizes(3, 3, 0, 3, 9, 1) == [(3, 3, 0, 3), (9, 1)]
+    assert sizes(*[10] * 8) == [(10, 10)] * 4
+    assert [len(own) for own in sizes(*[10] * 40)] == [4] * 10

@@ -1,25 +1,30 @@
 """The functions of the stages that clean, one unit after the other."""
 
-import numpy as np
-import pytest
+import dataclasses
 
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.preparation import chunks, filtering
+from gshard_nmt.data.config import Data
+from gshard_nmt.data.preparation import chunks, filtering, inputs
 from gshard_nmt.data.preparation.chunks import Chunk, Part
 from gshard_nmt.data.preparation.filtering import (
-    Choice,
+    CleanText,
     Dropping,
     Filtering,
     Finding,
     HoldingOut,
+    clean_all,
     drop,
     filter_rows,
     find_duplicates,
     hold_out,
 )
+from gshard_nmt.data.preparation.plan import Choice, Plan
+from gshard_nmt.data.preparation.work import Finished
+from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
+from tests.data.preparation.small_corpus import work_folder
 
 KINDS = ("pair", "target")
-ALL = Choice(0, 0, 0)
+ALL = Choice()
 
 
 def write(folder, sources, targets):
@@ -31,18 +36,6 @@ def write(folder, sources, targets):
 def made(folder):
     folder.mkdir()
     return folder
-
-
-@pytest.mark.parametrize("limit", [1, 37, 99, 100, 200])
-def test_a_choice_has_its_number_of_rows_and_does_not_depend_on_blocks(limit):
-    choice = Choice(limit, 100, 3)
-    whole = choice.places(0, 100)
-    assert len(whole) == min(limit, 100)
-    parts = [choice.places(first, 7) + first for first in range(0, 98, 7)]
-    parts.append(choice.places(98, 2) + 98)
-    assert np.array_equal(np.concatenate(parts), whole)
-    if limit == 37:
-        assert not np.array_equal(Choice(limit, 100, 4).places(0, 100), whole)
 
 
 def test_filters_then_duplicates_of_all_chunks(tmp_path):
@@ -59,7 +52,7 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         file = write(tmp_path / f"in{number}", *sides)
         folders.append(made(tmp_path / f"clean{number}"))
         hashes = tmp_path / "hashes" / filtering.HELD_OUT
-        task = Filtering(file, 0, ALL, "fr", "en", "", settings, hashes, 2)
+        task = Filtering(file, 0, ALL, "fr", "en", "", settings, None, hashes, 2)
         result = filter_rows(task, folders[-1])
         if number == 0:
             assert result["removed"] == {"empty": 1, "overlap": 1}
@@ -77,8 +70,9 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         out = made(tmp_path / f"drop{number}")
         result = drop(Dropping(part.file, rows, number, places, KINDS), out)
         assert result == {"rows": len(left), "removed": removed}
-        assert filtering.part_without(part, out, len(left)).read().sources == left
-    samples = filtering.samples_of([*folders, tmp_path / "drop0", tmp_path / "drop1"])
+        assert filtering.part_without(part, Finished(out, result)).read().sources == left
+    drops = [tmp_path / "drop0", tmp_path / "drop1"]
+    samples = CleanText(None, 0, {}, {}, (), (*folders, *drops)).samples()
     assert {name: [row[1:] for row in rows] for name, rows in samples.items()} == {
         "empty": [("", "x"), ("", "d")],
         "overlap": [("Une phrase!", "A sentence.")],
@@ -104,6 +98,49 @@ def test_a_chunk_that_stays_as_it_is_is_not_written_again(tmp_path):
     ):
         folder = made(tmp_path / "".join(settings.filters or settings.duplicates or ("none",)))
         task = Filtering(file, 0, ALL, "fr", "en", "", settings)
-        part = filtering.part_of(task, folder, filter_rows(task, folder))
+        part = filtering.part_of(task, Finished(folder, filter_rows(task, folder)))
         assert part.file == file_of_part
         assert part.read().sources == ["a", "b"][: part.rows]
+
+
+def cleaned(tmp_path, name, languages, settings):
+    """Reads and cleans languages; returns the clean text, and the units by stage."""
+    pairs = [p for p in find_pairs(tmp_path / "corpus") if p.source in languages]
+    with work_folder(tmp_path / name) as work:
+        texts = inputs.read_all(work, [item for pair in pairs for item in pair.texts])
+        plan = Plan(Data(), settings, pairs, texts)
+        clean = clean_all(work, plan, plan.languages())
+    units = {place.name: {f.name for f in place.iterdir()} for place in (tmp_path / name).iterdir()}
+    del units["unfinished"]
+    return clean, units
+
+
+def test_the_units_of_a_language_depend_on_its_text_and_not_on_other_languages(tmp_path):
+    for language in ("fr", "de"):
+        for split in ("train", "dev"):
+            rows = [(f"{language} {split} {i % 7} un", f"{split} {i % 7} one") for i in range(9)]
+            write_pairs(tmp_path / "corpus" / f"{language}-en", split, language, "en", rows)
+    settings = Cleaning(duplicates=("pair",))
+    clean, alone = cleaned(tmp_path, "alone", ("fr",), settings)
+    both, together = cleaned(tmp_path, "together", ("fr", "de"), settings)
+    assert "clean" in alone
+    assert all(alone[stage] < together[stage] for stage in alone)
+    assert clean["fr-en", "train"].rows == both["fr-en", "train"].rows == 7
+    assert clean["fr-en", "train"].removed == {"duplicate pair": 2}
+    assert clean["fr-en", "dev"].rows == 9
+    _, other = cleaned(tmp_path, "alone", ("fr",), dataclasses.replace(settings, ratio=9.0))
+    dev = {name for name in alone["clean"] if name.startswith("fr-en_dev")}
+    assert alone["clean"] & other["clean"] == dev
+
+
+def test_without_filters_no_training_text_is_read_again(tmp_path):
+    for split, rows in (
+        ("train", [("un", "one"), ("un", "one"), ("", "x")]),
+        ("dev", [("a", "b")]),
+    ):
+        write_pairs(tmp_path / "corpus" / "fr-en", split, "fr", "en", rows)
+    clean, units = cleaned(tmp_path, "work", ("fr",), Cleaning(filters=(), duplicates=()))
+    text = clean["fr-en", "train"]
+    assert (text.pairs, text.rows, text.removed, text.samples()) == (3, 3, {}, {})
+    assert [part.read().sources for part in text.parts] == [["un", "un", ""]]
+    assert [name[:9] for name in units["clean"]] == ["fr-en_dev"]

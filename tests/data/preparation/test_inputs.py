@@ -7,14 +7,9 @@ import pytest
 
 from gshard_nmt.data.preparation import chunks, inputs
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
-from gshard_nmt.errors import UserError
+from tests.data.preparation.small_corpus import work_folder
 
 ROWS = [("un", "one"), ("deux", "two"), ("", "three")]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def item_of(corpus):
@@ -31,19 +26,7 @@ def write_old(corpus, rows=ROWS):
 
 def read(item, folder):
     folder.mkdir()
-    return inputs.read(item, folder)
-
-
-def test_an_input_becomes_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "_CHECKED_ROWS", 1)
-    monkeypatch.setattr(chunks, "CHUNK_ROWS", 2)
-    write_pairs(tmp_path / "a" / "fr-en", "train", "fr", "en", ROWS)
-    result = read(item_of(tmp_path / "a"), tmp_path / "out")
-    assert result["rows"] == [2, 1]
-    names = [inputs.chunk_name(number) for number in range(2)]
-    assert sorted(os.listdir(tmp_path / "out")) == names
-    rows = [row[:2] for name in names for row in chunks.read(tmp_path / "out" / name).rows()]
-    assert rows == ROWS
+    return inputs.read(inputs.Reading(item, inputs.stamps(item)), folder)
 
 
 def test_the_fingerprint_is_of_the_text_not_of_its_format_or_order(tmp_path):
@@ -102,19 +85,14 @@ def test_a_damaged_cache_is_not_used(tmp_path):
         assert inputs.known_text(item) is None
 
 
-def test_a_damaged_file_has_no_fingerprint(tmp_path):
-    write_old(tmp_path / "a")
-    (file,) = (tmp_path / "a").rglob("train.fr.gz")
-    file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(UserError, match=rf"{file} is damaged after line"):
-        inputs.fingerprint(find_pairs(tmp_path / "a"))
-
-
-def test_the_unit_of_an_input_changes_with_its_files(tmp_path):
+def test_an_input_is_read_again_if_its_files_have_another_time(tmp_path):
     write_old(tmp_path / "a")
     item = item_of(tmp_path / "a")
-    unit = inputs.unit_of(item)
-    assert unit == inputs.unit_of(item)
-    assert unit.key != inputs.unit_of(item.reversed()).key
-    os.utime(item.files[0])
-    assert unit.key != inputs.unit_of(item).key
+    folders = []
+    for _ in range(2):
+        for _ in range(2):
+            with work_folder(tmp_path / "work") as work:
+                (text,) = inputs.read_all(work, [item]).values()
+            folders.append(text.folder)
+        os.utime(item.files[0])
+    assert folders[0] == folders[1] != folders[2] == folders[3]

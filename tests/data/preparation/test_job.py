@@ -17,16 +17,15 @@ from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
-from tests.data.preparation.small_corpus import CLEANING, CONFIG, sentences, write_corpus
+from tests.data.preparation.small_corpus import (
+    CLEANING,
+    CONFIG,
+    content,
+    sentences,
+    write_corpus,
+)
 
 ALONE = Options(1, cleaning=CLEANING)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # No power cut happens here, and waiting for the disk takes most of the time.
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture
@@ -35,16 +34,12 @@ def calls(monkeypatch):
     counts = collections.Counter()
     usual = work.do_unit
 
-    def counted(function, unit, folder, scratch):
-        counts["measure" if isinstance(unit.task, Measuring) else folder.name] += 1
-        return usual(function, unit, folder, scratch)
+    def counted(function, task, place, scratch):
+        counts["measure" if isinstance(task, Measuring) else place.parent.name] += 1
+        return usual(function, task, place, scratch)
 
     monkeypatch.setattr(work, "do_unit", counted)
     return counts
-
-
-def content(folder):
-    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
 def texts(out, pair, side="target"):
@@ -59,14 +54,13 @@ def texts(out, pair, side="target"):
 def small_chunks(monkeypatch):
     monkeypatch.setattr(chunks, "_CHECKED_ROWS", 8)
     monkeypatch.setattr(chunks, "CHUNK_ROWS", 16)
-    monkeypatch.setattr("gshard_nmt.data.preparation.tokenizing.CHUNK_ROWS", 16)
 
 
 def test_the_bytes_do_not_depend_on_processes(tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus")
     prepare(CONFIG, corpus, tmp_path / "alone", ALONE)
     expected = content(tmp_path / "alone")
-    assert {"cleaning.html", "manifest.json", "fr-en/train-00000.ids"} <= set(expected)
+    assert {"cleaning.json", "manifest.json", "fr-en/train-00000.ids"} <= set(expected)
     monkeypatch.setattr(work, "_SMALL", 0)
     prepare(CONFIG, corpus, tmp_path / "two", dataclasses.replace(ALONE, workers=2))
     assert content(tmp_path / "two") == expected
@@ -84,10 +78,10 @@ def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch, calls):
     usual = work.do_unit
     with monkeypatch.context() as patch:
 
-        def interrupted(function, unit, folder, scratch):
+        def interrupted(*arguments):
             if calls["tokenize"] == 3:
                 raise KeyboardInterrupt
-            return usual(function, unit, folder, scratch)
+            return usual(*arguments)
 
         patch.setattr(work, "do_unit", interrupted)
         with pytest.raises(KeyboardInterrupt) as error:

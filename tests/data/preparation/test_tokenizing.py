@@ -5,7 +5,7 @@ import pytest
 
 from gshard_nmt.data.preparation import chunks, tokenizing
 from gshard_nmt.data.preparation.chunks import Chunk, Part
-from gshard_nmt.data.preparation.tokenizing import Tokenizing, group, tokenize, total_of
+from gshard_nmt.data.preparation.tokenizing import Tokenizing, tokenize, total_of
 from gshard_nmt.data.sets.manifest import SplitData
 from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 
@@ -65,17 +65,6 @@ def test_the_records_are_the_ids_of_the_vocabularies(
     assert result["target_tokens"] == sum(len(b) for _, b in pairs)
     flags = [(source.is_byte_fallback, 0), (target.is_byte_fallback, 1)]
     assert result["fallback_tokens"] == sum(flag[p[i]].sum() for flag, i in flags for p in pairs)
-
-
-def test_shards_of_a_large_text_are_larger(monkeypatch):
-    monkeypatch.setattr(tokenizing, "CHUNK_ROWS", 10)
-    monkeypatch.setattr(tokenizing, "SHARDS", 4)
-    monkeypatch.setattr(tokenizing, "LARGEST_SHARD", 40)
-    assert group([]) == group([0, 0]) == []
-    assert group([10, 10, 3]) == [range(1), range(1, 2), range(2, 3)]
-    assert group([3, 3, 0, 3, 9, 1]) == [range(4), range(4, 6)]
-    assert group([10] * 8) == [range(i, i + 2) for i in range(0, 8, 2)]
-    assert [len(part) for part in group([10] * 40)] == [4] * 10
 
 
 def test_the_units_of_a_split_are_added_up():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gshard_nmt.data.reading.aligned import read_aligned
+from gshard_nmt.data.reading.reader import read_aligned
 from gshard_nmt.data.sets.corpus import find_pairs
 from gshard_nmt.errors import UserError
 

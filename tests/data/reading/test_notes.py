@@ -1,4 +1,4 @@
-from gshard_nmt.data.reading.notes import listed, note
+from gshard_nmt.data.reading.rows import listed, note
 
 
 def test_a_note_names_the_first_and_counts_the_others(capsys):

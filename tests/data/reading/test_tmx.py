@@ -56,25 +56,21 @@ def test_the_old_attribute_and_other_encodings(tmp_path):
     assert rows(tmp_path, units, text, encoding="utf-16") == [("été", "summer", None)]
 
 
-@pytest.mark.parametrize(
-    "encoding", ["gb2312", "shift_jis", "big5", "euc-kr", "cp1252", "utf-8-sig"]
-)
-def test_encodings_that_python_knows(tmp_path, encoding):
-    text = {"gb2312": "你好", "shift_jis": "猫", "big5": "貓", "euc-kr": "고양이"}.get(
-        encoding, "été"
-    )
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig"])
+def test_encodings_of_one_byte_are_known(tmp_path, encoding):
     head = f"<?xml version='1.0' encoding='{encoding.removesuffix('-sig')}'?><tmx><body>"
-    units = unit(fr=text, en="b") * 9000
-    assert rows(tmp_path, units, head, encoding=encoding) == [(text, "b", None)] * 9000
+    units = unit(fr="été", en="b") * 9000
+    assert rows(tmp_path, units, head, encoding=encoding) == [("été", "b", None)] * 9000
 
 
 def test_an_encoding_that_is_unknown_or_wrong_is_an_error(tmp_path):
     head = "<?xml version='1.0' encoding='{}'?>\n<tmx><body>\n"
-    with pytest.raises(UserError, match="line 1 names the encoding 'ANSI', which is unknown"):
-        rows(tmp_path, unit(fr="a", en="b"), head.format("ANSI"))
+    for name in ("ANSI", "big5"):
+        with pytest.raises(UserError, match="line 1 names an encoding that cannot be read"):
+            rows(tmp_path, unit(fr="a", en="b"), head.format(name))
     units = unit(fr="a", en="b") + unit(fr="é", en="b")
-    with pytest.raises(UserError, match="line 4 is not in the encoding that the first line"):
-        rows(tmp_path / "other", units, head.format("big5"), encoding="latin-1")
+    with pytest.raises(UserError, match="line 4 is not well-formed XML in the encoding that the"):
+        rows(tmp_path / "other", units, head.format("utf-8"), encoding="latin-1")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from gshard_nmt import paths
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.sets import corpus
 from gshard_nmt.errors import UserError
-from tests.data.catalogues.mo_file import mo
+from tests.data.reading.mo_file import mo
 
 
 def write(path, text: str) -> None:
@@ -190,16 +190,6 @@ def test_a_folder_with_a_name_that_is_not_clear_is_refused(tmp_path):
         UserError, match=f"^{tmp_path / 'pt-br-es'}: the name pt-br-es is not clear"
     ):
         corpus.find_pairs(tmp_path)
-
-
-def test_a_pair_without_english_has_both_languages_as_its_name(tmp_path):
-    write(tmp_path / "fr-de/train.tsv", "un\teins\n")
-    (pair,) = corpus.find_pairs(tmp_path, subset="back")
-    assert (pair.language, pair.subset) == ("fr-de", "back")
-    assert pair.texts[0].name == "back/fr-de/train.tsv"
-    assert list(corpus.read_pairs(pair, "train", "de", "fr")) == [("eins", "un")]
-    with pytest.raises(UserError, match="has fr-de, not fr-en"):
-        list(corpus.read_pairs(pair, "train", "fr", "en"))
 
 
 def test_loose_files_of_one_pair_are_told_how_to_move(tmp_path):

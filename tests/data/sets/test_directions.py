@@ -68,12 +68,6 @@ def test_languages_name_pairs_by_their_languages_or_by_their_names(corpus):
         used(corpus, direction="all", languages=("fr-dee",))
 
 
-def test_languages_may_be_written_in_any_code(corpus):
-    assert used(corpus, languages=("deu_Latn", "fra"))[0] == ["de-en as de", "fr-en as fr"]
-    with pytest.raises(UserError, match="names 'fr-CA', which the corpus does not have"):
-        used(corpus, languages=("fr-CA",))
-
-
 def test_a_corpus_without_english_is_refused(tmp_path):
     write_pairs(tmp_path / "fr-de", "train", "fr", "de", [("a", "b")])
     with pytest.raises(UserError) as error:

@@ -56,12 +56,6 @@ def test_examples_from_a_bucket_are_those_of_the_folder(bucket, local, tmp_path)
     assert copies(tmp_path / "cache") == ["dev-00000.ids", "train-00000.ids"]
 
 
-def test_a_local_folder_is_read_where_it_is(local, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    PreparedData.open(local.folder).reader(local.pairs[0], "train").read(np.arange(2))
-    assert not (tmp_path / "cache").exists()
-
-
 def no_home():
     raise RuntimeError("Could not determine home directory.")
 
@@ -149,13 +143,6 @@ def test_a_byte_that_changed_in_the_bucket_is_noticed_when_the_shard_is_copied(b
     data = opened()
     with pytest.raises(UserError, match=r"damaged: the SHA-256 of fr-en/train-00000\.ids"):
         data.reader(data.pairs[0], "train").read(np.arange(3))
-
-
-def test_a_missing_shard_is_named_before_training(bucket, local):
-    upload(bucket, local)
-    bucket.remove("bucket/data/fr-en/train-00000.ids")
-    with pytest.raises(UserError, match=r"damaged: fr-en/train-00000\.ids is missing"):
-        opened()
 
 
 def test_a_full_disk_is_reported_with_the_way_to_another_one(bucket, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets.manifest import checksum, files_of, read_manifest
+from gshard_nmt.data.sets.manifest import checksum, files_of
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from tests.data.synthetic import write_prepared_data
@@ -137,9 +137,3 @@ def test_each_subset_of_a_language_pair_has_a_folder(data):
     pairs = [pair | {"subset": ""}, pair | {"subset": "back"}]
     files = files_of({"pairs": pairs})
     assert {name.partition("/")[0] for name in files if "/" in name} == {"fr-en", "fr-en.back"}
-
-
-def test_data_of_an_earlier_version_without_checksums_is_read(data, damaged):
-    manifest = {key: value for key, value in data.manifest.items() if key != "checksums"}
-    use(damaged(manifest))
-    assert "checksums" not in read_manifest(data.folder)

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.config import ONLY_PREPARED, Data
-from gshard_nmt.data.sets import records, shards
+from gshard_nmt.data.sets import shards
 from gshard_nmt.data.sets.local_copies import LocalCopies
 from gshard_nmt.data.sets.manifest import SplitData, read_manifest
 from gshard_nmt.data.sets.records import ShardReader, ShardWriter
 from gshard_nmt.data.sets.shards import (
     PreparedData,
-    unknown_language,
     word_type,
 )
 from gshard_nmt.errors import TryAgain, UserError
@@ -39,20 +38,18 @@ def data(tmp_path):
 @given(examples=st.lists(st.tuples(ids, ids), min_size=1, max_size=11), order=st.randoms())
 def test_examples_come_back_in_any_order_from_several_shards(tmp_path_factory, examples, order):
     folder = tmp_path_factory.mktemp("shards")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "SHARD_EXAMPLES", 4)
-        word = word_type(2**16)
-        writer = ShardWriter(folder, "train", word)
-        writer.write(examples[:3])
-        writer.write(examples[3:])
-        files = writer.close()
-        assert len(files) == -(-len(examples) // 4)
-        named = [(f"{folder.name}/{name}", *sizes) for name, *sizes in files]
-        reader = ShardReader(LocalCopies(folder.parent, folder), named, word)
-        assert len(reader) == len(examples)
-        indices = list(range(len(examples))) * 2
-        order.shuffle(indices)
-        read = reader.read(np.array(indices), language=3)
+    word, files = word_type(2**16), []
+    for number, first in enumerate(range(0, len(examples), 4)):
+        writer = ShardWriter(folder, "train", word, number)
+        writer.write(examples[first : first + 1])
+        writer.write(examples[first + 1 : first + 4])
+        files += writer.close()
+    named = [(f"{folder.name}/{name}", *sizes) for name, *sizes in files]
+    reader = ShardReader(LocalCopies(folder.parent, folder), named, word)
+    assert len(reader) == len(examples)
+    indices = list(range(len(examples))) * 2
+    order.shuffle(indices)
+    read = reader.read(np.array(indices), language=3)
     assert [(e.source.tolist(), e.target.tolist()) for e in read] == [examples[i] for i in indices]
     assert {example.language for example in read} == {3}
 
@@ -63,7 +60,7 @@ def test_shards_may_have_any_number_of_examples(tmp_path_factory, counts):
     folder = tmp_path_factory.mktemp("shards")
     word, files, written = word_type(99), [], 0
     for number, count in enumerate(counts):
-        writer = ShardWriter(folder, "train", word, first=number)
+        writer = ShardWriter(folder, "train", word, number)
         writer.write([((written + i, 1), (1,)) for i in range(count)])
         files += writer.close()
         written += count
@@ -190,10 +187,6 @@ def test_each_setting_that_shapes_the_data_is_compared_with_it_or_read_by_traini
     assert CONFIG.shaping().keys() == compared | {"languages", "seed"}
 
 
-def test_longer_rows_than_the_prepared_ones_are_allowed(data):
-    assert data.pairs_of(dataclasses.replace(CONFIG, source_length=99)) == data.pairs
-
-
 def test_a_folder_that_is_not_prepared_data_is_an_error(tmp_path):
     with pytest.raises(
         UserError, match="there is no such folder; make it with gshard-data prepare"
@@ -242,12 +235,6 @@ def test_a_process_that_does_not_look_at_each_file_finds_damage_when_it_reads(da
     (data.folder / "source.model").unlink()
     with pytest.raises(UserError, match=r"is damaged: source\.model is missing"):
         PreparedData.open(data.folder, check_files=False)
-
-
-def test_an_unknown_language_without_a_similar_one_is_answered_with_the_known_ones():
-    assert str(unknown_language("zz", ["fr", "de"], "the corpus")) == (
-        "Data.languages names 'zz', which the corpus does not have. It has: de, fr."
-    )
 
 
 def flipped(content: bytes, place: int) -> bytes:
@@ -351,14 +338,6 @@ def test_an_error_of_reading_a_small_file_of_the_data_is_not_damage(data, monkey
         file.unlink()
         file.write_bytes(content)
     PreparedData.open(data.folder)
-
-
-def test_a_pair_may_be_on_another_disk(data, tmp_path):
-    folder = data.folder / data.pairs[0].folder
-    folder.rename(tmp_path / "elsewhere")
-    folder.symlink_to(tmp_path / "elsewhere")
-    opened = PreparedData.open(data.folder)
-    assert len(opened.reader(opened.pairs[0], "train").read(np.arange(3))) == 3
 
 
 def test_a_changed_vocabulary_is_an_error(data):

@@ -10,17 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.text.romanization import romanized, rules
+from gshard_nmt.data.preparation.vocabulary_specs import specs_of
+from gshard_nmt.data.text.romanization import romanized
 from gshard_nmt.data.text.vocabulary import (
     SPACE,
     TRAINING_THREADS,
     Vocabulary,
     VocabularySpec,
-    existing_vocabularies,
-    specs_of,
     train_vocabulary,
 )
-from gshard_nmt.data.text.vocabulary_report import fit_of
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.smaller import used_ids
 
@@ -110,18 +108,6 @@ def test_a_letter_whose_marks_stand_apart_is_the_same(normalize):
     assert normalize(apart) == normalize(LETTERS)
 
 
-def test_rules_are_one_line_for_each_text():
-    texts = [line.split("\t")[0] for line in rules().splitlines()]
-    assert len(texts) == len(set(texts)) > 10_000
-
-
-def test_equal_texts_give_equal_files(file, tmp_path):
-    again = tmp_path / "again.model"
-    spec = VocabularySpec(400, normalization="latin")
-    train_vocabulary([CYRILLIC, LATIN, KEPT] * 20, spec, again)
-    assert again.read_bytes() == file.read_bytes()
-
-
 def test_without_romanization_the_file_is_that_of_sentencepiece_alone(tmp_path):
     """So vocabularies that earlier versions made are made again with the same bytes."""
     model = io.BytesIO()
@@ -167,37 +153,6 @@ def test_a_joint_vocabulary_cannot_romanize():
     message = "Data.romanize_source = False or Data.vocabulary = 'two'"
     with pytest.raises(UserError, match=message):
         Data(romanize_source=True, vocabulary="joint", target_vocabulary=8000)
-
-
-def test_a_vocabulary_that_exists_keeps_its_own_rules(file, tmp_path):
-    config = Data(source_model=str(file), romanize_source=False)
-    assert existing_vocabularies(config, [("fr", "en")])["source"] == file.read_bytes()
-    assert "source" not in specs_of(config, [("fr", "en")])
-
-
-def test_signs_are_common_enough_for_pieces():
-    config = Data(romanize_source=True, character_coverage=0.99)
-    coverages = {side: spec.coverage for side, spec in specs_of(config, [("fr", "en")]).items()}
-    assert coverages == {"source": pytest.approx(0.999), "target": 0.99}
-
-
-def test_text_of_marks_alone_is_no_text(tmp_path):
-    with pytest.raises(UserError, match="is empty"):
-        train_vocabulary(
-            ["\u0301"], VocabularySpec(400, normalization="latin"), tmp_path / "a.model"
-        )
-
-
-def test_a_word_with_an_apostrophe_may_be_one_piece(tmp_path):
-    lines = ["объявить", "أحمد"] * 50
-    vocabulary = train_vocabulary(
-        lines, VocabularySpec(400, normalization="latin"), tmp_path / "a.model"
-    )
-    assert [len(ids) for ids in vocabulary.encode(lines[:2])] == [1, 1]
-
-
-def test_a_language_without_spaces_is_measured_in_characters(vocabulary):
-    assert fit_of("source", "th", ["ภาษาไทย"], vocabulary).unit == "character"
 
 
 def test_a_cut_vocabulary_keeps_the_letters_that_a_text_becomes(tmp_path):

@@ -62,11 +62,3 @@ def test_a_new_tag_is_the_mean_of_the_tags_of_its_kind(old, new):
 def test_equal_vocabularies_match_row_by_row(old):
     assert match_rows(old, old).is_identity
     assert match_rows(old, old).sources == identity(old.size).sources
-
-
-def test_the_counts_in_words():
-    match = RowMatch([(0,), (1,), (0, 1), ()], 5, [True, True, False, False])
-    assert (
-        match.text
-        == "2 rows copied by their pieces, 1 means of old rows, 1 new; 3 old rows left out"
-    )

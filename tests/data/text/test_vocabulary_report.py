@@ -82,8 +82,3 @@ def test_a_long_sample_is_read_at_equal_distances(vocabulary, monkeypatch):
     fit = fit_of("source", "en", lines, vocabulary)
     assert fit.lines == 4
     assert fit.rare == "λ"
-
-
-def test_an_empty_language_has_no_numbers_that_mislead(vocabulary):
-    fit = fit_of("source", "en", [], vocabulary)
-    assert (fit.lines, fit.tokens_per_unit, fit.byte_fallback, fit.coverage) == (0, 0, 0, 1)

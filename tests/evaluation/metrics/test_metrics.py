@@ -218,18 +218,6 @@ def test_a_file_that_is_no_sentencepiece_model_is_an_error(tmp_path):
         assert message in str(raised.value)
 
 
-def test_bleu_of_one_reference_is_that_of_the_report():
-    hypotheses, references = system("fr", 1)
-    expected = metrics.scores(hypotheses, references[:1], "fr")["bleu"].value
-    assert metrics.bleu(hypotheses, references[0], "fr") == expected
-
-
-def test_the_sources_are_needed_for_comet(tmp_path):
-    measures = Measures(("comet",), comet_model=tmp_path)
-    with pytest.raises(UserError, match="comet reads the sources too"):
-        metrics.scores(["one"], [["one"]], "en", measures)
-
-
 def test_signatures_are_joined_if_they_are_equal():
     assert metrics.joined_signatures({"fr-en": "a", "de-en": "a"}) == "a"
     assert metrics.joined_signatures({"fr-en": "a", "en-zh": "b"}) == "a (fr-en); b (en-zh)"

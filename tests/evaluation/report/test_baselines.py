@@ -1,44 +1,87 @@
-"""The baselines of a comparison: their folders, their known scores, and the directions without one."""
+"""The bilingual baselines: every budget and every end is named, and what is wrong with them."""
 
-import pytest
+import json
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.report import baselines
-from gshard_nmt.evaluation.texts import translations
+from gshard_nmt.evaluation.report.baselines import baselines_section, kind_text
+from gshard_nmt.evaluation.systems.opening import Others, open_systems
+from gshard_nmt.evaluation.systems.systems import System, Systems
+from gshard_nmt.run.folder import RunFolder
+from tests.evaluation.made_systems import evaluation_of, made_test
 from tests.evaluation.run_folders import make_run
 
-TESTS = [translations.TestSet(tag, tag, "en", 9, ["a"], ["b"]) for tag in ("fr", "de")]
+TESTS = [made_test(tag, lines=2) for tag in ("fr", "de")]
+RECORD = {
+    "kind": "converged",
+    "language": "fr",
+    "size": "small",
+    "dropout": 0.3,
+    "vocabulary": "shared",
+    "ended": "patience",
+    "key": "0123456789",
+    "weights": 2_345_678,
+    "steps": 1400,
+    "tokens": 1_234_567,
+    "seconds": 312.0,
+    "train_pairs": 9,
+    "dev_bleu": 21.34,
+    "limits": {"steps": 2000, "tokens": 0, "patience": 5, "minutes": 0},
+}
 
 
-def test_run_folders_are_named_by_language(tmp_path):
-    make_run(tmp_path / "fr", ["fr"])
-    folders = baselines.read_baselines(tmp_path, ["fr", "de"])
-    assert folders.folders == {"fr": tmp_path / "fr"}
-    assert baselines.directions_without(folders, tmp_path, TESTS) == ["de-en"]
-    with pytest.raises(UserError, match="has no run folder of pl"):
-        baselines.read_baselines(tmp_path, ["pl"])
+def system(path, **changes) -> System:
+    path.mkdir()
+    record = RECORD | changes
+    (path / "baseline.json").write_text(json.dumps(record))
+    return System(path.name, run=RunFolder(path))
 
 
-def test_scores_are_by_language_or_direction(tmp_path):
-    file = tmp_path / "scores.json"
-    file.write_text('{"fr": 30, "fr-en": 31, "de": 20}')
-    known = baselines.read_baselines(file, ["fr"])
-    assert [known.score_of(test) for test in TESTS] == [31, 20]
-    assert baselines.directions_without(known, file, TESTS) == []
-    file.write_text('{"xx": 30}')
-    with pytest.raises(UserError, match="has scores of xx but of none of fr-en, de-en"):
-        baselines.directions_without(baselines.read_baselines(file, ["fr"]), file, TESTS)
+def test_each_baseline_has_a_row_with_its_budget_and_its_end(tmp_path):
+    of_each = (
+        system(tmp_path / "fr", size="<b>small"),
+        system(tmp_path / "de", language="de", kind="budget", ended="tokens", dropout=None),
+        System("it", run=RunFolder(tmp_path / "it")),  # made by hand
+    )
+    part = baselines_section(evaluation_of(System("a"), baselines=of_each))
+    assert part.name == "baselines"
+    for cell in ("2,345,678", "1,234,567", "1,400", "21.3", "dev BLEU did not improve", "0.3"):
+        assert f"<td>{cell}</td>" in part.html
+    for cell in ("limit of tokens", "of the config", "&lt;b&gt;small"):
+        assert f"<td>{cell}</td>" in part.html
+    header, *rows = part.html.split("<tr>")[1:]
+    assert {row.count("<td>") + row.count("<th>") for row in (header, *rows)} == {10}
+    french, german = part.data["languages"]
+    assert (french["ended"], german["ended"]) == ("patience", "tokens")
+    assert part.data["kind"] == (
+        "1 of 3 baselines were trained until dev BLEU did not improve; 1 of 3 baselines saw the "
+        "same number of tokens of their language as the multilingual model, and are "
+        "not converged; of 1 it is not recorded how they were trained."
+    )
+    assert part.data["kind"] in part.html
+    assert baselines.not_converged(of_each) == ["de"]
+    assert baselines.caution(of_each).startswith("1 of 3 baselines are not converged")
+    assert baselines.caution(of_each[:1]) == ""
 
 
-def test_without_the_flag_nothing_is_missing():
-    assert baselines.directions_without(baselines.read_baselines(None, ["fr"]), None, TESTS) == []
+def test_the_kind_of_baselines_in_words(tmp_path):
+    assert kind_text({"fr": RECORD, "de": RECORD | {"ended": "minutes"}}, 2) == (
+        "1 of 2 baselines were trained until dev BLEU did not improve; 1 ended at a limit before."
+    )
+    assert kind_text({}, 4) == "It is not recorded how the baselines were trained."
+    without = System("fr", run=RunFolder(tmp_path))
+    assert baselines_section(evaluation_of(System("a"), baselines=(without,))) is None
 
 
-def test_the_facts_say_the_budgets_of_the_run_and_of_all_baselines(tmp_path):
-    run = make_run(tmp_path / "run")
+def test_the_facts_say_the_budgets_and_what_has_no_baseline(tmp_path):
+    run = make_run(tmp_path / "run", ["fr", "de", "pl"])
     for tag in ("fr", "de"):
         make_run(tmp_path / "baselines" / tag, [tag])
-    known = baselines.read_baselines(tmp_path / "baselines", ["fr", "de"])
-    facts = dict(baselines.budget_facts(run, known))
-    assert facts["multilingual model"] == "5 parameters, 9 steps, 900 tokens, 86400 s"
+    tests = [*TESTS, made_test("pl")]
+    systems = open_systems(run, tests, Others(), tmp_path / "baselines")
+    facts = dict(baselines.budget_facts(systems))
+    assert facts["multilingual model"] == "5 parameters, 9 steps, 1,350 tokens, 86400 s"
     assert facts["baselines"].startswith("2 bilingual models of 5 parameters each; 900 tokens in")
+    assert facts["without a baseline"] == "pl-en"
+    (alarm,) = baselines.alarms(systems)
+    assert alarm == "There is no baseline of pl-en; the mean gain is over the other directions."
+    assert list(baselines.alarms(Systems(systems.main))) == []

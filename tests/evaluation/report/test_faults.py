@@ -7,13 +7,25 @@ import re
 import numpy as np
 import pytest
 
+from gshard_nmt import paths
+from gshard_nmt.data.text.language_profiles import LanguageProfiles
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import Options, Request, evaluate
+from gshard_nmt.evaluation.report import faults
+from gshard_nmt.evaluation.systems.systems import System
 from gshard_nmt.evaluation.texts import translations
+from gshard_nmt.run.folder import RunFolder
+from tests.evaluation.made_systems import evaluation_of
 from tests.evaluation.small_evaluation import LANGUAGES, LINES, SmallEvaluation, small_evaluation
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch):
+    """Leaves out the figures, which take most of the time."""
+    monkeypatch.setattr("gshard_nmt.evaluation.report.figures.image", lambda draw, kind: b"")
+
+
+@pytest.mark.parametrize("seed", range(8))
 def test_a_clean_evaluation_raises_no_alarm(tmp_path, seed):
     assert small_evaluation(tmp_path, seed).alarms() == []
 
@@ -40,23 +52,6 @@ def leak_into_another_language(world: SmallEvaluation, tag: str, rng) -> None:
     world.train[tag] += world.test[tag][:1]
 
 
-def swap_sides(world: SmallEvaluation, tag: str, rng) -> None:
-    world.test[tag] = [(english, source) for source, english in world.test[tag]]
-
-
-def swap_sides_of_all_splits(world: SmallEvaluation, tag: str, rng) -> None:
-    swap_sides(world, tag, rng)
-    world.train[tag] = [(english, source) for source, english in world.train[tag]]
-
-
-def take_references_of_another_language(world: SmallEvaluation, tag: str, rng) -> None:
-    other = LANGUAGES[LANGUAGES.index(tag) - 1]
-    world.test[tag] = [
-        (row[0], other_row[0])
-        for row, other_row in zip(world.test[tag], world.test[other], strict=True)
-    ]
-
-
 def shift_references(world: SmallEvaluation, tag: str, rng) -> None:
     sources, references = sides(world.test[tag])
     step = rng.choice([-2, -1, 1, 2])
@@ -72,16 +67,6 @@ def lose_a_reference(world: SmallEvaluation, tag: str, rng) -> None:
 
 def shift_outputs(world: SmallEvaluation, tag: str, rng) -> None:
     world.outputs[tag] = np.roll(world.outputs[tag], rng.choice([-1, 1])).tolist()
-
-
-def cut_references(world: SmallEvaluation, tag: str, rng) -> None:
-    world.test[tag] = [(source, english[:25]) for source, english in world.test[tag]]
-
-
-def halve_references(world: SmallEvaluation, tag: str, rng) -> None:
-    world.test[tag] = [
-        (source, english[: len(english) // 2]) for source, english in world.test[tag]
-    ]
 
 
 def empty_references(world: SmallEvaluation, tag: str, rng) -> None:
@@ -112,27 +97,12 @@ def other_baseline_output(world: SmallEvaluation, tag: str, rng) -> None:
     world.baseline_outputs[tag] = [row[0] for row in world.test[tag]]
 
 
-def without(pattern: str):
-    def fault(world: SmallEvaluation, tag: str, rng) -> None:
-        world.outputs[tag] = [re.sub(pattern, "", line) for line in world.outputs[tag]]
-
-    return fault
-
-
-def same_outputs_for_two(world: SmallEvaluation, tag: str, rng) -> None:
-    world.outputs[tag] = world.outputs[LANGUAGES[LANGUAGES.index(tag) - 1]]
-
-
 def starve(world: SmallEvaluation, tag: str, rng) -> None:
     world.baseline_tokens[tag] = 100
 
 
 def train_on_other_text(world: SmallEvaluation, tag: str, rng) -> None:
     world.baseline_pairs[tag] = 3
-
-
-def end_too_early(world: SmallEvaluation, tag: str, rng) -> None:
-    world.dev_nll[tag] = [3.0, 2.5, 2.0]
 
 
 def lose_a_baseline(world: SmallEvaluation, tag: str, rng) -> None:
@@ -147,14 +117,12 @@ FAULTS = {
     "test in training": (leak, "{tag}-en: 3 of 60 test sources are in the training text, 3 of"),
     "test nearly in training": (leak_nearly, "{tag}-en: [3-6] of 60 test sources are in the"),
     "test in training of another language": (leak_into_another_language, "{tag}-en: 1 of 60 test"),
-    "sides swapped": (swap_sides, "{tag}-en: sources and references look swapped"),
-    "sides swapped everywhere": (swap_sides_of_all_splits, "{tag}-en: sources and references look"),
-    "wrong language": (take_references_of_another_language, "{tag}-en: the references look like"),
     "references shifted": (shift_references, "{tag}-en: the references look shifted by"),
     "a reference lost": (lose_a_reference, "{tag}-en: the references look shifted by -1"),
-    "outputs shifted": (shift_outputs, "{tag}-en: the outputs look shifted by"),
-    "references cut": (cut_references, "{tag}-en: .* references have exactly 25 characters"),
-    "references halved": (halve_references, "{tag}-en: the references have .* times the length"),
+    "outputs shifted": (
+        shift_outputs,
+        "{tag}-en: the references look shifted by .* against the outputs",
+    ),
     "empty references": (empty_references, "{tag}-en: 1 references are empty"),
     "empty outputs": (outputs_of(0.2, lambda *_: " "), "{tag}-en: 12 of 60 outputs are empty"),
     "copies": (
@@ -171,7 +139,7 @@ FAULTS = {
     ),
     "wrong script": (
         outputs_of(0.2, lambda *_: "это не тот язык"),
-        "{tag}-en: 12 of 60 outputs are in a script",
+        "{tag}-en: 12 of 60 outputs look like another",
     ),
     "outputs of another language": (
         outputs_of(0.5, other_language),
@@ -185,15 +153,6 @@ FAULTS = {
         outputs_of(0.9, lambda world, tag, n: world.outputs[tag][n][:6]),
         "{tag}-en: the outputs have 0\\... times the length",
     ),
-    "broken placeholders": (
-        without("[%<>]"),
-        "{tag}-en: .* outputs whose source has a placeholder",
-    ),
-    "broken numbers": (
-        without(r"\d$|\d "),
-        "{tag}-en: .* outputs whose source has a number lack it",
-    ),
-    "same outputs for two languages": (same_outputs_for_two, "and .*-en have the same output in"),
     "starved baseline": (
         starve,
         "Baselines saw less than half .*: {tag} \\(100 of 1,000\\)\\. Their gains",
@@ -202,7 +161,6 @@ FAULTS = {
         train_on_other_text,
         "Baselines were trained on another .*: {tag} \\(3 and 4\\)",
     ),
-    "baseline ended too early": (end_too_early, "1 baselines were still improving .*: {tag}"),
     "missing baseline": (lose_a_baseline, "There is no baseline of {tag}"),
     "dead experts": (kill_experts, "Layer decoder_1 works as if it had 3.9 experts, and it has 8"),
 }
@@ -275,9 +233,8 @@ def test_stale_translations_are_made_again_and_named(tmp_path):
     assert "translated again" not in report_of(world)["provenance"]
     folder = world.run.path / "decodes"
     identity = {"checkpoint": "step 3"}
-    translations.store(
-        folder, "test.fr-en", identity, translations.Translations(["old"] * LINES, "step 3")
-    )
+    old = translations.Translations(["old"] * LINES, "step 3")
+    translations.store(folder, "test.fr-en", identity, old)
     report = report_of(world)
     assert report["provenance"]["translated again"].startswith("test.fr-en: what was stored is of")
     assert {row["lang"]: row["bleu"] > 20 for row in report["languages"]}["fr"]
@@ -296,3 +253,124 @@ def test_sentences_that_overlap_can_be_left_out(tmp_path):
     french = next(row for row in report["overlap"]["directions"] if row["source"] == "fr")
     assert (french["left_out"], french["both_sides_exact"]) == (3, 3)
     assert report["overlap"]["left_out"]
+
+
+NO_PROFILES = LanguageProfiles({})
+
+
+def faults_of(rows, target="en") -> dict[str, list[int]]:
+    """Checks rows of (source, reference, output); returns the numbers of the faulty lines by kind."""
+    sources, references, outputs = sides(rows)
+    test = translations.TestSet("fr", "fr", target, 9, sources, references)
+    checked = faults.check_direction(test, outputs, NO_PROFILES)
+    return {fault.kind.name: fault.lines for fault in checked.faults if fault.lines}
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "output", "kinds"),
+    [
+        ("le chat noir", "the black cat", "a black cat", []),
+        ("le chat noir", "the black cat", " ", ["empty"]),
+        ("le chat noir", "", "", []),
+        ("Le chat noir", "the black cat", "le chat  noir", ["copy"]),
+        ("OK", "OK", "OK", []),
+        ("12", "12", "12", []),
+        ("la la", "so so", "so so so so so", ["loop"]),
+        ("ha ha ha ha ha", "ha ha ha ha ha", "ha ha ha ha ha", []),
+        ("le chat", "the cat", "the cat sat the cat sat the cat sat the cat sat", ["loop"]),
+        ("猫", "很好", "好好好好", ["loop"]),
+        ("le chat", "the cat", "кошка", ["wrong_language"]),
+        ("le chat", "the cat", "猫", ["wrong_language"]),
+        ("le chat", "the cat", "the cat µ", []),
+        ("un chat", "a cat", "a cat " + "that is much longer " * 3, ["length"]),
+    ],
+)
+def test_one_line(source, reference, output, kinds):
+    rows = [("un", "this is the rest of the text", "this is the rest of the text")] * 3
+    assert faults_of([*rows, (source, reference, output)]) == {kind: [3] for kind in kinds}
+
+
+def test_the_same_output_for_different_sources():
+    rows = [
+        ("un", "one", "x"),
+        ("deux", "two", "X!"),
+        ("trois", "three", "x"),
+        ("un", "one", "one"),
+    ]
+    assert faults_of(rows) == {"same_output": [0, 1, 2]}
+    # If the references are equal, the outputs may be.
+    assert faults_of([(source, "one", "x") for source, _, _ in rows]) == {}
+    assert faults_of(rows[:2]) == {}
+
+
+def test_japanese_mixes_its_scripts():
+    assert faults_of([("fichier", "ファイルを開く", "開く")] * 2, "ja") == {}
+
+
+def test_an_alarm_needs_a_share_that_is_surely_above_the_limit():
+    def is_alarming(count, possible, usual=0.0):
+        return faults.Fault(faults.KINDS[0], [0] * count, possible, usual).is_alarming
+
+    assert is_alarming(20, 20)
+    assert not is_alarming(19, 19)  # too few lines to say anything
+    assert is_alarming(30, 1000)
+    assert not is_alarming(0, 1000)
+    assert not is_alarming(1, 20)
+    assert not is_alarming(15, 1000)
+    assert not is_alarming(30, 1000, usual=0.02)
+
+
+def section_of(number: int, output: str, name: str = "run"):
+    """Returns the section about faults if a number of directions have only this output."""
+    tests = [
+        translations.TestSet(f"x{n}", f"x{n}", "en", 9, ["un <b> chat"] * 20, ["a cat"] * 20)
+        for n in range(number)
+    ]
+    lines = {(test.source, "en"): [output] * 20 for test in tests}
+    run = System("run", tests, lines=lines if name == "run" else {})
+    baselines = (System("x0", tests, lines=lines),) if name == "baseline" else ()
+    return faults.outputs_section(evaluation_of(run, baselines=baselines))
+
+
+def test_an_alarm_names_all_directions_with_the_same_fault():
+    assert section_of(2, "").alarms[0] == (
+        "x0-en: 20 of 20 outputs are empty (100 %; references 0 %); the same fault in x1-en."
+    )
+    (alarm,) = section_of(9, "", "baseline").alarms
+    assert "x3-en (baseline), x4-en (baseline) and 4 more have faults, see “Faults in" in alarm
+
+
+def test_faults_of_baselines_that_are_not_converged_are_no_news():
+    lines = [f"number {n} is here" for n in range(30)]
+    checked = []
+    for tag, system in (("fr", faults.BASELINE), ("de", faults.BASELINE), ("fr", "")):
+        test = translations.TestSet(tag, tag, "en", 9, [f"le {line}" for line in lines], lines)
+        bad = ["x x x x x x x x"] * 30
+        checked.append(faults.check_direction(test, bad, NO_PROFILES, system))
+    *of_run, last = faults.output_alarms(checked)
+    assert all(alarm.startswith("fr-en: ") for alarm in of_run)
+    assert last.startswith("The outputs of fr-en (baseline), de-en (baseline) have faults")
+    assert list(faults.output_alarms(checked, ["fr", "de"])) == of_run
+
+
+def test_the_section_has_counts_and_three_examples():
+    section = section_of(1, "")
+    (row,) = section.data
+    empty = row["faults"]["empty"]
+    assert (empty["count"], empty["possible"], empty["share"]) == (20, 20, 1)
+    assert [example["line"] for example in empty["examples"]] == [1, 2, 3]
+    assert "un &lt;b&gt; chat" in section.html
+    assert "<b> chat" not in section.html
+    assert json.loads(json.dumps(section.data)) == section.data
+
+
+def test_the_log_of_a_run_in_a_bucket_is_read_and_its_damaged_lines_are_left_out(bucket):
+    bucket.write("bucket/run/config.gin", b"Model.experts = 8\n")
+    rows = b'{"effective_experts/encoder_1": 1.5}\n{"effec\n[1]\n\xff\n{"event": "resumed"}\n'
+    bucket.write("bucket/run/metrics.jsonl", rows)
+    run = RunFolder(paths.folder_path("workdir", "gs://bucket/run"))
+    (alarm,) = faults.idle_experts(run)
+    assert alarm.startswith("Layer encoder_1 works as if it had 1.5 experts, and it has 8")
+    # Only the last lines count.
+    bucket.write("bucket/run/metrics.jsonl", rows + b'{"effective_experts/encoder_1": 7.5}\n' * 3)
+    assert list(faults.idle_experts(run)) == []

@@ -4,9 +4,13 @@ import dataclasses
 
 import pytest
 
+from gshard_nmt.data.cleaning.overlap import Overlap, OverlapSearch
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.report import overlap
+from gshard_nmt.evaluation.report.report import Training
+from gshard_nmt.evaluation.systems.systems import System, Systems
 from gshard_nmt.evaluation.texts import translations
+from tests.evaluation.made_systems import evaluation_of
 
 TEST = translations.TestSet(
     "fr",
@@ -19,14 +23,19 @@ TEST = translations.TestSet(
 
 
 def search_for(*rows, languages=("fr", "en"), tests=(TEST,)):
-    search = overlap.OverlapSearch(tests)
+    search = OverlapSearch(tests)
     search.add(languages, rows)
     return search.overlaps[0]
 
 
-def counts(result: overlap.Overlap) -> dict[str, int]:
+def section_of(result: Overlap, pairs: int = 1):
+    training = Training(pairs=pairs, overlaps=[result])
+    return overlap.overlap_section(evaluation_of(System("a"), training=training))
+
+
+def counts(result: Overlap) -> dict[str, int]:
     """Returns the counts of the section that are not zero."""
-    (row,) = overlap.section([result], 1, False).data["directions"]
+    (row,) = section_of(result).data["directions"]
     names = ("source_exact", "source_near", "target_exact", "target_near")
     names += ("both_sides_exact", "both_sides")
     return {name: row[name] for name in names if row[name]}
@@ -98,21 +107,21 @@ def test_text_without_spaces_has_near_copies():
     assert counts(search_for(*rows, languages=("zh", "en"), tests=[test])) == {"source_near": 1}
 
 
-def test_lines_that_overlap_are_left_out():
-    result = search_for(("Ouvrir", "x"))
-    outputs = {("fr", "en"): ["one", "two", "three"]}
-    (test,) = overlap.leave_out([result], [outputs, {}])
-    assert test.sources == [TEST.sources[0], TEST.sources[2]]
-    assert test.references == [TEST.references[0], TEST.references[2]]
-    assert outputs == {("fr", "en"): ["one", "three"]}
-
-
-def test_a_test_set_that_overlaps_wholly_is_an_error():
+def test_lines_that_overlap_are_left_out_of_every_system():
+    training = Training(overlaps=[search_for(("Ouvrir", "x"))])
+    system = System("a", [TEST], lines={("fr", "en"): ["one", "two", "three"]})
+    systems = overlap.leave_out(Systems(system, [system], [System("fr", [TEST])]), training)
+    for each in (systems.main, *systems.others, *systems.baselines):
+        (test,) = each.tests
+        assert test.sources == [TEST.sources[0], TEST.sources[2]]
+        assert test.references == [TEST.references[0], TEST.references[2]]
+    assert systems.others[0].lines == {("fr", "en"): ["one", "three"]}
+    everything = search_for(*zip(TEST.sources, TEST.references, strict=True))
     with pytest.raises(UserError, match="leaves out all test sentences"):
-        overlap.leave_out([search_for(*zip(TEST.sources, TEST.references, strict=True))], [])
+        overlap.leave_out(Systems(system), Training(overlaps=[everything]))
 
 
 def test_a_corpus_without_training_text_is_said_so():
-    section = overlap.section([search_for()], 0, False)
+    section = section_of(search_for(), 0)
     assert "the corpus has no training text" in section.html.lower()
     assert section.alarms == ()

@@ -1,69 +1,92 @@
-"""The studies of a direction agree with each other, and one system against itself differs nowhere."""
+"""The studies of a direction agree with sacreBLEU, and one system against itself differs nowhere."""
+
+import dataclasses
 
 import pytest
+from sacrebleu.metrics import BLEU, CHRF
 
 from gshard_nmt.evaluation.metrics import metrics
 from gshard_nmt.evaluation.metrics.metrics import Measures
 from gshard_nmt.evaluation.metrics.significance import Comparison
 from gshard_nmt.evaluation.report import studies
-from gshard_nmt.evaluation.report.studies import Options
+from gshard_nmt.evaluation.report.report import Options, Request, signatures_of
+from gshard_nmt.evaluation.systems.scoring import score_lines
+from gshard_nmt.evaluation.systems.systems import System
 from gshard_nmt.evaluation.texts import translations
+from tests.evaluation.made_systems import evaluation_of, made_test, result_of
 from tests.evaluation.sentences import noisy, sentences
 
 
-@pytest.fixture(scope="module")
-def test_set():
+def evaluation(results, edges=(10, 20)):
+    request = Request(options=Options(length_edges=edges))
+    return evaluation_of(System("a", results=results), request=request)
+
+
+def test_all_references_and_metrics_count():
     lines = sentences(0)
-    return translations.TestSet("fr", "fr", "en", 9, lines, lines, (noisy(lines, 1, 0.2),))
-
-
-def test_all_references_and_metrics_count(test_set):
-    ours, theirs = noisy(test_set.sources, 2, 0.1), noisy(test_set.sources, 3, 0.6)
-    options = Options(Measures(("chrf++", "ter")), (5, 8))
-    studied = studies.study(test_set, ours, theirs, options)
-    expected = metrics.scores(ours, test_set.all_references, "en", options.measures)
-    assert studied.scores == expected
-    assert list(studied.others) == ["chrfpp", "ter"]
-    baseline = metrics.scores(theirs, test_set.all_references, "en")["bleu"].value
-    assert studied.baseline_bleu == baseline
-    delta = expected["bleu"].value - baseline
-    assert studied.comparisons["bleu"].delta == pytest.approx(delta)
-    assert studied.interval[0] < delta < studied.interval[1]
-    assert [bucket.name for bucket in studied.buckets] == ["0-4", "5-7", "8+"]
-    assert "nrefs:2" in studies.signatures({("fr", "en"): studied})["ter"]
-    significance, lengths = studies.sections({("fr", "en"): studied}, options)
-    assert significance.data["bleu"]["fr-en"]["significant"] is True
-    assert "BLEU: 1 of 1 directions are significantly better" in significance.html
-    assert list(lengths.data["directions"]) == ["fr-en"]
-
-
-def test_a_system_against_itself_is_zero_everywhere_and_never_significant(test_set):
-    ours = noisy(test_set.sources, 2, 0.3)
-    studied = {(tag, "en"): studies.study(test_set, ours, list(ours)) for tag in ("fr", "de")}
-    significance, lengths = studies.sections(studied)
-    for key in ("bleu", "chrf"):
-        for row in significance.data[key].values():
-            expected = {"delta": 0.0, "ci95": [0.0, 0.0], "p": 1.0, "adjusted_p": 1.0}
-            assert row == expected | {"significant": False}
-    assert "BLEU: 0 of 2 directions are significantly better" in significance.html
-    for buckets in lengths.data["directions"].values():
-        assert all(bucket["bleu"] == bucket["baseline_bleu"] for bucket in buckets)
+    test = translations.TestSet("fr", "fr", "en", 9, lines, lines, (noisy(lines, 1, 0.2),))
+    ours, theirs = noisy(lines, 2, 0.1), noisy(lines, 3, 0.6)
+    measures = Measures(("chrf++", "ter"))
+    baseline = score_lines(test, theirs)
+    result = score_lines(test, ours, measures, baseline)
+    assert result.scores == metrics.scores(ours, test.all_references, "en", measures)
+    assert list(result.others) == ["chrfpp", "ter"]
+    assert result.gains["bleu"].delta == pytest.approx(result.delta)
+    assert result.delta_ci95[0] < result.delta < result.delta_ci95[1]
+    assert "nrefs:2" in signatures_of([result])["ter"]
+    section = studies.significance_section(evaluation([result]))
+    assert section.data["bleu"]["fr-en"]["significant"] is True
+    assert "BLEU: 1 of 1 directions are significantly better" in section.html
+    again = score_lines(test, theirs, None, baseline)
+    section = studies.significance_section(evaluation([again]))
+    expected = {"delta": 0.0, "ci95": [0.0, 0.0], "p": 1.0, "adjusted_p": 1.0, "significant": False}
+    assert section.data["bleu"]["fr-en"] == section.data["chrf"]["fr-en"] == expected
+    assert studies.significance_section(evaluation([baseline])) is None
 
 
 def test_many_directions_need_stronger_evidence():
-    def comparisons(p_value):
-        return {"bleu": Comparison(1.0, (0.1, 1.9), p_value)}
+    def rows(*p_values):
+        results = [
+            result_of(
+                n, 30.0, gains=dict.fromkeys(("bleu", "chrf"), Comparison(1.0, (0.1, 1.9), p))
+            )
+            for n, p in enumerate(p_values)
+        ]
+        return studies.significance_section(evaluation(results)).data["bleu"]
 
-    alone = studies.significance_section({"fr-en": comparisons(0.04)})
-    assert alone.data["bleu"]["fr-en"]["significant"] is True
-    others = {f"l{n}-en": comparisons(0.9) for n in range(9)}
-    many = studies.significance_section({"fr-en": comparisons(0.04), **others})
-    assert many.data["bleu"]["fr-en"]["significant"] is False
-    assert many.data["bleu"]["fr-en"]["adjusted_p"] == pytest.approx(0.4)
+    assert rows(0.04)["l0-en"]["significant"] is True
+    many = rows(0.04, *[0.9] * 9)["l0-en"]
+    assert many["significant"] is False
+    assert many["adjusted_p"] == pytest.approx(0.4)
 
 
-def test_without_a_baseline_there_is_no_section_on_significance(test_set):
-    studied = studies.study(test_set, test_set.sources)
-    assert studied.baseline_bleu is studied.interval is None
-    (section,) = studies.sections({("fr", "en"): studied})
-    assert section.name == "length_buckets"
+REFERENCES = [
+    "the file was not found",
+    "a folder is here today",
+    "open the file again in this folder",
+    "this is the last of the long lines here",
+    "no",
+    "the file was not found in this folder today",
+]
+SOURCES = ["a b c", "a b c d", "a b c d e", " a  b c d e f ", "", "a b c d e f g"]
+
+
+def test_every_bucket_of_lengths_has_the_scores_of_its_sentences():
+    system = [line.replace("folder", "place") for line in REFERENCES]
+    baseline = [line.replace("file", "thing") for line in system]
+    test = dataclasses.replace(made_test("fr"), sources=SOURCES, references=REFERENCES)
+    result = score_lines(test, system, None, score_lines(test, baseline))
+    section = studies.length_section(evaluation([result], (4, 6, 20)))
+    assert "<th>0-3</th><th>4-5</th><th>6-19</th><th>20+</th>" in section.html
+    *buckets, empty = section.data["directions"]["fr-en"]
+    for bucket, places in zip(buckets, [(0, 4), (1, 2), (3, 5)], strict=True):
+        assert bucket["sentences"] == 2
+        references = [[REFERENCES[i] for i in places]]
+        ours, theirs = ([lines[i] for i in places] for lines in (system, baseline))
+        assert bucket["bleu"] == round(BLEU().corpus_score(ours, references).score, 2)
+        assert bucket["chrf"] == round(CHRF().corpus_score(ours, references).score, 2)
+        assert bucket["baseline_bleu"] == round(BLEU().corpus_score(theirs, references).score, 2)
+    assert (empty["start"], empty["end"], empty["sentences"], empty["bleu"]) == (20, None, 0, None)
+    assert section.html.endswith("<td></td></tr>\n</tbody></table></div>")
+    assert studies.length("文件 没有找到", "zh-Hant") == 6
+    assert studies.length("le fichier  manque ", "fr") == 3

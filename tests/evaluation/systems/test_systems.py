@@ -1,17 +1,20 @@
 """The data of a comparison: order, means, thirds by resources, gaps."""
 
+import dataclasses
+
 import pytest
 
 from gshard_nmt.evaluation.metrics import significance
 from gshard_nmt.evaluation.systems import systems
-from gshard_nmt.evaluation.systems.systems import Budget, Counts, System
-from tests.evaluation.made_systems import result_of, system_of
+from gshard_nmt.evaluation.systems.systems import Budget, Result, System
+from tests.evaluation.made_systems import made_test, result_of, system_of
+from tests.evaluation.run_folders import make_run
 from tests.evaluation.sentences import noisy, sentences
 
 
 def test_the_languages_of_the_main_system_are_ordered_by_training_pairs():
     main = system_of("a", {2: 1.0, 0: 2.0, 1: 3.0})
-    assert [r.language for r in systems.ordered_directions([main])] == ["l0", "l1", "l2"]
+    assert [r.test.language for r in main.ordered()] == ["l0", "l1", "l2"]
 
 
 @pytest.mark.parametrize(
@@ -19,7 +22,7 @@ def test_the_languages_of_the_main_system_are_ordered_by_training_pairs():
 )
 def test_resources_are_thirds_and_the_first_groups_take_the_rest(languages, sizes):
     main = system_of("a", dict.fromkeys(range(languages), 30.0))
-    groups = systems.resource_groups([main])
+    groups = systems.resource_groups(main)
     if sizes is None:
         assert groups == {}
         return
@@ -39,7 +42,7 @@ def test_means_and_gaps_of_a_system_without_all_languages():
     assert means(main.average()) == (40.0, 20.0)
     assert means(other.average()) == (43.0, 23.0)
     assert set(other.average([("l1", "en")]).values()) == {None}
-    assert systems.missing_labels([main, other], other) == ["l1"]
+    assert systems.missing_labels(main, other) == ["l1"]
     assert systems.common_directions([main, other]) == [("l0", "en"), ("l2", "en")]
     of_both = systems.as_json([main, other])
     assert [part["missing"] for part in of_both] == [[], ["l1"]]
@@ -48,7 +51,7 @@ def test_means_and_gaps_of_a_system_without_all_languages():
 
 
 def test_a_gain_counts_only_languages_with_a_baseline():
-    system = System("a", [result_of(0, 30.0), result_of(1, 50.0, baseline=None)])
+    system = System("a", results=[result_of(0, 30.0), result_of(1, 50.0, baseline=None)])
     assert means(system.average()) == (40.0, 10.0)
 
 
@@ -58,11 +61,15 @@ def test_the_intervals_of_means_know_that_languages_share_sentences():
     own, main = (significance.statistics(lines, [references], "en") for lines in sides)
 
     def average(groups):
-        results = [
-            result_of(number, 50.0 + number, counts=Counts(lines, own, {"difference": main}))
-            for number, lines in enumerate(groups)
-        ]
-        return System("a", results).average()
+        results = []
+        for number, lines in enumerate(groups):
+            test = dataclasses.replace(made_test(f"l{number}"), references=lines)
+            of_main = Result(test, 40.0, statistics={"bleu": main})
+            statistics = {"bleu": own}
+            results.append(
+                result_of(number, 50.0 + number, test=test, statistics=statistics, main=of_main)
+            )
+        return System("a", results=results).average()
 
     shared = average([references] * 4)
     apart = average([[f"{text} {n}" for text in references] for n in range(4)])
@@ -76,8 +83,8 @@ def test_the_intervals_of_means_know_that_languages_share_sentences():
 
 def test_the_label_of_a_language_with_two_directions_names_both_sides():
     there = result_of(0, 30.0)
-    back = result_of(0, 20.0, direction=("en", "l0"))
-    assert systems.direction_labels([there, back, result_of(1, 1.0)]) == ["l0-en", "en-l0", "l1"]
+    back = result_of(0, 20.0, test=dataclasses.replace(there.test, source="en", target="l0"))
+    assert systems.labels([there, back, result_of(1, 1.0)]) == ["l0-en", "en-l0", "l1"]
 
 
 def test_the_json_has_the_promised_keys():
@@ -94,3 +101,26 @@ def test_only_a_model_without_experts_is_dense():
     assert system_of("a", {}, budget=Budget(experts=0)).is_dense
     assert not system_of("a", {}, budget=Budget(experts=8)).is_dense
     assert not system_of("a", {}, budget=Budget()).is_dense
+
+
+def test_the_budget_of_a_run_is_that_of_its_files(tmp_path):
+    config = (
+        "Model.experts = 8\nModel.encoder_layers = 6\nModel.decoder_layers = 4\n"
+        "Mesh.axes = ('x', 'y')\nMesh.shape = (2, 3)\n"
+    )
+    run = make_run(tmp_path / "run", config=config)
+    budget = Budget.of(run)
+    assert (budget.weights, budget.experts, budget.layers, budget.devices) == (5, 8, 10, 6)
+    assert (budget.steps, budget.tokens, budget.batch_tokens) == (9, 900, 100)
+    assert budget.days == 1
+    assert budget.steps_per_second == pytest.approx(9 / 86400)
+    assert budget.device_years == pytest.approx(6 / 365.25)
+    (run.path / "budget.json").unlink()
+    budget = Budget.of(run)  # there is no checkpoint, and no cost yet
+    assert (budget.experts, budget.devices, budget.weights, budget.days) == (8, 6, None, None)
+
+
+def test_a_sum_is_unknown_if_a_part_is():
+    total = Budget.total([Budget(weights=3, days=1.0), Budget(weights=4, days=None)])
+    assert (total.weights, total.days, total.experts) == (7, None, None)
+    assert Budget.total([]) == Budget()

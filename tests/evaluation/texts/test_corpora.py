@@ -1,5 +1,6 @@
 import pytest
 
+from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.inputs import Text, digest_of, fingerprint, name_of
 from gshard_nmt.data.preparation.plan import Plan
@@ -72,7 +73,7 @@ def run(tmp_path, folders):
     pairs = candidates(config, listing).pairs
     items = {item for pair in pairs for split in SPLITS for item in pair.inputs(split)}
     texts = {name_of(item): Text(digest_of(item), (1,)) for item in items}
-    prepared = Plan(config, pairs, texts).facts()
+    prepared = Plan(config, Cleaning(), pairs, texts).facts()
     del prepared["data"]
     return make_run(tmp_path / "run", **prepared, direction="xx-en")
 

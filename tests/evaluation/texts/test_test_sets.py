@@ -108,12 +108,6 @@ def test_plain_files(tmp_path):
     ]
 
 
-def test_the_runs_own_tag_comes_before_one_with_the_same_meaning(tmp_path):
-    make(tmp_path, ["src.nb", "src.no", "ref.en"])
-    tests, _ = test_sets.read(test_sets.open_folder(tmp_path), pairs("no>en", "nb>en"))
-    assert [test.sources[0] for test in tests] == ["src.no 0", "src.nb 0"]
-
-
 def test_unknown_codes_are_named(tmp_path):
     make(tmp_path, [f"devtest/{code}.devtest" for code in ("eng_Latn", "qqq_Latn", "qqr", "x!")])
     make(tmp_path, ["devtest/eng.devtest"])
@@ -140,14 +134,6 @@ def test_a_folder_without_a_test_set_is_an_error(tmp_path):
     make(tmp_path, ["src.de", "ref.en"])
     with pytest.raises(UserError, match="has no test set with --format wmt"):
         test_sets.open_folder(tmp_path, "wmt")
-
-
-def test_a_missing_split_is_named(tmp_path):
-    make(tmp_path, ["devtest/fra_Latn.devtest", "devtest/eng_Latn.devtest"])
-    with pytest.raises(UserError, match="has no known test set for --split train"):
-        test_sets.open_folder(tmp_path, split="train")
-    with pytest.raises(UserError, match="with --format flores for --split dev"):
-        test_sets.open_folder(tmp_path, "flores", "dev")
 
 
 def test_a_test_set_of_other_directions_is_an_error(tmp_path):
@@ -245,11 +231,3 @@ def test_a_folder_of_flores_plus_is_a_test_set(tmp_path, prefix):
     pairs = [{"language": "fr", "source": "fr", "target": "en", "train_pairs": 9}]
     ((test,), _) = test_sets.read(published, pairs)
     assert (test.sources, test.references) == (["un"], ["one"])
-
-
-def test_other_json_in_a_folder_of_plain_files_is_no_test_set(tmp_path):
-    for name in ("src.fr", "ref.en"):
-        (tmp_path / name).write_text("a\n")
-    for name in ("fr.jsonl", "en.jsonl"):
-        (tmp_path / name).write_text(lines_of(ROWS))
-    assert test_sets.open_folder(tmp_path).name == "plain"

@@ -88,14 +88,6 @@ def test_a_report_is_about_one_checkpoint(run):
     assert translator.languages == ["de", "fr"]
 
 
-def test_a_better_checkpoint_makes_old_translations_out_of_date(run):
-    translate(run, Translator(""))
-    label = save(run, 12)
-    translator = Translator(label)
-    translate(run, translator)
-    assert translator.languages == ["fr", "de"]
-
-
 def test_translations_of_another_choice_of_weights_are_not_used(run):
     labels = [save(run, step) for step in (5, 12)]
     average = f"average of {labels[1]}; {labels[0]}"
@@ -108,23 +100,6 @@ def test_translations_of_another_choice_of_weights_are_not_used(run):
             assert set(translator.choices) <= {choice}
     translate(run, again := Translator(labels[1]))
     assert again.languages == ["fr", "de"]
-
-
-def test_translations_by_older_rules_of_decoding_are_made_again(run, monkeypatch):
-    label = save(run, 5)
-    translate(run, Translator(label))
-    monkeypatch.setattr(translations, "RULES_VERSION", translations.RULES_VERSION + 1)
-    for expected in (["fr", "de"], []):
-        translate(run, translator := Translator(label))
-        assert translator.languages == expected
-
-
-def test_each_test_set_is_counted_once(run):
-    counts = []
-    translations.translate_all(
-        run, "test", TESTS, Translator(save(run, 5)), lambda: counts.append(1)
-    )
-    assert len(counts) == 2
 
 
 def test_changed_settings_of_decode_translate_again_and_another_mesh_does_not(run):
@@ -162,12 +137,6 @@ def test_translations_are_read_back_as_they_were(folder):
     assert (folder / "test.fr-en.txt").read_bytes() == "".join(
         f"{x}\n" for x in STORED.lines
     ).encode()
-
-
-def test_translations_of_something_else_are_not_used(folder):
-    assert translations.load(folder, "test.fr-en", IDENTITY | {"sources": "x"}) is None
-    assert translations.load(folder, "test.de-en", IDENTITY) is None
-    assert translations.load(folder / "gone", "test.fr-en", IDENTITY) is None
 
 
 @pytest.mark.parametrize("moment", [0, 1])

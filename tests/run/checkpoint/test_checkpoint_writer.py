@@ -297,8 +297,6 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-# Orbax drops the coroutines that write the other arrays; Python reports each when it collects it.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("limit", [0, 20, 700, 1300])
 def test_on_a_full_disk_the_older_checkpoints_stay(open_writer, small_files, limit, monkeypatch):
     # Several arrays are written at the same time when one of them fails.

@@ -15,8 +15,7 @@ from gshard_nmt.run.log.clock import TimeLimit
 from gshard_nmt.run.log.counters import RunCounters
 from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.training_state import Patience
-from gshard_nmt.settings.config import Train
-from gshard_nmt.settings.find import configs_folder
+from gshard_nmt.settings.config import Train, configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 

@@ -1,1 +1,0 @@
-"""A parallel corpus from the message catalogues of installed software."""

@@ -1,0 +1,151 @@
+"""Counts and samples of what cleaning dropped, as JSON and as warnings."""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gshard_nmt import files
+from gshard_nmt.data.cleaning.duplicates import hashes
+
+JSON = "cleaning.json"
+TOO_MUCH = 0.1
+"""A loss of more than this fraction of a language pair is said."""
+SAMPLES = 20
+"""The number of samples of each filter and language pair."""
+_MOST_CHARACTERS = 400
+"""Longer lines are cut in samples."""
+
+
+class Sample(NamedTuple):
+    """A pair that a filter dropped. The pairs with the smallest hashes are the samples."""
+
+    hash: int
+    source: str
+    target: str
+
+
+Samples = dict[str, list[Sample]]
+"""The samples of each filter, smallest hash first. Any order of the text gives the same samples."""
+
+
+def choose(name: str, rows: Iterable[Sequence[str | float | None]]) -> list[Sample]:
+    """Returns the samples of the pairs that a filter dropped. Equal pairs are one sample."""
+    ordered = sorted({(str(row[0]), str(row[1])) for row in rows})
+    keys = hashes(("\0".join(text) for text in ordered), f"sample {name}").tolist()
+    chosen = sorted(zip(keys, ordered, strict=True))[:SAMPLES]
+    return [Sample(key, *(_cut(side, _MOST_CHARACTERS) for side in text)) for key, text in chosen]
+
+
+def merge(parts: Iterable[Mapping[str, Iterable[Sequence[int | str]]]]) -> Samples:
+    """Returns the samples of several parts of the text as if they had been chosen together.
+
+    The parts may come from JSON, as lists instead of `Sample`.
+    """
+    together: dict[str, set[Sample]] = {}
+    for part in parts:
+        for name, samples in part.items():
+            entries = (Sample(int(key), str(a), str(b)) for key, a, b in samples)
+            together.setdefault(name, set()).update(entries)
+    return {name: sorted(samples)[:SAMPLES] for name, samples in together.items()}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+@dataclasses.dataclass(frozen=True)
+class Direction:
+    """What cleaning did to one language pair of one subset.
+
+    Attributes:
+      source, target: the languages.
+      subset: the name of the corpus; "" for the main one.
+      pairs: the number of training pairs before cleaning.
+      removed: the number of pairs that each filter dropped, duplicates included.
+      samples: samples of them, by the name of the filter.
+      edited: the number of pairs that each filter changed.
+    """
+
+    source: str
+    target: str
+    subset: str
+    pairs: int
+    removed: Mapping[str, int]
+    samples: Samples
+    edited: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The languages with the subset, such as "de-en" or "de-en.back"."""
+        pair = f"{self.source}-{self.target}"
+        return f"{pair}.{self.subset}" if self.subset else pair
+
+    @property
+    def remaining(self) -> int:
+        """The number of pairs after cleaning."""
+        return self.pairs - sum(self.removed.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the direction as an entry of cleaning.json."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "subset": self.subset,
+            "pairs": self.pairs,
+            "remaining": self.remaining,
+            "removed": dict(_ranked(self.removed)),
+            "edited": dict(_ranked(self.edited)),
+            "samples": {
+                name: [{"source": source, "target": target} for _, source, target in samples]
+                for name, samples in sorted(self.samples.items())
+            },
+        }
+
+
+def write_report(directions: Sequence[Direction], folder: Path) -> list[str]:
+    """Writes cleaning.json into the folder of prepared data, and returns the warnings."""
+    ordered = sorted(directions, key=lambda direction: (-direction.pairs, direction.name))
+    alarms = list(warnings(ordered))
+    removed: collections.Counter[str] = collections.Counter()
+    for direction in ordered:
+        removed.update(direction.removed)
+    content = {
+        "pairs": sum(direction.pairs for direction in ordered),
+        "remaining": sum(direction.remaining for direction in ordered),
+        "removed": dict(_ranked(removed)),
+        "warnings": alarms,
+        "directions": [direction.to_json() for direction in ordered],
+    }
+    files.write(folder / JSON, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    return alarms
+
+
+def warnings(directions: Iterable[Direction]) -> Iterator[str]:
+    """Yields a warning for each filter that drops more than a tenth of a language pair."""
+    for direction in directions:
+        for name, count in _ranked(direction.removed):
+            if count <= TOO_MUCH * direction.pairs:
+                continue
+            samples = direction.samples.get(name, [])
+            example = ""
+            if samples:
+                sides = " | ".join(repr(_cut(side, 60)) for side in samples[0][1:])
+                example = f", for example {sides}"
+            remedy = (
+                "leave its kind out of Cleaning.duplicates"
+                if name.startswith("duplicate ")
+                else f"turn the filter off with --gin 'Cleaning.without = [\"{name}\"]'"
+            )
+            yield (
+                f"the filter {name!r} drops {count:,} of {direction.pairs:,} pairs of "
+                f"{direction.name} ({count / direction.pairs:.0%}){example}. If these pairs are good, "
+                f"{remedy}."
+            )
+
+
+def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Returns the names with their counts, the largest first."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

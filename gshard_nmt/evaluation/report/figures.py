@@ -1,0 +1,274 @@
+"""The figures: the trend line over the languages, and quality above the cost of training."""
+
+import dataclasses
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gshard_nmt.evaluation.report.report import has_gains
+from gshard_nmt.evaluation.systems.systems import Result, System, labels, missing_labels
+
+_WINDOW = 10
+"""Languages in the sliding mean of the chart, as in GShard Figure 6."""
+_MANY = 20
+"""With fewer languages than this, the figure shows them one by one and no sliding mean."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Palette:
+    """The colors of a figure.
+
+    Attributes:
+      background, text, faint: the page, the words and axes, and the lines behind the data.
+      points, bars: the values of each language, and the training pairs.
+      systems: a color for each system, used again from the start if there are more systems.
+    """
+
+    background: str
+    text: str
+    faint: str
+    points: str
+    bars: str
+    systems: tuple[str, ...]
+
+    def of_system(self, number: int) -> str:
+        return self.systems[number % len(self.systems)]
+
+
+LIGHT = Palette(
+    *("#ffffff", "#1c1c1c", "#999999", "#1f5fa8", "#7a8a99"),
+    ("#d1492e", "#1f5fa8", "#2a8a57", "#8a4fb0", "#b8860b", "#00899a", "#c2417f", "#5d6770"),
+)
+DARK = Palette(
+    *("#16191d", "#e6e6e6", "#777777", "#7fb2ee", "#5d6b78"),
+    ("#ff8d70", "#7fb2ee", "#6fd09a", "#c79aec", "#e8bf4d", "#55cddb", "#f08cbb", "#aab4bd"),
+)
+
+
+def new_figure(size: tuple[float, float], palette: Palette) -> Any:
+    """Returns an empty figure of this width and height, in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained", facecolor=palette.background)
+
+
+def paint(figure: Any, palette: Palette) -> None:
+    """Gives the axes, texts and legends of a figure the colors of a palette."""
+    for axes in figure.axes:
+        axes.set_facecolor(palette.background)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(palette.faint)
+        axes.tick_params(colors=palette.text, which="both")
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+            text.set_color(palette.text)
+        if legend := axes.get_legend():
+            for text in (*legend.get_texts(), legend.get_title()):
+                text.set_color(palette.text)
+
+
+def image(draw: Callable[[], Any], kind: str) -> bytes:
+    """Returns a figure as PNG or SVG. The same figure always gives the same bytes."""
+    import matplotlib
+
+    image = io.BytesIO()
+    metadata = {"Date": None} if kind == "svg" else {}
+    # Letters of an SVG stay text, because their outlines would be most of the page.
+    with matplotlib.rc_context(
+        {"font.size": 9, "svg.hashsalt": "gshard-nmt", "svg.fonttype": "none"}
+    ):
+        draw().savefig(image, format=kind, dpi=150, metadata=metadata)
+    return image.getvalue()
+
+
+def draw_trend(systems: Sequence[System], title: str, palette: Palette = LIGHT) -> Any:
+    """Draws the trend line of each system, as GShard Figure 6. Returns a matplotlib Figure.
+
+    Args:
+      systems: the main system first; its languages are the x axis, most training pairs first.
+      title: the title of the figure.
+      palette: the colors.
+    """
+    results = systems[0].ordered()
+    width = float(np.clip(0.15 * len(results), 9, 18)) + (3 if len(systems) > 1 else 0)
+    figure = new_figure((width, 5.2), palette)
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    top.set_title(title)
+    shows_gains = has_gains(results)
+    if shows_gains:
+        top.axhline(0, color=palette.faint, lw=0.8)
+    top.set_ylabel("gain in BLEU over the bilingual baseline" if shows_gains else "BLEU")
+    _draw_systems(top, systems, shows_gains, palette)
+    _draw_training_pairs(bottom, results, palette)
+    if notes := _notes(systems, results, shows_gains):
+        figure.supxlabel(notes, fontsize=7.5, color=palette.text)
+    paint(figure, palette)
+    return figure
+
+
+def sliding_mean(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """Computes the mean of the values in each window of `window` neighbors.
+
+    GShard Figure 6 smooths with a window of 10, but the paper does not say how the windows are placed. We
+    use all windows that lie wholly within the data, so 100 languages give 91 points.
+
+    Args:
+      values: float64[languages]; NaN marks a missing value.
+      window: number of neighbors.
+
+    Returns:
+      The places of the centers of the windows, and the means: float64[len(values) - window + 1] each. A
+      mean is NaN if more than half of its window is missing.
+    """
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(values, np.float64), window)
+    present = ~np.isnan(windows)
+    counts, sums = present.sum(-1), np.where(present, windows, 0.0).sum(-1)
+    means = np.where(2 * counts >= window, sums / np.maximum(counts, 1), np.nan)
+    return np.arange(len(means)) + (window - 1) / 2, means
+
+
+def _values_of(rows: Sequence[Result | None], shows_gains: bool) -> np.ndarray:
+    """Returns the gain or BLEU at each place of the x axis; NaN if it is missing."""
+    values = [row and (row.delta if shows_gains else row.bleu) for row in rows]
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def _draw_systems(
+    axes: Any, systems: Sequence[System], shows_gains: bool, palette: Palette
+) -> None:
+    """Draws each language of a single system or of few languages, and the sliding mean of many."""
+    results = systems[0].ordered()
+    is_alone, is_smooth = len(systems) == 1, len(results) >= _MANY
+    for number, system in enumerate(systems):
+        color, own = palette.of_system(number), system.by_direction()
+        rows = [own.get(result.direction) for result in results]
+        values = _values_of(rows, shows_gains)
+        name = _label(system, values, shows_gains)
+        if is_alone or not is_smooth:
+            points = palette.points if is_alone else color
+            places = np.arange(len(results)) + 0.5 * ((number + 0.5) / len(systems) - 0.5)
+            if shows_gains:
+                _draw_intervals(axes, rows, places, points, "95 % interval" if is_alone else None)
+            marker = {"mfc": palette.background} if system.is_dense else {}
+            label = "each language" if is_alone else name
+            axes.plot(places, values, "o", color=points, ms=5, label=label, **marker)
+        if is_smooth:
+            label = f"mean of {_WINDOW} neighbors" if is_alone else name
+            style = "--" if system.is_dense else "-"
+            axes.plot(*sliding_mean(values, _WINDOW), style, color=color, lw=2, label=label)
+    if is_alone:
+        axes.legend(frameon=False)
+        return
+    # Lines may go anywhere, so the legend is beside them.
+    title = f"mean of {_WINDOW} neighbors" if is_smooth else ""
+    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
+    axes.legend(frameon=False, title=title, alignment="left", **place)
+
+
+def _label(system: System, values: np.ndarray, shows_gains: bool) -> str:
+    """Returns the text of a system in the legend: its name, and its mean."""
+    present = values[~np.isnan(values)]
+    name = f"{system.name}{' (dense)' if system.is_dense else ''}"
+    if not len(present):
+        return f"{name}: no values"
+    return f"{name}: {present.mean():{'+.1f' if shows_gains else '.1f'}} on average"
+
+
+def _draw_intervals(
+    axes: Any, rows: Sequence[Result | None], places: np.ndarray, color: str, label: str | None
+) -> None:
+    """Draws the intervals of the gains that have one."""
+    named = zip(places, rows, strict=True)
+    known = {place: interval for place, row in named if row and (interval := row.delta_ci95)}
+    if known:
+        lows, highs = zip(*known.values(), strict=True)
+        lines = axes.vlines(list(known), lows, highs, color=color, lw=3, alpha=0.45, label=label)
+        lines.set_capstyle("round")
+
+
+def _draw_training_pairs(axes: Any, results: Sequence[Result], palette: Palette) -> None:
+    import matplotlib.ticker
+
+    places = np.arange(len(results))
+    heights = [max(result.test.train_pairs, 1) for result in results]
+    axes.bar(places, heights, color=palette.bars)
+    axes.set_yscale("log")
+    axes.set_ylim(min(heights) / 3, max(heights) * 1.5)
+    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
+    axes.set_ylabel("training pairs")
+    # The axis is at most 18 inches wide, which has room for 120 labels.
+    step = -(-len(results) // 120)
+    many = len(results) > 30
+    axes.set_xticks(places[::step], labels(results)[::step], rotation=90 if many else 60)
+    axes.tick_params("x", labelsize=7.5 if many else 9)
+    axes.set_xlim(-0.8, len(results) - 0.2)
+    axes.set_xlabel("languages, most training pairs first")
+
+
+def _notes(systems: Sequence[System], results: Sequence[Result], shows_gains: bool) -> str:
+    """Returns a line for each kind of gap in the figure."""
+    named = zip(labels(results), results, strict=True)
+    gaps = {"no baseline: ": [name for name, r in named if shows_gains and r.delta is None]}
+    for system in systems[1:]:
+        gaps[f"{system.name} has no scores of "] = missing_labels(systems[0], system)
+    lines = []
+    for words, names in gaps.items():
+        rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        lines += [f"{words}{', '.join(names[:8])}{rest}"] if names else []
+    return "\n".join(lines)
+
+
+def draw_cost(systems: Sequence[System], baselines: System | None, palette: Palette = LIGHT) -> Any:
+    """Draws quality above the cost of training, as GShard Figure 1. Returns a matplotlib Figure.
+
+    Args:
+      systems: those of the report. Systems of unknown cost are not drawn.
+      baselines: all bilingual baselines together; None if there are none or their cost is unknown.
+      palette: the colors.
+    """
+    import matplotlib.ticker
+
+    shows_gains = has_gains(systems[0].results)
+    points: list[tuple[float, float, str, str]] = []
+    for number, system in enumerate(systems):
+        quality = system.average()["delta_bleu" if shows_gains else "bleu"]
+        if system.budget.device_years is not None:
+            color = palette.of_system(number)
+            points.append((system.budget.device_years, quality, system.name, color))
+    if baselines is not None and baselines.budget.device_years is not None:
+        quality = 0.0 if shows_gains else baselines.average()["bleu"]
+        points.append((baselines.budget.device_years, quality, baselines.name, palette.text))
+    unit, factor = cost_unit(max(years for years, *_ in points))
+    figure = new_figure((9, 4.2), palette)
+    axes = figure.subplots()
+    if shows_gains:
+        axes.axhline(0, color=palette.faint, lw=0.8)
+    for number, (years, quality, name, color) in enumerate(points):
+        axes.plot(years * factor, quality, "o", ms=9, color=color)
+        axes.annotate(
+            name,
+            (years * factor, quality),
+            xytext=(8, -14 if number % 2 else 6),  # neighbors of equal cost stay legible
+            textcoords="offset points",
+            color=palette.text,
+        )
+    costs = [years * factor for years, *_ in points]
+    if min(costs) > 0 and max(costs) > 10 * min(costs):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,g}"))
+    axes.margins(0.18)
+    axes.set_xlabel(f"cost of training in device-{unit}")
+    what = "mean gain in BLEU over the bilingual baselines" if shows_gains else "mean BLEU"
+    axes.set_ylabel(what)
+    paint(figure, palette)
+    return figure
+
+
+def cost_unit(years: float) -> tuple[str, float]:
+    """Returns the unit that suits a cost, and how many of it a device-year has."""
+    units = [("years", 1.0), ("days", 365.25), ("hours", 365.25 * 24), ("minutes", 365.25 * 1440)]
+    return next(((unit, n) for unit, n in units if years * n >= 1), units[-1])

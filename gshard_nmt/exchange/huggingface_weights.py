@@ -1,0 +1,321 @@
+"""The weights of Hugging Face folders as ours, and ours as theirs.
+
+Some constants of transformers are part of our weights:
+
+- Our attention does not multiply its logits by D**-0.5, so the query has this factor.
+- Our logits are products with x * M**-0.5, so the embedding has the factor M**0.5. Their encoders and
+  decoders multiply the embedding by the same factor, and ours do not. If theirs do not either
+  (`scale_embedding`), the norm that ends the decoder has it instead, and the embedding has none.
+- NLLB-MoE multiplies the outputs of experts by 1 - moe_token_dropout after training.
+
+`_tensor_of` has the name and the factor of each tensor, for both ways.
+"""
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (NumPy then knows bfloat16)
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from gshard_nmt import json_shape
+from gshard_nmt.errors import UserError
+from gshard_nmt.exchange.foreign_vocabulary import NEVER
+from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, Layout
+from gshard_nmt.json_shape import fields, mapping_of, text
+from gshard_nmt.model.parameters import Parameter
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+_DTYPES = ("F64", "F32", "F16", "BF16")
+_REMEDY = "Copy the file again from where it was made."
+# fmt: off
+_LINEAR = {
+    "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj",
+    "wi": "fc1", "wo": "fc2",
+}
+# fmt: on
+"""The linear layers of torch, by the names of our matrices."""
+_UNREAD = ("embed_positions", "embed_tokens", "lm_head")
+"""Words in the names of tensors that hold nothing we need."""
+
+
+class Tensors:
+    """The tensors of a folder by name. The files are mapped into memory, and read when needed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Reads the headers of all files.
+
+        Raises:
+          UserError: there is no file of tensors, or one is damaged.
+        """
+        self.folder = folder
+        self._files: dict[str, Any] = {}
+        for name in _names(folder):
+            with _damage_named(folder / name):
+                file = safetensors.safe_open(folder / name, framework="numpy")
+                self._files |= dict.fromkeys(file.keys(), file)
+        self.unread = set(self._files)
+        """The names of the tensors that have not been read."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns a tensor as float32.
+
+        Raises:
+          UserError: the tensor is missing, or has another shape or no float dtype.
+        """
+        if name not in self._files:
+            raise UserError(
+                f"--from {self.folder} has no tensor {name}, so it is not the whole model that its "
+                "config.json describes. Copy the folder again, with all its files."
+            )
+        tensor = self._files[name].get_slice(name)
+        found, dtype = tensor.get_shape(), tensor.get_dtype()
+        if found != list(shape):
+            raise UserError(
+                f"--from {self.folder}: the tensor {name} has the shape {found}, but by config.json it "
+                f"must have {list(shape)}. Take both files from the same model."
+            )
+        if dtype not in _DTYPES:
+            raise UserError(
+                f"--from {self.folder}: the tensor {name} has the dtype {dtype}; it must be one of "
+                f"{', '.join(_DTYPES)}. Load the model with transformers, and save it as float32."
+            )
+        self.unread.discard(name)
+        values: np.ndarray = self._files[name].get_tensor(name)
+        return values.astype(np.float32)
+
+
+def _names(folder: Path) -> list[str]:
+    """Returns the names of the files of tensors."""
+    if (folder / SINGLE).is_file():
+        return [SINGLE]
+    if not (folder / INDEX).is_file():
+        raise UserError(
+            f"--from {folder} has neither {SINGLE} nor {INDEX}; other files of weights are not read, "
+            "because pickled ones can run code. Load the model with transformers, and write it with "
+            "save_pretrained."
+        )
+    index = json_shape.read(folder / INDEX, fields({"weight_map": mapping_of(text())}), _REMEDY)
+    # Only files of the folder itself: the index may come from somebody else.
+    return sorted({Path(name).name for name in index["weight_map"].values()})
+
+
+@contextlib.contextmanager
+def _damage_named(file: Path) -> Iterator[None]:
+    """Turns the errors of the library into a UserError that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"{file} is missing, but the index names it. {_REMEDY}") from None
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{file} is damaged: {error}. {_REMEDY}") from None
+
+
+def read_weights(
+    layout: Layout, tensors: Tensors, declared: Mapping[str, Parameter]
+) -> dict[str, np.ndarray]:
+    """Returns our parameters by name, float32.
+
+    Raises:
+      UserError: a tensor is missing or has another shape, or no parameter was made of it.
+    """
+    weights = {name: read_weight(layout, tensors, name, p) for name, p in declared.items()}
+    leftovers = sorted(n for n in tensors.unread if not set(_UNREAD) & set(n.split(".")))
+    if leftovers:
+        more = f" and {len(leftovers) - 3} more" if len(leftovers) > 3 else ""
+        raise UserError(
+            f"--from {tensors.folder} has tensors that the model of its config.json does not have: "
+            f"{', '.join(leftovers[:3])}{more}. Take both files from the same model."
+        )
+    return weights
+
+
+def read_weight(layout: Layout, tensors: Tensors, name: str, parameter: Parameter) -> np.ndarray:
+    """Returns one of our parameters, float32 of its declared shape."""
+    if name.endswith("_embedding"):
+        return _embedding(layout, tensors, name.removesuffix("_embedding"))
+    if name == "output_bias":
+        order = layout.orders["target"]
+        bias = np.zeros(len(order.rows), np.float32)
+        if "final_logits_bias" in tensors:
+            size = int(order.rows.max()) + 1
+            bias = tensors.read("final_logits_bias", (1, size))[0][order.rows]
+        bias[list(order.never)] = NEVER
+        return bias
+    values = np.empty(parameter.shape, np.float32)
+    for index in _parts(name, parameter.shape):
+        tensor, factor = _tensor_of(layout, name, index)
+        shape = values[index].shape
+        # torch stores a matrix as [outputs, inputs].
+        theirs = (math.prod(shape),) if _is_vector(name) else _matrix_shape(name, shape)[::-1]
+        values[index] = tensors.read(tensor, theirs).T.reshape(shape) * factor
+    return values
+
+
+def tensors_of(layout: Layout, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the tensors of a Hugging Face folder by name, float32, made of our parameters.
+
+    Raises:
+      UserError: the output bias has values, and the family has none.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for name, array in weights.items():
+        values = np.asarray(array, np.float32)
+        if name.endswith("_embedding"):
+            side = name.removesuffix("_embedding")
+            table = _in_new_order(layout, side, values) / _embedding_scale(layout)
+            tensors[_embedding_names(layout, side)[0]] = table
+        elif name == "output_bias":
+            tensors |= _output_bias(layout, values)
+        else:
+            for index in _parts(name, values.shape):
+                tensor, factor = _tensor_of(layout, name, index)
+                part = values[index]
+                theirs = (-1,) if _is_vector(name) else _matrix_shape(name, part.shape)
+                tensors[tensor] = part.reshape(theirs).T / factor
+    return tensors
+
+
+def _parts(name: str, shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yields the index of each layer in a parameter [R, ...], and of each expert in [R, E, ...]."""
+    if "/block/" not in name:
+        return iter([()])
+    is_of_expert = "/moe_" in name and not name.endswith("/gate") and "/norm/" not in name
+    return np.ndindex(*shape[: 2 if is_of_expert else 1])
+
+
+def _tensor_of(layout: Layout, name: str, index: tuple[int, ...]) -> tuple[str, np.float32]:
+    """Returns the name of the tensor of a part of our parameter, and ours divided by theirs."""
+    one = np.float32(1)
+    end = "bias" if name.endswith("bias") else "weight"
+    stack, _, place = name.partition("/")
+    if place.startswith("final_norm/"):
+        is_scaled = stack == "encoder" or layout.config.get("scale_embedding", True)
+        factor = one if is_scaled else np.float32(math.sqrt(layout.model.model_dim))
+        return f"model.{stack}.layer_norm.{end}", factor
+    sublayer, _, leaf = place.removeprefix("block/").partition("/")
+    kind, _, number = sublayer.rpartition("_")
+    layer = index[0] * layout.model.block_layers(stack) + int(number)
+    prefix, names = f"model.{stack}.layers.{layer}.", layout.family.names
+    if leaf.startswith("norm/"):
+        return f"{prefix}{names[f'{kind}/norm']}.{end}", one
+    prefix += names[kind]
+    if leaf == "gate":
+        return f"{prefix}router.classifier.weight", one
+    linear = f"{_LINEAR[leaf.removesuffix('_bias')]}.{end}"
+    if kind == "moe":
+        kept = 1.0 - layout.config["moe_token_dropout"] if leaf.startswith("wo") else 1.0
+        return f"{prefix}experts.expert_{index[1]}.{linear}", np.float32(kept)
+    factor = np.float32(layout.model.head_dim**-0.5) if leaf.startswith("query") else one
+    return prefix + linear, factor
+
+
+def _is_vector(name: str) -> bool:
+    return name.endswith(("bias", "norm/scale"))
+
+
+def _matrix_shape(name: str, shape: Sequence[int]) -> tuple[int, int]:
+    """Returns the numbers of inputs and outputs of a matrix of ours."""
+    inputs = 2 if name.endswith("/output") else 1  # an output is [N, D, M]
+    return math.prod(shape[:inputs]), math.prod(shape[inputs:])
+
+
+def _embedding_names(layout: Layout, side: str) -> list[str]:
+    """Returns the name of an embedding. Equal tensors are stored once, so others may follow."""
+    own = {s: f"model.{s}.embed_tokens.weight" for s in ("encoder", "decoder")}
+    if layout.model.shared_embedding:
+        return ["model.shared.weight", *own.values(), "lm_head.weight"]
+    return [own["encoder"]] if side == "source" else [own["decoder"], "lm_head.weight"]
+
+
+def _embedding_size(layout: Layout, side: str) -> int:
+    size = int(layout.config["vocab_size"])
+    is_own = side == "target" and not layout.model.shared_embedding
+    return int(layout.config.get("decoder_vocab_size", size)) if is_own else size
+
+
+def _embedding_scale(layout: Layout) -> np.float32:
+    is_scaled = layout.config.get("scale_embedding", True)
+    return np.float32(math.sqrt(layout.model.model_dim) if is_scaled else 1.0)
+
+
+def _embedding(layout: Layout, tensors: Tensors, side: str) -> np.ndarray:
+    names = _embedding_names(layout, side)
+    name = next((name for name in names if name in tensors), names[0])
+    table = tensors.read(name, (_embedding_size(layout, side), layout.model.model_dim))
+    return table[layout.orders[side].rows] * _embedding_scale(layout)
+
+
+def _in_new_order(layout: Layout, side: str, values: np.ndarray) -> np.ndarray:
+    """Returns values [V, ...] of our ids in the order of the family's ids, [size, ...]."""
+    moved = np.zeros((_embedding_size(layout, side), *values.shape[1:]), np.float32)
+    # A token has a lower id than its copies, so its value is written last.
+    moved[layout.orders[side].rows[::-1]] = values[::-1]
+    return moved
+
+
+def _output_bias(layout: Layout, values: np.ndarray) -> dict[str, np.ndarray]:
+    if layout.config["model_type"] == "marian":
+        # PAD has the bias 0 in Marian; generation_config.json says that it is never written.
+        values = np.where(values == NEVER, 0, values)
+        return {"final_logits_bias": _in_new_order(layout, "target", values)[np.newaxis]}
+    if learned := int(np.count_nonzero((values != 0) & (values != NEVER))):
+        raise UserError(
+            f"Model.output_bias is True and {learned} of its values are not 0; transformers' "
+            f"{layout.config['model_type']} has no such bias. Train with Model.output_bias = False, or "
+            'keep an imported bias with Train.freeze = ("output_bias",).'
+        )
+    return {}
+
+
+def write(
+    layout: Layout,
+    weights: Mapping[str, np.ndarray],
+    folder: Path,
+    never: Sequence[int] = (),
+    generation: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes config.json, generation_config.json and the weights into a folder.
+
+    Args:
+      layout, weights, folder: the model, our parameters by name, and the folder.
+      never: our ids that the search never writes.
+      generation: what an imported model had in generation_config.json.
+
+    Raises:
+      UserError: see `tensors_of`.
+    """
+    write_tensors(folder / SINGLE, tensors_of(layout, weights))
+    # Two names of one setting: transformers 5 reads the first, earlier versions the second.
+    dtypes = dict.fromkeys(("dtype", "torch_dtype"), "float32")
+    _write_json(folder / CONFIG, {**layout.config, **dtypes})
+    ids = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
+    special = {name: layout.config[name] for name in ids if name in layout.config}
+    longest = layout.config.get("max_position_embeddings", 256)
+    usual = {**special, "num_beams": 4, "max_length": longest}
+    rows = layout.orders["target"].rows
+    # A copy of a token has a later id than the token, which may be written.
+    tokens = set(np.unique(rows, return_index=True)[1])
+    never_new = [[int(rows[i])] for i in never if i in tokens]
+    _write_json(folder / GENERATION, {**usual, "bad_words_ids": never_new, **(generation or {})})
+
+
+def write_tensors(file: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a file of float32 tensors, which may have any float dtype in memory."""
+    # The library writes the memory as it lies.
+    arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in tensors.items()}
+    safetensors.numpy.save_file(arrays, file, {"format": "pt"})
+
+
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,247 @@
+"""Joins the processes of one run, and lets all of them end when one ends.
+
+jax's coordination service connects the processes and watches them by heartbeats. Over its store of keys
+and values, the processes compare what they must have in common, and a process that fails tells the
+others why before it leaves. A process that dies cannot tell. The others notice that a collective fails,
+and end with 75. Or jax misses heartbeats, and aborts the others (SIGABRT, 134). After both, the same
+commands go on from the last checkpoint.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Collection, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.hangup import leave_terminal, stop_signals
+
+if TYPE_CHECKING:
+    from gshard_nmt.spmd.processes import Processes
+
+_FAILURE = "gshard-nmt failure"
+"""The key under which the first process that fails tells why."""
+_INTERRUPTED = "gshard-nmt interrupted"
+"""The key that says that a user has interrupted the training, and no cluster."""
+_LOOK_SECONDS = 0.5
+"""Seconds between two looks at the failure of another process."""
+_GRACE_SECONDS = 1.0
+"""Seconds in which a process may end by itself after another has failed."""
+_ANSWER_SECONDS = 4.0
+"""Seconds in which process 0 still answers the others after it has failed: they get its reason there."""
+_NOTICE_SECONDS = 10.0
+"""Seconds after which a process that waits for the others says so."""
+
+
+@dataclasses.dataclass
+class _Joined:
+    """The processes that this process has joined.
+
+    Attributes:
+      processes: the processes.
+      leaves: whether this process ends by itself, so that the news of others come too late.
+    """
+
+    processes: "Processes"
+    leaves: bool = False
+
+
+_joined: _Joined | None = None
+
+
+def join(processes: "Processes") -> None:
+    """Connects to the other processes. Call it before anything else uses jax.
+
+    A training that gets SIGINT or SIGHUP then stops in all processes at the same step, as it does after
+    SIGTERM, which jax handles.
+
+    Raises:
+      UserError: the port of the coordinator is in use.
+    """
+    global _joined
+    if processes.count == 1 or _joined:
+        return
+    from gshard_nmt.spmd import runtime
+
+    runtime.choose_platform()
+    notice = threading.Timer(_NOTICE_SECONDS, _say, (processes, _waiting(processes)))
+    notice.daemon = True
+    notice.start()
+    import jax
+
+    try:
+        processes.join()
+    except jax.errors.JaxRuntimeError as error:
+        if "Failed to start RPC server" not in str(error):
+            raise
+        raise UserError(
+            f"--coordinator {processes.coordinator}: process 0 cannot listen there. Choose a free port "
+            "of this machine."
+        ) from None
+    finally:
+        notice.cancel()
+    _joined = _Joined(processes)
+    if processes.job.trains:
+        for number in stop_signals():
+            if number != signal.SIGTERM:
+                signal.signal(number, _interrupt)
+    threading.Thread(target=_listen, args=(_joined,), daemon=True, name="failures").start()
+
+
+def compare(processes: "Processes", facts: Mapping[str, str]) -> None:
+    """Checks that all processes have the same facts, such as settings. All processes must call it.
+
+    Args:
+      processes: the processes, which have joined.
+      facts: what they must have in common: names for a message, and values.
+
+    Raises:
+      UserError: two processes differ. All processes raise the same message.
+    """
+    if processes.count == 1:
+        return
+    facts = {"--num_processes": str(processes.count), **facts}
+    text = json.dumps(facts, sort_keys=True)
+    digests = _told(processes, "digest", hashlib.sha256(text.encode()).hexdigest())
+    if len(set(digests.values())) == 1:
+        return
+    all_facts = {index: json.loads(text) for index, text in _told(processes, "facts", text).items()}
+    first = all_facts[0]
+    other = min(index for index in all_facts if all_facts[index] != first)
+    differences = [
+        f"{name} is {all_facts[other].get(name, 'missing')} in process {other} and "
+        f"{first.get(name, 'missing')} in process 0"
+        for name in sorted({*first, *all_facts[other]})
+        if first.get(name) != all_facts[other].get(name)
+    ]
+    raise UserError(
+        f"{'; '.join(differences)}. Start all processes with the same command and package; only "
+        "--process_id differs, from 0 on."
+    )
+
+
+def is_joined() -> bool:
+    return _joined is not None
+
+
+def leave(code: int, message: str) -> None:
+    """Tells the others why this process fails, and ends it. Returns if it has joined no others.
+
+    It does not wait for the others, which may wait for it in a collective.
+    """
+    if _joined is None:
+        return
+    _joined.leaves = True
+    with contextlib.suppress(Exception):  # another process has failed first, or process 0 is gone
+        news = [_joined.processes.index, code, message]
+        _client().key_value_set(_FAILURE, json.dumps(news))
+    if _joined.processes.is_first:
+        time.sleep(_ANSWER_SECONDS)
+    _exit(code)
+
+
+def after_interruption(
+    interruption: KeyboardInterrupt, signals: Collection[int]
+) -> tuple[int, str, bool]:
+    """Returns the exit code of an interruption, its message, and whether all end together.
+
+    The code is 130, and 75 if a cluster has taken away the machine of one of several processes.
+
+    Args:
+      interruption: the exception.
+      signals: the signals that this process got.
+    """
+    message = str(interruption) or "interrupted"
+    if _joined is None:
+        return 130, message, True
+    if _joined.processes.job.trains and str(interruption):  # all have saved
+        if _get(_INTERRUPTED):
+            return 130, message, True
+        again = _joined.processes.job.start_again
+        return 75, f"{message.rstrip('.')}. A machine is being taken away (SIGTERM). {again}", True
+    if signal.SIGTERM in signals:
+        return (
+            75,
+            f"SIGTERM, as if the machine were taken away. {_joined.processes.job.start_again}",
+            False,
+        )
+    return 130, message, False
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del frame
+    if number == signal.SIGHUP:
+        leave_terminal()
+    with contextlib.suppress(Exception):
+        _client().key_value_set(_INTERRUPTED, "1")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _listen(joined: _Joined) -> None:
+    """Ends this process if another one has failed."""
+    while not joined.leaves:
+        time.sleep(_LOOK_SECONDS)
+        if news := _get(_FAILURE):
+            break
+    else:
+        return
+    index, code, message = json.loads(news)
+    time.sleep(_GRACE_SECONDS)
+    if joined.leaves or index == joined.processes.index:
+        return
+    who = f"process {index} of {joined.processes.count}"
+    if code == 130:
+        _say(joined.processes, f"{who} was interrupted")
+    else:
+        _say(joined.processes, f"{who} ended with exit code {code}: {message}")
+    if sys.stderr.isatty():
+        sys.stderr.write("\x1b[?25h")  # a progress bar hides the cursor
+    _exit(code if code in (75, 130) else 130 if code == 141 else 2)
+
+
+def _told(processes: "Processes", name: str, value: str) -> dict[int, str]:
+    """Returns the values of all processes by their numbers. All processes must call it."""
+    _client().key_value_set(f"gshard-nmt {name}/{processes.index}", value)
+    processes.barrier(name)
+    told = _client().key_value_dir_get(f"gshard-nmt {name}")
+    return {int(key.rpartition("/")[2]): value for key, value in told}
+
+
+def _get(key: str) -> str:
+    """Returns the value of a key; "" if there is none, or if the store cannot be reached."""
+    with contextlib.suppress(Exception):
+        return str(_client().key_value_try_get(key))
+    return ""
+
+
+def _client() -> Any:
+    from jax._src import distributed
+
+    return distributed.global_state.client
+
+
+def _waiting(processes: "Processes") -> str:
+    return (
+        f"process {processes.index} of {processes.count} waits for the others at "
+        f"{processes.coordinator}, for {processes.start_seconds} s at most"
+    )
+
+
+def _say(processes: "Processes", line: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{processes.job.program}: {line}\n")
+        sys.stderr.flush()
+
+
+def _exit(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,119 @@
+"""The flags of baselines: their defaults, and the message for each mistake."""
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from gshard_nmt import add_language as program
+from gshard_nmt import train as train_module
+from gshard_nmt.baselines import Request
+from gshard_nmt.cli import commands
+from gshard_nmt.cli.commands import TRAIN, main
+from gshard_nmt.cli.flags import parse_flags
+from gshard_nmt.cli.train_command import check_baselines, read_request
+from gshard_nmt.errors import UserError
+from gshard_nmt.run.baselines import SIZE_RULE, parse_sizes
+
+NEEDED = ["--config=bilingual", "--data=data", "--workdir=new"]
+
+
+def request(*words):
+    values = parse_flags(TRAIN, [*NEEDED, "--baselines_of=run", *words])
+    check_baselines(values)
+    return read_request(values)
+
+
+def test_by_default_baselines_converge_and_all_languages_are_trained():
+    assert request() == Request("converged", parse_sizes(SIZE_RULE), languages=[])
+
+
+def test_the_flags_reach_the_request():
+    words = [
+        *("--languages=fr, de", "--shard=2/3", "--max_tokens_each=9", "--max_minutes_each=1.5"),
+        "--sizes=config",
+    ]
+    asked = request(*words)
+    assert (asked.languages, asked.shard) == (["fr", "de"], (2, 3))
+    assert (asked.max_tokens, asked.max_minutes, asked.sizes) == (9, 1.5, [("config", 0)])
+    assert request("--until=budget").until == "budget"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--shard=0/3"], "--shard 0/3: it must be I/N with I from 1 to N"),
+        (["--shard=4/3"], "--shard 4/3: it must be I/N"),
+        (["--shard=2"], "--shard 2: it must be I/N"),
+        (["--languages=fr,de,fr"], "--languages names fr more than once"),
+        (["--sizes=huge"], "--sizes huge: there is no size 'huge'"),
+        (["--until=budget", "--sizes=base"], "--sizes is given with --until budget"),
+    ],
+)
+def test_a_mistake_is_explained(words, message):
+    with pytest.raises(UserError) as error:
+        request(*words)
+    assert message in str(error.value)
+
+
+def test_the_flags_need_baselines_of(capsys):
+    assert main(["train", *NEEDED, "--until=budget"]) == 2
+    assert "--until has no effect without --baselines_of" in capsys.readouterr().err
+
+
+def test_each_flag_is_in_the_help(capsys):
+    assert main(["train", "--help"]) == 0
+    text = capsys.readouterr().out
+    for name in ("until", "languages", "shard", "max_tokens_each", "sizes"):
+        assert f"--{name}" in text
+    assert json.dumps("small:0,base:100000,big:2000000").strip('"') in " ".join(text.split())
+
+
+FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (FLAGS, "--add_language has no effect without --init_from."),
+        ([*FLAGS, "--init_from=.", "--config=demo"], "--add_language and --config are given"),
+        ([*FLAGS, "--init_from=.", "--num_processes=2"], "--add_language runs in one process."),
+        ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
+        ([*FLAGS, "--init_from=."], "there is no config.gin, so . is not a run folder"),
+        (
+            ["train", "--config=demo", "--data=.", "--workdir=new", "--new_pieces=3"],
+            "--new_pieces has no effect without --add_language.",
+        ),
+        (["train", "--data=.", "--workdir=new"], "--config is missing. For example:"),
+    ],
+)
+def test_wrong_flags_are_refused(capsys, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert commands.main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_program_gets_the_flags_and_trains_with_the_run_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    requests, starts = [], []
+
+    def add_language(request, train):
+        requests.append(request)
+        train("config", tmp_path / "new-data", None, "a command")
+
+    monkeypatch.setattr(program, "add_language", add_language)
+    monkeypatch.setattr(train_module, "train", lambda *arguments: starts.append(arguments))
+    words = [*FLAGS, "--init_from=.", "--replay=.", "--new_pieces=7", "--gin=Train.steps = 3"]
+    assert commands.main([*words, "--checkpoint=last", "--max_minutes=2"]) == 0
+    (request,) = requests
+    assert (request.language, request.checkpoint, request.new_pieces) == ("nn", "last", 7)
+    assert request.settings == ("Train.steps = 3",)
+    assert (request.workdir.name, request.data.name) == ("new", "new-data")
+    here = dataclasses.replace(request, workdir=pathlib.Path())
+    assert here.data == tmp_path.with_name(f"{tmp_path.name}-data")
+    ((config, data, workdir, _, start),) = starts
+    assert (config, data, workdir) == ("config", tmp_path / "new-data", request.workdir)
+    assert start.command == "a command"
+    assert start.limit.minutes == 2

@@ -1,0 +1,287 @@
+"""Our models as Hugging Face folders: what was imported goes back, and what goes out comes back."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.errors import UserError
+from gshard_nmt.exchange.foreign_vocabulary import NEVER
+from gshard_nmt.exchange.huggingface import Layout, layout_of, model_of, read_config
+from gshard_nmt.exchange.huggingface_tokenizer import own_tokenizer, read_tokenizer
+from gshard_nmt.exchange.huggingface_weights import (
+    INDEX,
+    SINGLE,
+    Tensors,
+    read_weights,
+    tensors_of,
+    write,
+    write_tensors,
+)
+from gshard_nmt.model.transformer import declare
+from gshard_nmt.settings.gin_reader import load_config
+from tests.exchange.test_huggingface import FAMILIES, GOLDENS
+
+CONFIG = load_config("m2m_demo").replace(model={"model_dim": 64, "head_dim": 16, "hidden_dim": 48})
+EXPERTS = CONFIG.replace(
+    model={"experts": 3, "moe_every": 2, "encoder_layers": 4, "expert_stacks": "encoder"}
+)
+
+
+def weights_of(model, size: int) -> dict[str, np.ndarray]:
+    """Returns random weights."""
+    random = np.random.default_rng(7)
+    return {
+        name: random.normal(size=parameter.shape).astype(np.float32)
+        for name, parameter in declare(model, size, size).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    """A vocabulary with our special ids."""
+    contents = read_config(GOLDENS / "m2m_100")
+    return Vocabulary(read_tokenizer(GOLDENS / "m2m_100", contents).orders["target"].model)
+
+
+def read_back(folder, tokenizer, contents):
+    """Returns the weights that gshard-import reads in a folder, without an output bias."""
+    model = model_of(contents)
+    sizes = [len(tokenizer.orders[side].rows) for side in ("source", "target")]
+    layout = Layout(contents, model, tokenizer.orders)
+    return read_weights(layout, Tensors(folder), declare(model, *sizes))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_imported_model_goes_back_to_its_own_weights(name):
+    folder = GOLDENS / name
+    contents = read_config(folder)
+    tokenizer = read_tokenizer(folder, contents)
+    layout = Layout(contents, model_of(contents), tokenizer.orders)
+    tensors = tensors_of(layout, read_back(folder, tokenizer, contents))
+    golden = Tensors(folder)
+    # transformers computes the sinusoids itself.
+    expected = {name for name in golden.unread if "embed_positions" not in name}
+    assert set(tensors) == expected
+    half = {"nllb_moe": "bfloat16", "marian": np.float16}.get(name)
+    for tensor, values in tensors.items():
+        original = golden.read(tensor, values.shape)
+        if half == "bfloat16":
+            # The upper half of the bits, rounded.
+            bits = np.ascontiguousarray(values).view(np.uint32)
+            values = ((bits + 0x8000) & 0xFFFF0000).view(np.float32)
+        elif half:
+            values = values.astype(half)
+        # A factor that is no power of 2 is rounded twice.
+        np.testing.assert_allclose(values, original, rtol=0 if half else 2e-7, atol=0)
+
+
+def test_the_special_ids_are_those_of_fairseq(vocabulary):
+    weights = weights_of(CONFIG.model, vocabulary.size)
+    layout = layout_of(CONFIG, {"source": vocabulary, "target": vocabulary})
+    table = tensors_of(layout, weights)["model.shared.weight"]
+    ours = weights["target_embedding"] / 8  # the square root of 64
+    np.testing.assert_array_equal(table[[0, 1, 2, 3]], ours[[3, 0, 1, 2]])
+    np.testing.assert_array_equal(table[4:], ours[4:])
+    assert [layout.config[f"{name}_token_id"] for name in ("pad", "eos", "decoder_start")] == [
+        *(1, 2, 0)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        (
+            {"norm": "rms", "positions": "relative", "position_offset": 0},
+            [
+                "Model.norm is 'rms'; it must be 'layer'",
+                "Model.positions is 'relative'; it must be 'sinusoidal'",
+                "Model.position_offset is 0; it must be 2",
+            ],
+        ),
+        ({"activation": "geglu"}, ["Model.activation is 'geglu'; it must be 'relu' or 'gelu' or"]),
+        (
+            {"head_dim": 8},
+            ["Model.heads * Model.head_dim is 32; it must be Model.model_dim = 64"],
+        ),
+        ({"encoder_layers": 0}, ["Model.encoder_layers is 0; it must be at least 1"]),
+        (
+            {"experts": 4, "moe_every": 1, "routing": "switch", "expert_hidden_dim": 9},
+            [
+                "Model.routing is 'switch'; it must be 'top2'",
+                "Model.expert_hidden_dim is 9; it must be Model.hidden_dim = 48",
+            ],
+        ),
+    ],
+)
+def test_settings_that_the_layout_lacks_are_named(vocabulary, changes, lines):
+    with pytest.raises(UserError) as error:
+        layout_of(CONFIG.replace(model=changes), {"source": vocabulary, "target": vocabulary})
+    told = str(error.value).splitlines()
+    assert len(told) == len(lines) + 2
+    for line, expected in zip(told[1:-1], lines, strict=True):
+        assert line.strip().startswith(expected)
+    assert "configs/models/m2m_100.gin has them" in told[-1]
+
+
+def test_an_output_bias_must_be_empty(vocabulary):
+    config = CONFIG.replace(model={"output_bias": True})
+    weights = weights_of(config.model, vocabulary.size)
+    layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
+    weights["output_bias"] = np.array([NEVER] + [0.0] * (vocabulary.size - 1), np.float32)
+    assert "final_logits_bias" not in tensors_of(layout, weights)
+    weights["output_bias"][5] = 0.5
+    with pytest.raises(UserError, match="output_bias is True and 1 of its values are not 0"):
+        tensors_of(layout, weights)
+
+
+def golden_layout(name: str, **changes) -> Layout:
+    contents = read_config(GOLDENS / name)
+    orders = read_tokenizer(GOLDENS / name, contents).orders
+    return Layout(contents | changes, model_of(contents | changes), orders)
+
+
+def test_settings_have_the_names_and_values_of_transformers(tmp_path, vocabulary):
+    config = EXPERTS.replace(
+        model={"residual_dropout": 0.2, "attention_dropout": 0.1, "activation": "swish"},
+        data={"source_length": 32, "target_length": 40},
+        decode={"source_lengths": (8, 24)},
+    )
+    layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
+    write(layout, weights_of(config.model, vocabulary.size), tmp_path, never=[0, 2, 3, 9])
+    content = json.loads((tmp_path / "config.json").read_text())
+    # fmt: off
+    expected = {
+        "vocab_size": vocabulary.size, "encoder_layers": 4,
+        "decoder_layers": config.model.decoder_layers, "encoder_attention_heads": config.model.heads,
+        "activation_function": "swish", "dropout": 0.2, "attention_dropout": 0.1,
+        "max_position_embeddings": 40, "encoder_sparse_step": 2, "decoder_sparse_step": 0,
+        "router_bias": False, "second_expert_policy": "all", "dtype": "float32",
+        "normalize_router_prob_before_dropping": False, "moe_eval_capacity_token_fraction": 1.0,
+    }
+    search = {
+        "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
+        "num_beams": 4, "max_length": 40, "bad_words_ids": [[1], [3], [0], [9]],
+    }
+    # fmt: on
+    assert {name: content[name] for name in expected} == expected
+    assert json.loads((tmp_path / "generation_config.json").read_text()) == search
+
+
+def test_a_folder_without_our_vocabularies_has_no_tokenizer_of_ours(tmp_path, vocabulary):
+    (tmp_path / "gshard_nmt.json").write_text('{"directions": [["en", "fr"]], "never": [4]}')
+    assert own_tokenizer(tmp_path) is None
+    for side in ("source", "target"):
+        (tmp_path / f"{side}.model").write_bytes(vocabulary.content)
+    tokenizer = own_tokenizer(tmp_path)
+    assert tokenizer.orders["target"].never == [4]
+    (tmp_path / "gshard_nmt.json").write_text('{"directions": [], "never": []}')
+    with pytest.raises(UserError, match="Export the model again"):
+        own_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("is_scaled", [True, False])
+def test_embeddings_that_are_not_multiplied_come_back_too(is_scaled):
+    layout = golden_layout("m2m_100", scale_embedding=is_scaled)
+    size, golden = len(layout.orders["target"].rows), Tensors(GOLDENS / "m2m_100")
+    weights = read_weights(layout, golden, declare(layout.model, size, size))
+    for name, values in tensors_of(layout, weights).items():
+        np.testing.assert_allclose(values, golden.read(name, values.shape), rtol=2e-7, atol=0)
+
+
+def test_a_token_that_stands_twice_has_the_value_of_its_own_id():
+    """Training moves the copy with which a translation begins away from the token."""
+    layout = golden_layout("m2m_100")
+    size = len(layout.orders["target"].rows)
+    values = np.arange(size, dtype=np.float32)[:, np.newaxis] * np.ones(16, np.float32)
+    (table,) = tensors_of(layout, {"target_embedding": values}).values()
+    rows = layout.orders["target"].rows
+    assert rows[3] == rows[1]
+    factor = np.float32(np.sqrt(layout.model.model_dim))
+    np.testing.assert_array_equal(table[rows[1]], values[1] / factor)
+
+
+def test_the_sides_of_marian_may_have_tables_of_their_own():
+    layout = golden_layout(
+        "marian", share_encoder_decoder_embeddings=False, vocab_size=55, decoder_vocab_size=53
+    )
+    assert not layout.model.shared_embedding
+    arrays = {}
+    for number, side in enumerate(("source", "target"), start=1):
+        size = len(layout.orders[side].rows)
+        arrays[f"{side}_embedding"] = np.full((size, 16), 4.0 * number, np.float32)
+    arrays["output_bias"] = np.arange(len(layout.orders["target"].rows), dtype=np.float32) + 1
+    arrays["output_bias"][list(layout.orders["target"].never)] = NEVER
+    tensors = tensors_of(layout, arrays)
+    encoder, decoder = (tensors[f"model.{s}coder.embed_tokens.weight"] for s in ("en", "de"))
+    assert (encoder.shape, decoder.shape) == ((55, 16), (53, 16))
+    assert (encoder.max(), decoder.max()) == (1.0, 2.0)  # divided by the square root of 16
+    bias = tensors["final_logits_bias"]
+    assert bias.shape == (1, 53)
+    order = layout.orders["target"]
+    assert bias[0, order.rows[0]] == bias[0, order.rows[3]] == 0
+    assert bias[0, order.rows[5]] == arrays["output_bias"][5]
+
+
+VALUES = np.array([[1.5, -2.0, 0.25]], np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.dtype("bfloat16")])
+def test_every_dtype_is_read_as_float32(tmp_path, dtype):
+    save_file({"a": VALUES.astype(dtype), "w": np.zeros(1, dtype)}, tmp_path / SINGLE)
+    tensors = Tensors(tmp_path)
+    values = tensors.read("a", (1, 3))
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, VALUES)
+    assert tensors.unread == {"w"}
+
+
+def test_an_index_names_several_files_and_a_single_file_comes_before_it(tmp_path):
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        write_tensors(tmp_path / f"{name}.safetensors", {name: np.array([value])})
+    names = {"one": "one.safetensors", "two": "../two.safetensors"}
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": names}))
+    tensors = Tensors(tmp_path)
+    assert [tensors.read(name, (1,)).tolist() for name in names] == [[1.0], [2.0]]
+    (tmp_path / "two.safetensors").unlink()
+    with pytest.raises(UserError, match=r"two\.safetensors is missing, but the index names it"):
+        Tensors(tmp_path)
+    write_tensors(tmp_path / SINGLE, {"a": VALUES})
+    assert Tensors(tmp_path).unread == {"a"}
+
+
+def test_arrays_of_any_layout_are_written_as_float32_of_torch(tmp_path):
+    arrays = {
+        "a": VALUES.astype(np.float64),
+        "transposed": np.arange(6, dtype=np.float16).reshape(2, 3).T,
+    }
+    write_tensors(tmp_path / SINGLE, arrays)
+    assert b'"format":"pt"' in (tmp_path / SINGLE).read_bytes()
+    tensors = Tensors(tmp_path)
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(tensors.read(name, values.shape), values)
+
+
+def test_a_tensor_that_cannot_be_read_is_named(tmp_path):
+    save_file({"a": VALUES, "b": VALUES.astype(np.int8)}, tmp_path / SINGLE)
+    tensors = Tensors(tmp_path)
+    for name, shape, message in (
+        ("c", (3,), "has no tensor c, so it is not the whole model"),
+        ("a", (3,), r"has the shape \[1, 3\], but by config.json it must have \[3\]"),
+        ("b", (1, 3), "the tensor b has the dtype I8; it must be one of F64, F32, F16, BF16"),
+    ):
+        with pytest.raises(UserError, match=message):
+            tensors.read(name, shape)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 20, struct.pack("<Q", 8) + b'{"a": 1}'])
+def test_a_damaged_file_and_pickled_weights_are_refused(tmp_path, content):
+    (tmp_path / SINGLE).write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged: .* Copy the file again"):
+        Tensors(tmp_path)
+    (tmp_path / SINGLE).rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="files of weights are not read"):
+        Tensors(tmp_path)
