@@ -48,7 +48,6 @@ class Part:
 PARTS = {
     "training": Part(9, ("training.py",)),
     "step": Part(1, ("step.py",), has_limit=False),
-    "step-dense": Part(1, ("step.py", "--dense"), has_limit=False),
     "decoding": Part(6, ("decoding.py",)),
     "first-line": Part(0.5, ("decoding.py", "--first")),
     "start": Part(2, ("start.py",)),
