@@ -19,7 +19,6 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
-from gshard_nmt.run.identity import check_same_settings
 from gshard_nmt.run.lock import RunLock, run_lock
 from gshard_nmt.run.log import progress as messages
 from gshard_nmt.run.log.clock import TimeLimit
@@ -141,7 +140,6 @@ class _Trainer:
         self.run.wait_for("data.json")
         # Only now the folder of a new run says what the others must have too.
         self.run.check(self.config, self.prepared, is_first)
-        check_same_settings(self.config, self.processes)
         if is_first:
             table = parameter_table(state_specs(functions), self.config.mesh)
             self.run.write_text("parameters.txt", table)

@@ -1,7 +1,5 @@
 """Hashes of everything that must stay the same in a run: vocabularies, prepared data, settings.
 
-`check_same_settings` compares all settings of the processes that run together.
-
 The run folder records a hash of each when the run begins. Every checkpoint has the same hashes, so a
 checkpoint of another run is recognized.
 """
@@ -12,9 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum
-from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config, as_gin
-from gshard_nmt.spmd.processes import Processes
 
 if TYPE_CHECKING:
     from gshard_nmt.data.sets.shards import PreparedData
@@ -47,22 +43,6 @@ def hash_of_manifest(manifest: Mapping[str, Any]) -> str:
     """
     contents = {name: value for name, value in manifest.items() if name != "temperature"}
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-
-
-def check_same_settings(config: Config, processes: Processes) -> None:
-    """Checks that this process has all settings and the code of process 0. All processes must call it.
-
-    Raises:
-      UserError: it has others.
-    """
-    from gshard_nmt.spmd.runtime import source_fingerprint
-
-    ours = f"{source_fingerprint()} {config.text}"
-    if processes.from_first(lambda: ours) != ours:
-        raise UserError(
-            f"process {processes.index} has other settings, or another gshard-nmt, than process 0. Start "
-            "all processes with the same command and package; only --process_id differs."
-        )
 
 
 def data_differences(recorded: Mapping[str, Any], data: "PreparedData") -> list[str]:

@@ -1,13 +1,10 @@
 """What must stay the same in a run: what changes a hash, and what does not."""
 
 import dataclasses
-import types
 
 import pytest
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.run.identity import (
-    check_same_settings,
     data_differences,
     hash_of_manifest,
     identity_of,
@@ -50,19 +47,6 @@ def test_vocabularies_and_manifest_are_part_of_the_identity(data):
     assert changed_names(before, identity_of(DEMO, other)) == {"data"}
     (data.folder / "target.model").write_bytes(b"another")
     assert changed_names(before, identity_of(DEMO, data)) == {"target.model"}
-
-
-@pytest.mark.parametrize("change", [{"train": {"steps": 5}}, {"data": {"languages": ("fr",)}}])
-def test_a_process_with_other_settings_than_process_0_is_refused(change):
-    sent = []
-    first = types.SimpleNamespace(index=0, from_first=lambda f: sent.append(f()) or f())
-    second = types.SimpleNamespace(index=1, from_first=lambda _: sent[0])
-    check_same_settings(DEMO, first)
-    check_same_settings(DEMO.replace(), second)
-    with pytest.raises(
-        UserError, match="process 1 has other settings, or another gshard-nmt, than"
-    ):
-        check_same_settings(DEMO.replace(**change), second)
 
 
 def test_the_place_of_the_data_and_the_order_of_its_manifest_do_not_matter(data, tmp_path):
