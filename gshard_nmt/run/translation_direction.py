@@ -9,11 +9,7 @@ from gshard_nmt.errors import UserError, did_you_mean
 def choose_direction(
     pairs: Sequence[Mapping[str, str]], source: str, target: str
 ) -> tuple[str, str]:
-    """Returns the source and target language of a request to translate.
-
-    Args:
-      pairs: the directions of the model, each with `source` and `target`.
-      target: the value of --target; "" if it was not given.
+    """Returns the source and target language of a request to translate; "" is a flag that was not given.
 
     Raises:
       UserError: the model does not know the direction, or a language is missing.

@@ -84,12 +84,7 @@ class Clock:
 def process_metrics(
     step_seconds: Sequence[float], own_seconds: Sequence[float]
 ) -> dict[str, float]:
-    """Returns the times of each process by their names in the log.
-
-    Args:
-      step_seconds: seconds per step of each process.
-      own_seconds: the part of it in which its devices did not work; see `Interval.own_seconds`.
-    """
+    """Returns seconds per step of each process, and the part without its devices, by names in the log."""
     named = {f"process_seconds/{i}": seconds for i, seconds in enumerate(step_seconds)}
     return named | {f"process_own_seconds/{i}": seconds for i, seconds in enumerate(own_seconds)}
 
@@ -114,11 +109,9 @@ def slow_process_text(process: int, own_seconds: Sequence[float]) -> str:
 
 
 class TimeLimit:
-    """The time that one start of a program may take: --max_minutes.
+    """The time that one start of a program may take, in minutes; 0 means no limit.
 
-    Attributes:
-      minutes: the limit; 0 means no limit.
-      flag: the flag that sets it, for messages.
+    `flag` is the flag that sets it, for messages.
     """
 
     def __init__(self, minutes: float = 0, flag: str = "--max_minutes") -> None:
@@ -130,11 +123,7 @@ class TimeLimit:
         return bool(self.minutes) and time.perf_counter() >= self._ends
 
     def within(self, minutes: float, flag: str) -> "TimeLimit":
-        """Returns the limit of a part of the work: its own, or this one if it is over sooner.
-
-        Args:
-          minutes: the limit of the part; 0 means that it has none of its own.
-        """
+        """Returns the limit of a part of the work: `minutes`, or this one if it is over sooner."""
         part = TimeLimit(minutes, flag)
         if not minutes or (self.minutes and self._ends <= part._ends):
             return self

@@ -40,11 +40,7 @@ class RunCounters:
         return {"step": self.step, "tokens": dict(self.tokens), "seconds": self.seconds}
 
     def count(self, tokens_seen: Any, languages: Sequence[str]) -> None:
-        """Counts one more step, without waiting for it.
-
-        Args:
-          tokens_seen: the metric of this name, uint32[languages, 2]; an array of the devices.
-        """
+        """Counts one more step without waiting for it. `tokens_seen` is a uint32[languages, 2]."""
         self.step += 1
         self._unread, self._languages = tokens_seen, languages
         self._unread_steps += 1
@@ -69,16 +65,10 @@ class RunCounters:
         self._counted_at = time.perf_counter()
 
     def is_complete(self, max_steps: int, max_tokens: int, batch_tokens: int) -> bool:
-        """Returns whether the run has reached either limit.
+        """Returns whether the run has reached either limit; the same at the same step in every process.
 
-        The answer is exact: it is the same at the same step in every process. It reads the tokens only
-        if the limit may have been reached since they were last read. Far from the limit this costs
-        nothing, and near the limit it waits for the step.
-
-        Args:
-          max_steps: Train.steps.
-          max_tokens: Train.tokens; 0 means no limit.
-          batch_tokens: the number of tokens of a batch without padding, the most that a step can add.
+        It reads the tokens, and so waits for the step, only if the limit may have been reached since they
+        were last read. `max_tokens` of 0 is no limit; `batch_tokens` is the most that a step can add.
         """
         if self.step >= max_steps:
             return True
