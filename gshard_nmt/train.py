@@ -21,8 +21,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.lock import RunLock, run_lock
 from gshard_nmt.run.log import progress as messages
-from gshard_nmt.run.log.clock import TimeLimit
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import RunCounters, TimeLimit
 from gshard_nmt.run.log.monitor import CollapseAlarm, FigureNames, Monitor
 from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.profile import Profile

@@ -12,7 +12,7 @@ from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import RunCounters
 from gshard_nmt.run.training_state import Patience, TrainingState
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime

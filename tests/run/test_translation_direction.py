@@ -3,7 +3,7 @@
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.translation_direction import choose_direction
+from gshard_nmt.run.folder import choose_direction
 
 PAIRS = [
     {"source": "fr", "target": "de"},

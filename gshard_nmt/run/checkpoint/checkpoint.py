@@ -138,10 +138,8 @@ class Checkpoints:
           TryAgain: one of them cannot be read now.
         """
         problems: dict[int, str] = {}
-        for step in self._newest_first() if steps is None else steps:
-            restored = self._try(step, groups, problems)
-            if restored is not None:
-                return restored
+        for restored in self.sound(groups, problems, steps):
+            return restored
         known = self._damaged() if steps is None else {}
         raise self._nothing({step: self._line(step, p) for step, p in known.items()} | problems)
 

@@ -7,7 +7,6 @@ is removed only after a newer one has been committed.
 
 import contextlib
 import dataclasses
-import enum
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,15 +25,6 @@ from gshard_nmt.run.checkpoint.checksums import NotFiniteError, compute_checksum
 from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Tensor
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from gshard_nmt.spmd.processes import ALONE, Processes
-
-
-class Found(enum.StrEnum):
-    """What there is of a step."""
-
-    NOTHING = "nothing, or a damaged checkpoint"
-    SOUND = "a sound checkpoint"
-    FOREIGN = "a checkpoint of another run"
-    UNREADABLE = "a checkpoint that cannot be read now"
 
 
 class CheckpointWriter(Checkpoints):
@@ -136,13 +126,13 @@ class CheckpointWriter(Checkpoints):
             self.start_saving()
         self.wait()
         present = self._processes.from_first(lambda: self._presence(step))
-        if present == Found.SOUND:
+        if present == "sound":
             return False
-        if present == Found.UNREADABLE:
+        if present == "unreadable":
             raise failure(
                 self.folder / str(step), UnreadableError(f"{manifests.NAME} cannot be read")
             )
-        if present == Found.FOREIGN:
+        if present == "foreign":
             raise UserError(
                 f"{self.folder / str(step)} is a checkpoint of another run or another version of "
                 "gshard-nmt. Move it away, or start again with a new --workdir."
@@ -185,17 +175,18 @@ class CheckpointWriter(Checkpoints):
                 "the newest sound checkpoint."
             ) from problem
 
-    def _presence(self, step: int) -> Found:
+    def _presence(self, step: int) -> str:
+        """Returns what there is of a step: "nothing" (or damage), "sound", "foreign" or "unreadable"."""
         self._read_scores()
         known = self._known.get(step)
         if known is None or (isinstance(known, UnsoundError) and known.is_damage):
-            return Found.NOTHING
+            return "nothing"
         if isinstance(known, UnreadableError):
-            return Found.UNREADABLE
+            return "unreadable"
         if isinstance(known, ForeignError):
-            return Found.FOREIGN
+            return "foreign"
         # Training may come to the step of an average, which cannot be trained further.
-        return Found.NOTHING if self.manifest(step).average_of else Found.SOUND
+        return "nothing" if self.manifest(step).average_of else "sound"
 
     def check_for_errors(self) -> None:
         """Raises UserError if the checkpoint that is being written in the background has failed."""

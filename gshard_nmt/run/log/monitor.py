@@ -6,15 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.run.log.clock import (
-    Clock,
-    Interval,
-    TimeLimit,
-    process_metrics,
-    slow_process,
-    slow_process_text,
-)
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import Clock, Interval, RunCounters, TimeLimit, slow_process
 from gshard_nmt.run.log.progress import MetricsLog, TrainingProgress
 from gshard_nmt.spmd.processes import Processes
 
@@ -176,5 +168,9 @@ class Monitor:
         slow = slow_process(step_seconds, own_seconds)
         if slow is not None and slow not in self._named:
             self._named.add(slow)  # the log has its times in every line
-            self._progress.note(slow_process_text(slow, own_seconds))
-        return process_metrics(step_seconds, own_seconds)
+            self._progress.note(
+                f"process {slow} is slow: its host works {own_seconds[slow]:.3f} s in each step while "
+                f"the devices wait ({float(np.median(own_seconds)):.3f} s in the median of all processes)"
+            )
+        names = {"process_seconds": step_seconds, "process_own_seconds": own_seconds}
+        return {f"{name}/{i}": s for name, times in names.items() for i, s in enumerate(times)}

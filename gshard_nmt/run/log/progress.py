@@ -3,30 +3,27 @@
 import contextlib
 import math
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gshard_nmt.data.schedule import Component, first_unreached
 from gshard_nmt.quantities import duration_text
 from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
+from gshard_nmt.run.log.clock import RunCounters, TimeLimit
 from gshard_nmt.run.log.line_log import EventFiles, LineLog, LogMirror
+from gshard_nmt.settings.config import Config, Key, Train
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.program import Program
 
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.run.training_state import Patience
     from gshard_nmt.spmd.processes import Processes
-from collections.abc import Collection, Sequence
-from pathlib import Path
-
-from gshard_nmt.data.schedule import Component, first_unreached
-from gshard_nmt.run.log.clock import TimeLimit
-from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.settings.config import Config, Key, Train
-from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.program import Program
 
 
 class Interrupt:

@@ -11,7 +11,7 @@ from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import UnreadableError, UnsoundError
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter, Found
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.manifest import ForeignError
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from tests.run.checkpoints import (
@@ -351,7 +351,7 @@ def test_process_0_decides_whether_to_save(folder):
     """Process 1 cannot read the manifest of step 2, and waits for no other answer because of it."""
     make_unreadable(folder / "2" / "manifest.json")
     (folder / "1" / "manifest.json").write_text("")
-    processes = OtherProcesses(Found.SOUND)
+    processes = OtherProcesses("sound")
     writer = CheckpointWriter(folder, processes=processes)
     writer._writer = object()
     assert not writer.save(2, state(2), LETTERS, {})

@@ -11,8 +11,7 @@ import pytest
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.log import progress as messages
-from gshard_nmt.run.log.clock import TimeLimit
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import RunCounters, TimeLimit
 from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.training_state import Patience
 from gshard_nmt.settings.config import Train, configs_folder
