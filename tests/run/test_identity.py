@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 
 from gshard_nmt.run.identity import (
-    data_differences,
     hash_of_manifest,
     identity_of,
 )
@@ -54,16 +53,3 @@ def test_the_place_of_the_data_and_the_order_of_its_manifest_do_not_matter(data,
     assert set(identity_of(DEMO, moved)) == {"source.model", "target.model", "data", "config"}
     backwards = dict(reversed(data.manifest.items()))
     assert hash_of_manifest(backwards) == hash_of_manifest(data.manifest)
-
-
-def test_the_same_data_has_no_differences(data):
-    recorded = {"files": identity_of(DEMO, data), "prepared": data.manifest["data"]}
-    assert data_differences(recorded, data) == []
-
-
-def test_a_setting_that_only_one_side_knows_is_a_difference(data):
-    recorded = {"files": identity_of(DEMO, data), "prepared": data.manifest["data"]}
-    anew = data.manifest | {"data": data.manifest["data"] | {"shuffle": True}}
-    assert data_differences(recorded, dataclasses.replace(data, manifest=anew)) == [
-        "the prepared data: Data.shuffle was None, now True"
-    ]

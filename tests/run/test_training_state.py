@@ -195,11 +195,6 @@ def test_a_run_ends_after_the_given_number_of_validations_without_a_better_score
     assert not counted(patience, 1.9).is_over(1)
 
 
-def test_a_higher_bleu_is_better():
-    assert counted(Patience("dev_bleu/fr"), 10.0, 12.0).validations == 0
-    assert counted(Patience("dev_bleu/fr"), 12.0, 10.0, 11.0).validations == 2
-
-
 def test_scores_with_other_settings_start_the_count_anew():
     patience = counted(Patience("dev_bleu"), 30.0, 20.0, bleu_sentences=10)
     assert patience.validations == 1
