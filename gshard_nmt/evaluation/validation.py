@@ -19,7 +19,7 @@ from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import RunCounters
 from gshard_nmt.run.log.progress import MetricsLog
 from gshard_nmt.spmd.program import Program
 
