@@ -38,10 +38,6 @@ def prepare(
     Finished work is kept in the folder `<out>.partial` until all is done, so the same command goes on
     after an interruption. The new folder is then renamed, so `out` is always complete. Several corpora
     have the names of their subsets; that of the main corpus is "".
-
-    Raises:
-      UserError: `out` has other files in it, no language has enough pairs, cleaning leaves no pair, a
-        language of the config is missing, or the two files of a split have different lengths.
     """
     options = options or Options()
     console = Console(stderr=True, highlight=False, markup=False)
@@ -83,11 +79,6 @@ def prepare(
 
 
 def _old_manifest(out: Path) -> dict[str, Any] | None:
-    """Returns the manifest of the data in a folder; None if the folder is empty or does not exist.
-
-    Raises:
-      UserError: the folder has other files in it, or damaged data.
-    """
     if not out.is_dir() or not any(out.iterdir()):
         return None
     manifest = read_manifest(out, "--out")
@@ -146,7 +137,6 @@ def _show(data: PreparedData) -> None:
 
 
 def _frequent_examples(data: PreparedData) -> Iterator[str]:
-    """Yields a warning for each direction with so few examples that training sees them all the time."""
     sizes = [pair.splits["train"].examples for pair in data.pairs]
     shares = sampling_rates(sizes, data.manifest["temperature"])
     for pair, size, share in zip(data.pairs, sizes, shares.tolist(), strict=True):
@@ -158,7 +148,6 @@ def _frequent_examples(data: PreparedData) -> Iterator[str]:
 
 
 def _missing(pairs: Sequence[PreparedPair]) -> str:
-    """Returns a line with the directions that have no dev or test text; "" if all have both."""
     parts = []
     for split, size, use in (("dev", "examples", "validation"), ("test", "pairs", "evaluation")):
         counts: collections.Counter[str] = collections.Counter()

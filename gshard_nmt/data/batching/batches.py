@@ -25,11 +25,7 @@ _PREFETCHED = 4
 
 @dataclasses.dataclass(frozen=True)
 class BatchInfo:
-    """Facts about a batch.
-
-    Attributes:
-      fill: fraction of the batch's positions that are not padding.
-    """
+    """Facts about a batch: the fraction of its positions that are not padding."""
 
     fill: float
 
@@ -48,12 +44,7 @@ class TrainBatches:
         rows: Sequence[int] | None = None,
         state: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Starts the background thread.
-
-        `rows` are the rows of the batch that this process makes, in increasing order; None means all.
-        `state` is the result of `state()` at the checkpoint, of which only these rows are used; None is
-        the beginning.
-        """
+        """Starts the thread, from a checkpoint's `state`. `rows` are those of this process."""
         self._config = config
         self.rows: Sequence[int] = range(config.rows) if rows is None else rows
         self._shards = OpenShards()
@@ -71,7 +62,6 @@ class TrainBatches:
         return self
 
     def __next__(self) -> Batch:
-        """Returns the next batch. Raises the error of the background thread, if there was one."""
         item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
@@ -79,20 +69,14 @@ class TrainBatches:
         return arrays, info
 
     def state(self) -> State:
-        """Returns the state of the input after the last batch that `__next__` returned.
+        """Returns `position` int64[B, 2 + phases] after the last batch that was taken, see `streams`.
 
-        Returns:
-          `position` int64[B, 2 + phases]: for each row the position of its stream, see `streams`. The
-          rows that other processes make are as they were at the start.
+        The rows that other processes make are as they were at the start.
         """
         return {name: array.copy() for name, array in self._delivered.items()}
 
     def close(self, seconds: float = 5.0) -> None:
-        """Stops the background thread and closes the shards.
-
-        If the thread hangs on a dead file server for `seconds`, it stays behind and does not keep the
-        process alive.
-        """
+        """Stops the thread, unless a dead file server holds it, and closes the shards."""
         self._stopping.set()
         deadline = time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < deadline:
@@ -132,7 +116,6 @@ class TrainBatches:
             self._queue.put(error)
 
     def _arrays(self, streams: Streams, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the next batch: the rows int64[n] of these streams that this process makes."""
         config = self._config
         examples, rows = streams.next_rows()
         size = len(streams.streams) * streams.width
@@ -143,7 +126,6 @@ class TrainBatches:
 
 
 def new_position(config: Data) -> np.ndarray:
-    """Returns the position at the beginning of a run, int64[B, 2 + phases]."""
     return np.zeros((config.rows, CHUNKS + len(config.phases)), np.int64)
 
 
@@ -153,7 +135,6 @@ def dev_pairs(data: PreparedData, config: Data, language: str) -> list[PreparedP
 
 
 def dev_examples(data: PreparedData, pair: PreparedPair, limit: int) -> list[Example]:
-    """Returns the first `limit` dev examples of a direction; 0 means all."""
     count = pair.splits["dev"].examples
     return data.reader(pair, "dev").read(np.arange(min(count, limit or count)))
 

@@ -26,10 +26,9 @@ _ROW_ORDER = 4
 
 
 class Stream:
-    """One stream. `position` is int64[2 + phases], see the module."""
+    """One stream at a position int64[2 + phases], see the module; all zeros are the beginning."""
 
     def __init__(self, number: int, position: np.ndarray) -> None:
-        """Continues at a position; all zeros are the beginning."""
         self.number = number
         self.position = np.array(position, np.int64)
         self.counts = np.zeros(0, np.int64)
@@ -39,15 +38,10 @@ class Stream:
 
     @property
     def rows_left(self) -> int:
-        """The number of rows of its chunk that it has not delivered."""
         return self._last - int(self.position[ROWS])
 
     def take(self, most: int) -> tuple[Examples, np.ndarray]:
-        """Delivers rows of its chunk, `most` or all that are left.
-
-        Returns:
-          The examples, row by row, and int64[n], the row of each, from 0.
-        """
+        """Delivers at most `most` rows of its chunk: the examples, and int64[n], the row of each."""
         assert self._examples is not None
         first = int(self.position[ROWS])
         last = min(first + most, self._last)
@@ -56,7 +50,6 @@ class Stream:
         return self._examples.part(begin, end), self._rows[begin:end] - first
 
     def set_chunk(self, examples: Examples, rows: np.ndarray) -> None:
-        """Sets the chunk to deliver: its examples row by row, and the row of each, int64[n]."""
         self._examples, self._rows = examples, rows
         self._last = int(rows[-1]) + 1
 
@@ -101,7 +94,7 @@ class Streams:
         self._read(streams)
 
     def _before(self, stream: Stream) -> np.ndarray:
-        """Returns the chunks of each phase that a stream has read before its last one, int64[phases]."""
+        """Returns the chunks read in each phase before the last one, int64[phases]."""
         chunks = stream.position[CHUNKS:].copy()
         if chunks.any():
             chunks[_last_phase(stream)] -= 1

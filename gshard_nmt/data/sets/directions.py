@@ -20,10 +20,10 @@ _HELD_OUT = ("dev", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """The pairs of a corpus that a config may use, and notes about what is left out or put together.
+    """The pairs of a corpus that a config may use, and notes: sentences without their full stops.
 
     No two pairs have the same languages and the same subset, unless the folders' names decide the
-    directions. Notes are sentences without their full stops.
+    directions.
     """
 
     pairs: list[CorpusPair]
@@ -56,8 +56,8 @@ def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Candidates:
             )
         if without:
             notes.append(
-                f"{_counted(without)} without English {_listed(without)} left out; Data.direction = "
-                "'all' or 'as-named' takes them"
+                f"{len(without)} pair{'s' * (len(without) != 1)} without English {_listed(without)} left "
+                "out; Data.direction = 'all' or 'as-named' takes them"
             )
     if config.languages:
         chosen = [pair for pair in usable if config.uses(pair.source, pair.target, pair.language)]
@@ -75,9 +75,7 @@ def joined(
 ) -> list[CorpusPair]:
     """Returns the pairs with one pair for each two languages of a subset.
 
-    With the direction "as-named", fr-en and en-fr stay two pairs. Then these words are their `language`,
-    so that their figures differ. `notes` gets a sentence for each folder that is put together with
-    another.
+    With the direction "as-named", fr-en and en-fr stay two pairs, and these words are their `language`.
     """
     is_named = direction == "as-named"
     by_key: dict[tuple[str, str, str], CorpusPair] = {}
@@ -123,11 +121,7 @@ def choose(
     """Returns the candidates that have enough text, from the largest language to the smallest.
 
     If the config names languages, all candidates are taken, in the order of these names. `rows` returns
-    the number of training pairs of a candidate. `notes` gets a sentence about the languages with too
-    few.
-
-    Raises:
-      UserError: no language has enough pairs.
+    the number of training pairs of a candidate.
     """
     if config.languages:
         return sorted(pairs, key=lambda pair: _place(config, pair))
@@ -189,7 +183,6 @@ def _takes_any_pair(direction: str) -> bool:
 
 
 def _place(config: Data, pair: CorpusPair) -> tuple[int, ...]:
-    """Returns the places of a pair's names in the list of the config, for sorting."""
     own = config.place_of(pair.language)
     places = [own] if own is not None else map(config.place_of, (pair.source, pair.target))
     return tuple(sorted(place for place in places if place is not None))
@@ -198,10 +191,7 @@ def _place(config: Data, pair: CorpusPair) -> tuple[int, ...]:
 def with_one_test_set(
     pairs: Sequence[CorpusPair], notes: list[str] | None = None
 ) -> list[CorpusPair]:
-    """Returns the pairs with dev and test in one corpus only: the first one that has them.
-
-    `notes` gets a sentence for each pair whose dev or test text is not used.
-    """
+    """Returns the pairs with dev and test in one corpus only: the first one that has them."""
     owners: dict[tuple[str, str, str], str] = {}
     result = []
     for pair in pairs:
@@ -225,11 +215,6 @@ def with_one_test_set(
     return result
 
 
-def _counted(names: Sequence[str]) -> str:
-    return f"{len(names)} pair{'s' * (len(names) != 1)}"
-
-
 def _listed(names: Sequence[str]) -> str:
-    """Returns the first names in brackets, and the verb for them."""
     rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"({', '.join(names[:5])}{rest}) {'is' if len(names) == 1 else 'are'}"

@@ -40,13 +40,7 @@ class LocalCopies:
     def open(
         cls, source: Path, identity: str, checksums: Mapping[str, str] | None = None
     ) -> "LocalCopies":
-        """Returns the copies of a data set, and removes unused copies of other data sets.
-
-        `identity` is a hash of the manifest of the data set.
-
-        Raises:
-          UserError: there is no place for copies.
-        """
+        """Returns the copies for a hash of the manifest; removes unused copies of others."""
         if not paths.is_url(source):
             return cls(source, source)
         cache = paths.user_cache()
@@ -60,9 +54,7 @@ class LocalCopies:
         return cls(source, folder, checksums or {})
 
     def path(self, name: str, size: int) -> Path:
-        """Returns a path of this machine that has the content of a file. Copies the file if needed.
-
-        `name` is its path in the data set, such as "fr-en/train-00000.ids", and `size` its bytes.
+        """Returns a path of this machine with the content of a file, and copies the file if needed.
 
         Raises:
           UserError: the file is missing, differs from the prepared file, or does not fit on the disk.
@@ -108,7 +100,6 @@ class LocalCopies:
             temporary.unlink(missing_ok=True)
 
     def _blocks(self, name: str) -> Iterator[bytes]:
-        """Yields the content of a file of the data set; raises UnreadableError if it cannot now."""
         try:
             with reading(self.source / name), (self.source / name).open("rb") as file:
                 while block := file.read(_BLOCK):
@@ -137,7 +128,6 @@ def _size(file: Path) -> int | None:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Removes the copies of data sets that nobody has opened for a week."""
     limit = time.time() - _UNUSED_SECONDS
     for data in folder.iterdir():
         if data.stat().st_mtime < limit:

@@ -32,7 +32,6 @@ _STOP = "\u0294"
 
 @contextlib.contextmanager
 def normalization_arguments(name: str) -> Iterator[dict[str, Any]]:
-    """Lends the arguments of SentencePiece for a normalization. It reads our own from a file."""
     if name != "latin":
         yield {"normalization_rule_name": name}
         return
@@ -88,7 +87,6 @@ def _replacements() -> Iterator[tuple[str, str]]:
 
 
 def _is_assigned(character: str) -> bool:
-    """Returns whether a character is not reserved, private, or half of a pair of UTF-16."""
     return unicodedata.category(character) not in ("Cn", "Co", "Cs")
 
 

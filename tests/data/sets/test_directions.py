@@ -68,16 +68,6 @@ def test_languages_name_pairs_by_their_languages_or_by_their_names(corpus):
         used(corpus, direction="all", languages=("fr-dee",))
 
 
-def test_a_corpus_without_english_is_refused(tmp_path):
-    write_pairs(tmp_path / "fr-de", "train", "fr", "de", [("a", "b")])
-    with pytest.raises(UserError) as error:
-        used(tmp_path)
-    assert str(error.value) == (
-        "the corpus has no language pair with English (en), only fr-de. Add a folder such as fr-en with "
-        "the translations into English, or set Data.direction = 'all'."
-    )
-
-
 def test_a_second_folder_of_a_language_is_read_too(tmp_path):
     write_pairs(tmp_path / "en-fr", "train", "en", "fr", [("one", "un")])
     write_pairs(tmp_path / "fr-en", "train", "fr", "en", [("deux", "two")])
@@ -95,13 +85,6 @@ def test_a_second_folder_of_a_language_is_read_too(tmp_path):
         f"{folder} has the languages of {tmp_path / 'en-fr'}; the text of both is used as fr"
         for folder in folders
     ]
-
-
-def test_folders_of_both_orders_stay_apart_if_their_names_decide(tmp_path):
-    for name in ("en-fr", "fr-en"):
-        source, target = name.split("-")
-        write_pairs(tmp_path / name, "train", source, target, [(source, target)])
-    assert used(tmp_path, direction="as-named")[0] == ["en-fr as en-fr", "fr-en as fr-en"]
 
 
 def test_named_corpora_give_training_text_and_test_sets_only_if_no_other_has_them(tmp_path):
