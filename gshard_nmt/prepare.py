@@ -1,7 +1,7 @@
 """gshard-data prepare: makes vocabularies and tokenized shards from a corpus."""
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,16 @@ def prepare(
         with outputs.named(out):
             job.run()
     data = PreparedData.open(out)
-    for warning in _frequent_examples(data):
-        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
-    _show(data)
+    sizes = [pair.splits["train"].examples for pair in data.pairs]
+    shares = sampling_rates(sizes, data.manifest["temperature"]).tolist()
+    for pair, size, share in zip(data.pairs, sizes, shares, strict=True):
+        if share > _FREQUENT * size:
+            warning = (
+                f"each training example of {pair.folder} ({size:,} in all) is {share / size:.1%} of all "
+                "draws. Add text, lower Data.temperature, or raise Data.minimum_pairs."
+            )
+            console.print(f"warning: {warning}", soft_wrap=True, markup=False)
+    _show(data, shares)
 
 
 def _old_manifest(out: Path) -> dict[str, Any] | None:
@@ -101,12 +108,10 @@ _FREQUENT = 0.01
 """If training draws one example more often than this, it learns the example by heart."""
 
 
-def _show(data: PreparedData) -> None:
-    sizes = [pair.splits["train"].examples for pair in data.pairs]
-    shares = sampling_rates(sizes, data.manifest["temperature"])
+def _show(data: PreparedData, shares: Sequence[float]) -> None:
     console = Terminal()
     rows = []
-    for pair, share in zip(data.pairs, shares.tolist(), strict=True):
+    for pair, share in zip(data.pairs, shares, strict=True):
         train = pair.splits["train"]
         too_long = train.removed.get(TOO_LONG, 0)
         rows.append(
@@ -122,8 +127,9 @@ def _show(data: PreparedData) -> None:
             )
         )
     console.print(narrow_table(f"prepared {data.manifest['direction']}", _HEADER, rows))
+    examples = sum(pair.splits["train"].examples for pair in data.pairs)
     console.print(
-        f"\nTraining examples: {sum(sizes):,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
+        f"\nTraining examples: {examples:,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
         f"Target vocabulary: {data.target_vocabulary:,} pieces. Corpus fingerprint: "
         f"{data.manifest['corpus_fingerprint']}.\n"
         "Too long: training pairs that do not fit into a row, so they were left out. Cleaned: training "
@@ -134,17 +140,6 @@ def _show(data: PreparedData) -> None:
         console.print(f"Left out: {name}, because {reason}.", soft_wrap=True, markup=False)
     if missing := _missing(data.pairs):
         console.print(missing, soft_wrap=True, markup=False)
-
-
-def _frequent_examples(data: PreparedData) -> Iterator[str]:
-    sizes = [pair.splits["train"].examples for pair in data.pairs]
-    shares = sampling_rates(sizes, data.manifest["temperature"])
-    for pair, size, share in zip(data.pairs, sizes, shares.tolist(), strict=True):
-        if share > _FREQUENT * size:
-            yield (
-                f"each training example of {pair.folder} ({size:,} in all) is {share / size:.1%} of all "
-                "draws. Add text, lower Data.temperature, or raise Data.minimum_pairs."
-            )
 
 
 def _missing(pairs: Sequence[PreparedPair]) -> str:

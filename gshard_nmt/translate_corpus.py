@@ -79,7 +79,7 @@ class Files:
         """
         if not (self.decoded.is_file() and self.facts.is_file()):
             return False
-        recorded = self._recorded()
+        recorded = self.recorded()
         if recorded.get("file", made_of["file"]) != made_of["file"]:
             raise UserError(
                 f"{self.decoded} has the translations of {recorded['file']}, which has the same name as "
@@ -91,15 +91,12 @@ class Files:
         facts = {"made_of": dict(made_of), **(counts or {})}
         files.write(self.facts, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
 
-    def _recorded(self) -> dict[str, str]:
+    def recorded(self) -> dict[str, str]:
         try:
             made_of = json.loads(self.facts.read_text(encoding="utf-8"))["made_of"]
         except (OSError, ValueError, KeyError, TypeError):
             return {}
         return made_of if isinstance(made_of, dict) else {}
-
-    def add_counts(self, counts: Mapping[str, Any]) -> None:
-        self.record(self._recorded(), counts)
 
 
 @dataclasses.dataclass
@@ -174,7 +171,7 @@ def translate_corpus(out: Files, min_score: float | None = None, max_ratio: floa
             f"({names or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train the "
             "model longer."
         )
-    out.add_counts(report.counts())
+    out.record(out.recorded(), report.counts())
     sys.stdout.write(report.text(out.pairs))
     return report
 

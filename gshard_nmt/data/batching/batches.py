@@ -90,6 +90,7 @@ class TrainBatches:
     def _produce(self) -> None:
         try:
             rows = np.asarray(self.rows)
+            lengths = (self._config.source_length, self._config.target_length)
             position = self.state()["position"]
             # If the rows of a stream belong to several processes, each of them makes the whole stream.
             owners = rows // (self._config.rows // self._draws.streams)
@@ -98,31 +99,23 @@ class TrainBatches:
             streams = Streams(
                 self._draws, self._config, dict(zip(numbers.tolist(), positions, strict=True))
             )
-            rows_of_streams = (numbers[:, None] * streams.width + np.arange(streams.width)).reshape(
-                -1
-            )
+            rows_of_streams = numbers[:, None] * streams.width + np.arange(streams.width)
+            rows_of_streams = rows_of_streams.reshape(-1)
             chosen = np.searchsorted(rows_of_streams, rows)
             while not self._stopping.is_set():
-                arrays = self._arrays(streams, chosen)
+                examples, row_numbers = streams.next_rows()
+                arrays = batch_arrays(examples, row_numbers, len(rows_of_streams), *lengths)
+                if len(chosen) < len(rows_of_streams):
+                    arrays = {name: array[chosen] for name, array in arrays.items()}
                 position = position.copy()
                 position[rows] = np.stack([s.position for s in streams.streams])[
                     np.searchsorted(numbers, owners)
                 ]
                 tokens = sum(np.count_nonzero(arrays[f"{side}_segments"]) for side in SIDES)
-                places = len(rows) * (self._config.source_length + self._config.target_length)
-                info = BatchInfo(tokens / places)
+                info = BatchInfo(tokens / (len(rows) * sum(lengths)))
                 self._queue.put((arrays, info, {"position": position}))
         except Exception as error:  # `__next__` raises it in the consumer's thread
             self._queue.put(error)
-
-    def _arrays(self, streams: Streams, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        config = self._config
-        examples, rows = streams.next_rows()
-        size = len(streams.streams) * streams.width
-        arrays = batch_arrays(examples, rows, size, config.source_length, config.target_length)
-        if len(chosen) == size:
-            return arrays
-        return {name: array[chosen] for name, array in arrays.items()}
 
 
 def new_position(config: Data) -> np.ndarray:

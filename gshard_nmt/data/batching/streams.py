@@ -32,26 +32,21 @@ class Stream:
         self.number = number
         self.position = np.array(position, np.int64)
         self.counts = np.zeros(0, np.int64)
-        self._examples: Examples | None = None
-        self._rows = np.zeros(0, np.int64)
-        self._last = 0
+        self.examples: Examples | None = None
+        self.rows = np.zeros(0, np.int64)
 
     @property
     def rows_left(self) -> int:
-        return self._last - int(self.position[ROWS])
+        return int(self.rows[-1]) + 1 - int(self.position[ROWS]) if len(self.rows) else 0
 
     def take(self, most: int) -> tuple[Examples, np.ndarray]:
         """Delivers at most `most` rows of its chunk: the examples, and int64[n], the row of each."""
-        assert self._examples is not None
+        assert self.examples is not None
         first = int(self.position[ROWS])
-        last = min(first + most, self._last)
-        begin, end = np.searchsorted(self._rows, [first, last]).tolist()
+        last = first + min(most, self.rows_left)
+        begin, end = np.searchsorted(self.rows, [first, last]).tolist()
         self.position[ROWS] = last
-        return self._examples.part(begin, end), self._rows[begin:end] - first
-
-    def set_chunk(self, examples: Examples, rows: np.ndarray) -> None:
-        self._examples, self._rows = examples, rows
-        self._last = int(rows[-1]) + 1
+        return self.examples.part(begin, end), self.rows[begin:end] - first
 
 
 class Streams:
@@ -122,7 +117,7 @@ class Streams:
             key = key_of(config.seed, _ROW_ORDER, stream.number, number)
             rows = permute(rows, rows.max() + 1, key)
             order = np.argsort(rows, kind="stable")
-            stream.set_chunk(examples.take(order), rows[order])
+            stream.examples, stream.rows = examples.take(order), rows[order]
 
 
 def _last_phase(stream: Stream) -> int:

@@ -86,9 +86,9 @@ class NewFolder:
         """Writes the report, with the old facts of pairs not cleaned now; returns its warnings."""
         reports = []
         for text in cleaned:
-            names_of = (text.text.pair.source, text.text.pair.target, text.text.pair.subset)
-            counts = (text.pairs, text.removed, text.samples(), text.edited)
-            reports.append(report.Direction(*names_of, *counts))
+            pair, counts = text.text.pair, (text.pairs, text.removed)
+            languages = (pair.source, pair.target, pair.subset)
+            reports.append(report.Direction(*languages, *counts, text.samples(), text.edited))
         wanted = set(names) - {entry.name for entry in reports}
         reports += [entry for entry in old_reports(self._out) if entry.name in wanted]
         return report.write_report(reports, self.path)
@@ -126,18 +126,14 @@ def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> tuple[set[str], Re
     for pair in old["pairs"]:
         name = _folder_of(pair)
         shards = [s for split in pair["splits"].values() for s in split["files"]]
-        are_there = all(_has_size(out / name / shard, size) for shard, size, _ in shards)
-        if are_there and name in same:
+        paths = [(out / name / shard, size) for shard, size, _ in shards]
+        if name in same and all(p.is_file() and p.stat().st_size == size for p, size in paths):
             complete.add(name)
     return complete, {n: reason for n, reason in old.get("left_out", {}).items() if n in same}
 
 
 def _folder_of(pair: Mapping[str, Any]) -> str:
     return pair_folder(pair["source"], pair["target"], pair.get("subset", ""))
-
-
-def _has_size(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
 
 
 def old_reports(folder: Path) -> list[report.Direction]:

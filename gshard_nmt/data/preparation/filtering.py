@@ -93,9 +93,12 @@ def clean_all(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> Cl
                 identity = plan.cleaning_identity
                 choice = plan.choice(text)
                 task = Filtering(Path(), 0, choice, *names, settings, identity, hashes, buckets)
-            new = list(_chunk_units(text, task))
-            units += new
-            owners.append((text, len(new)))
+            first, chunks_of_text = 0, [chunk for known in text.texts for chunk in known.chunks()]
+            for place, (file, rows) in enumerate(chunks_of_text):
+                own_task = dataclasses.replace(task, file=file, first=first)
+                units.append(Unit(f"{text.name}/{place}", own_task, rows))
+                first += rows
+            owners.append((text, len(chunks_of_text)))
     done = iter(zip(units, work.run("clean", "cleaning, pairs", filter_rows, units), strict=True))
     for text, count in owners:
         own = [next(done) for _ in range(count)]
@@ -124,15 +127,6 @@ def _hold_out(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> It
         units.append(Unit(folder_of(first), task, size))
     for outcome in work.run("held_out", "reading dev and test text, pairs", hold_out, units):
         yield outcome.folder / HELD_OUT
-
-
-def _chunk_units(text: SplitText, task: "Filtering") -> Iterator[Unit]:
-    first = 0
-    every = [chunk for known in text.texts for chunk in known.chunks()]
-    for place, (file, rows) in enumerate(every):
-        own = dataclasses.replace(task, file=file, first=first)
-        yield Unit(f"{text.name}/{place}", own, rows)
-        first += rows
 
 
 def _without_duplicates(

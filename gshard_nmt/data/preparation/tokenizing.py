@@ -66,11 +66,19 @@ def tokenize_all(
     tokens = {}
     for (d, split, text), count in zip(texts, counts, strict=True):
         own = [next(done) for _ in range(count)]
-        data, checksums = total_of([outcome.result for outcome in own], split)
-        data = dataclasses.replace(data, pairs=text.pairs, removed={**text.removed, **data.removed})
-        files = tuple(o.folder / name for o in own for name, *_ in o.result["files"])
-        fit_twice = sum(o.result["fit_twice"] for o in own)
-        tokens[d.folder, split] = Tokens(data, files, tuple(checksums), fit_twice)
+        sums = {name: sum(o.result[name] for o in own) for name in (*_COUNTS, "fit_twice")}
+        written = [(o.folder / name, size, n) for o in own for name, size, n in o.result["files"]]
+        files = tuple(
+            (f"{split}-{number:05}{place.suffix}", size, examples)
+            for number, (place, size, examples) in enumerate(written)
+        )
+        too_long = sums.pop("pairs") - sums["examples"]
+        removed = {**text.removed, **({TOO_LONG: too_long} if too_long else {})}
+        fit_twice = sums.pop("fit_twice")
+        data = SplitData(text.pairs, **sums, files=files, removed=removed)
+        digests = tuple(digest for o in own for digest in o.result["checksums"])
+        places = tuple(place for place, *_ in written)
+        tokens[d.folder, split] = Tokens(data, places, digests, fit_twice)
     return tokens, [Fit(**outcome.result) for outcome in done]
 
 
@@ -107,20 +115,6 @@ def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
         "files": files,
         "checksums": [checksum(folder / name) for name, *_ in files],
     }
-
-
-def total_of(results: Sequence[Mapping[str, Any]], prefix: str) -> tuple[SplitData, list[str]]:
-    """Adds up the units of a split in the order of the text: its data, and the SHA-256 of shards."""
-    sums = {name: sum(result[name] for result in results) for name in _COUNTS}
-    shards = [shard for result in results for shard in result["files"]]
-    files = tuple(
-        (f"{prefix}-{number:05}{Path(name).suffix}", size, examples)
-        for number, (name, size, examples) in enumerate(shards)
-    )
-    too_long = sums["pairs"] - sums["examples"]
-    removed = {TOO_LONG: too_long} if too_long else {}
-    checksums = [digest for result in results for digest in result["checksums"]]
-    return SplitData(**sums, files=files, removed=removed), checksums
 
 
 def encode(

@@ -133,7 +133,13 @@ def sample_all(
     is_for_training: bool,
 ) -> list[Sample]:
     """Chooses lines of training text for the vocabularies, or fewer for a report about them."""
-    every = [groups(text.parts) if is_for_training else _some(text.parts) for _, text in texts]
+    if is_for_training:
+        every = [groups(text.parts) for _, text in texts]
+    else:  # a few chunks at equal distances
+        chunks = [[part for part in text.parts if part.rows] for _, text in texts]
+        every = [
+            [(part,) for part in own[:: -(-len(own) // _REPORT_CHUNKS) or 1]] for own in chunks
+        ]
     rows: dict[tuple[str, str], int] = {}
     for (direction, _), own in zip(texts, every, strict=True):
         languages = (direction.source, direction.target)
@@ -161,11 +167,6 @@ def sample_all(
 
 def _rows(parts: Sequence[Part]) -> int:
     return sum(part.rows for part in parts)
-
-
-def _some(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
-    parts = [part for part in parts if part.rows]
-    return [(part,) for part in parts[:: max(-(-len(parts) // _REPORT_CHUNKS), 1)]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -106,7 +106,7 @@ class CorpusPair:
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """The pairs of a corpus, sorted by their folders, and notes: sentences without full stops."""
+    """The pairs of a corpus, and notes: sentences without full stops. Two may have equal languages."""
 
     pairs: list[CorpusPair]
     notes: list[str]

@@ -85,15 +85,15 @@ class LocalCopies:
             with _reported(copy), temporary.open("wb") as file:
                 for block in self._blocks(name):
                     file.write(block)
+            wrong, expected = "", self.checksums.get(name)
             if (actual := _size(temporary)) != size:
+                wrong = f"{name} has {actual} bytes instead of {size}"
+            elif expected not in (None, checksum(temporary)):
+                wrong = f"the SHA-256 of {name} is not {expected}"
+            if wrong:
                 raise UserError(
-                    f"--data {self.source} is damaged: {name} has {actual} bytes instead of {size}; copy "
-                    "the folder of gshard-data prepare to the bucket again."
-                )
-            if (expected := self.checksums.get(name)) not in (None, checksum(temporary)):
-                raise UserError(
-                    f"--data {self.source} is damaged: the SHA-256 of {name} is not {expected}; copy the "
-                    "folder of gshard-data prepare to the bucket again."
+                    f"--data {self.source} is damaged: {wrong}; copy the folder of gshard-data prepare "
+                    "to the bucket again."
                 )
             temporary.replace(copy)
         finally:

@@ -125,12 +125,7 @@ class PreparedData:
         for name in _ID_SETTINGS:
             if wanted[name] != prepared.get(name, wanted[name]):
                 yield self._misfit(name, prepared[name], wanted[name])
-        known = list(dict.fromkeys(pair.language for pair in self.pairs))
-        used = [p for p in self.pairs if config.uses(p.source, p.target, p.language)]
-        present = {tag for p in used for tag in (p.language, p.source, p.target)}
-        for language in config.languages:
-            if not any(same(language, tag) for tag in present):
-                yield unknown_language(language, known, f"--data {self.folder}")
+        yield from unknown_languages(config, self.pairs, f"--data {self.folder}")
         yield from wrong_names(config.phases, tuple(map(_component, self.pairs)))
 
     def _misfit(self, name: str, prepared: object, wanted: object) -> UserError:
@@ -274,9 +269,15 @@ _ID_SETTINGS = (
 """The settings of `Data` that decide which ids a sentence becomes."""
 
 
-def unknown_language(tag: str, known: Sequence[str], where: str) -> UserError:
-    return UserError(
-        f"Data.languages names {tag!r}, which {where} does not have{did_you_mean(tag, known)} "
-        f"It has: {', '.join(sorted(known))}.",
-        ["Data.languages"],
-    )
+def unknown_languages(config: Data, pairs: Sequence[Any], where: str) -> Iterator[UserError]:
+    """Yields an error for each language of the config that no pair has, of a corpus or prepared."""
+    used = [p for p in pairs if config.uses(p.source, p.target, p.language)]
+    present = {tag for p in used for tag in (p.language, p.source, p.target)}
+    known = sorted({pair.language for pair in pairs})
+    for tag in config.languages:
+        if not any(same(tag, other) for other in present):
+            yield UserError(
+                f"Data.languages names {tag!r}, which {where} does not have{did_you_mean(tag, known)} "
+                f"It has: {', '.join(known)}.",
+                ["Data.languages"],
+            )

@@ -25,7 +25,7 @@ def used(corpus, **settings):
     """Returns the directions that a config uses, and the notes."""
     config = Data(**settings)
     usable = candidates(config, find_pairs(corpus))
-    chosen = choose(config, usable.pairs, lambda pair: count_lines(pair, "train"))
+    chosen = choose(config, usable.pairs, lambda pair: count_lines(pair, "train"), [])
     directions = [
         f"{source}-{target} as {pair.language}"
         for pair in chosen
@@ -112,7 +112,7 @@ def test_named_corpora_give_training_text_and_test_sets_only_if_no_other_has_the
         f"dev of {tmp_path / 'back' / 'fr-en'} is not used",
         f"dev of {tmp_path / 'mined' / 'de-en'} is not used",
     ]
-    chosen = choose(Data(minimum_pairs=2), usable.pairs, lambda pair: 1)
+    chosen = choose(Data(minimum_pairs=2), usable.pairs, lambda pair: 1, [])
     assert [(pair.language, pair.subset) for pair in chosen] == [
         *(("de", "back"), ("de", "mined")),
         *(("fr", ""), ("fr", "back")),
@@ -123,7 +123,7 @@ def test_a_pair_has_the_same_order_in_all_corpora(tmp_path):
     write_pairs(tmp_path / "main" / "fr-de", "train", "fr", "de", [("a", "b")])
     write_pairs(tmp_path / "back" / "de-fr", "train", "de", "fr", [("c", "d")])
     pairs = [*find_pairs(tmp_path / "main"), *find_pairs(tmp_path / "back", subset="back")]
-    main, back = joined("all", pairs)
+    main, back = joined("all", pairs, [])
     assert (main.language, back.language) == ("fr-de", "fr-de")
     assert [row[:2] for row in read_input(back.inputs("train")[0])] == [("d", "c")]
 

@@ -146,3 +146,11 @@ def test_copies_that_nobody_uses_are_removed_after_a_week(bucket, tmp_path):
         os.utime(folder, (stamp, stamp))
     LocalCopies.open(source, "new")
     assert sorted(path.name for path in old.parent.iterdir()) == ["new", "recent"]
+
+
+def test_a_full_disk_is_reported_with_the_way_to_another_one(bucket, tmp_path, monkeypatch):
+    bucket.write("bucket/data/a", b"12345")
+    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+    (opened_copies.folder / ".a.lock").mkdir()
+    with pytest.raises(UserError, match=r"hash/a, a copy of .* or set XDG_CACHE_HOME to a folder"):
+        opened_copies.path("a", 5)
