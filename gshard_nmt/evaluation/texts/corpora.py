@@ -78,7 +78,7 @@ def pairs_of(run: RunFolder, folders: Folders) -> dict[str, list[CorpusPair]]:
     if direction != "as-named":
         names |= {(target, source): name for (source, target), name in names.items()}
     by_name: dict[str, list[CorpusPair]] = {}
-    for pair in with_one_test_set(joined(direction, all_pairs)):
+    for pair in with_one_test_set(joined(direction, all_pairs, []), []):
         name = names.get((pair.source, pair.target), pair.language)
         by_name.setdefault(name, []).append(dataclasses.replace(pair, label=name))
     return by_name
