@@ -99,21 +99,6 @@ def test_a_slice_of_stacked_layers_reads_one_layer():
     assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * layer + 4
 
 
-def test_a_fusion_that_slices_an_array_reads_the_slice():
-    fused = """
-%fused (param_0: f32[1024,8]) -> f32[2,8] {
-  %param_0 = f32[1024,8]{1,0} parameter(0)
-  ROOT %part = f32[2,8]{1,0} slice(%param_0), slice={[4:6], [0:8]}
-}
-"""
-    module = module_of(
-        "  %x = f32[1024,8]{1,0} parameter(0)\n"
-        "  ROOT %out = f32[2,8]{1,0} fusion(%x), kind=kLoop, calls=%fused",
-        fused,
-    )
-    assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * (2 * 8 * 4)
-
-
 def test_an_update_in_place_writes_its_own_size():
     fused = """
 %fused (param_0: f32[36,8,128], param_1: f32[1,8,128], param_2: s32[]) -> f32[36,8,128] {
@@ -240,13 +225,3 @@ def test_the_name_of_an_operation_gives_its_origin(op_name, layer, part, kind, d
         kind,
         direction,
     )
-
-
-def test_an_operation_without_a_name_has_an_unknown_origin():
-    assert origin_of("").kind == "other"
-
-
-def test_the_place_of_an_origin_is_a_short_name():
-    origin = origin_of(PREFIX + "gradient_tape/decoder_3_moe_0/experts/einsum_4/Einsum_1")
-    assert origin.place == "decoder 3 moe_0, experts (backward)"
-    assert origin_of(PREFIX + "adafactor/Mean").place == "adafactor"

@@ -93,15 +93,3 @@ def test_the_papers_figures_are_shown_for_their_own_mesh_batch_and_model_only(in
     ):
         other = dataclasses.replace(on_paper, **changes)
         assert "the paper measured" not in words(other), changes
-
-
-def test_columns_are_aligned_and_words_at_the_end_are_not():
-    lines = report.table([("a", "1", "some words"), ("long", "1000", "more")]).splitlines()
-    assert lines == ["    a        1  some words", "    long  1000  more"]
-    assert report.table([]) == ""
-
-
-def test_a_task_and_its_time_are_printed_on_stderr(capsys):
-    with report.waiting("compiling [it]"):
-        pass
-    assert capsys.readouterr() == ("", "compiling [it]: 0.0 s\n")

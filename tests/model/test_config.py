@@ -101,11 +101,6 @@ def test_settings_that_make_no_sense_are_refused(change, message):
     assert str(error.value) == message
 
 
-def test_a_dense_pipeline_may_have_the_dispatch_of_other_models():
-    dense = dataclasses.replace(SMALL, experts=0, stack="pipeline", dispatch="blocks")
-    assert dense.stack == "pipeline"
-
-
 def test_evaluation_has_a_policy_and_a_capacity_of_its_own():
     model = dataclasses.replace(
         SMALL, second_expert="random", capacity=3, eval_second_expert="threshold", eval_capacity=5

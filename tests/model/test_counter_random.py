@@ -83,12 +83,3 @@ def test_keep_mask_drops_its_rate(rate):
     kept = counter_random.keep_mask(key_of(2, 3), (300, 333), rate).numpy()
     expected = 5 * np.sqrt(rate * (1 - rate) / kept.size)
     assert abs((1 - kept.mean()) - rate) < expected
-
-
-def test_folding_names_together_gives_the_same_keys_as_folding_each_alone():
-    base = key_of(7, 8)
-    table = base.fold_each(["a", "b/c"], 3)
-    for index in range(3):
-        for name, key in table.at(index).items():
-            alone = base.fold(name, index)
-            assert (int(key.word0), int(key.word1)) == (int(alone.word0), int(alone.word1))

@@ -71,21 +71,6 @@ def test_dense_gives_every_token_to_every_expert_and_weights_their_outputs():
     np.testing.assert_array_equal(combined[2], np.zeros(5))
 
 
-def test_a_routing_of_one_choice_has_the_same_contract():
-    first = routing(SLOT[..., :1], WEIGHT[..., :1])
-    results = []
-    for by_slots in dispatch.BY_SLOTS.values():
-        to_slots, to_tokens = by_slots(first, EXPERTS, tf.float32)
-        tokens = tf.constant(TOKENS)
-        with tf.GradientTape() as tape:
-            tape.watch(tokens)
-            combined = to_tokens(tf.square(to_slots(tokens)))
-        results.append((combined, tape.gradient(combined, tokens)))
-    np.testing.assert_allclose(results[0][0], WEIGHT[..., :1] * TOKENS**2, rtol=1e-6)
-    for gather, einsum in zip(*results, strict=True):
-        np.testing.assert_allclose(gather, einsum, rtol=1e-6)
-
-
 def scatters(function) -> int:
     """The scatters in the program of the gradient of a function of tokens."""
 

@@ -112,15 +112,6 @@ def test_the_loss_of_a_language_is_that_of_its_own_tokens():
     assert metrics["language_nll"][0] == pytest.approx(sums / count, rel=1e-4)
 
 
-def test_a_dense_model_has_no_router():
-    assert figures.moe_layer_names(DENSE) == []
-    metrics = figures.router_metrics(DENSE, {}, {})
-    assert {name: float(value) for name, value in metrics.items()} == {
-        "aux_loss": 0,
-        "overflow_fraction": 0,
-    }
-
-
 @pytest.mark.parametrize(
     ("load", "busiest", "effective"), [([0.25] * 4, 1, 4), ([1.0, 0, 0, 0], 4, 1)]
 )
@@ -132,18 +123,6 @@ def test_the_figures_at_balance_and_if_one_expert_gets_all(load, busiest, effect
     assert float(metrics.pop("busiest_expert")) == busiest
     assert {float(value) for value in metrics.values() if value.shape.rank == 0} == {1.5}
     assert metrics["layer_router_entropy"].shape == [2]
-
-
-def test_totals_have_the_declared_shapes():
-    declared = figures.declare_totals(CROWDED.moe(training=True), 4, 8, 2)
-    logits = tf.zeros([4, 8, 4])
-    routing = gating.assign(logits, tf.ones([4, 8], tf.bool), CROWDED.moe(training=True).gating)
-    totals = figures.totals_of([routing], 1, 2)
-    assert {name: tuple(total.shape) for name, total in declared.items()} == {
-        name: tuple(total.shape) for name, total in totals.items()
-    }
-    assert not totals["by_layer"].numpy()[0].any()
-    assert figures.declare_totals(None, 4, 8, 2) == figures.totals_of([], 0, 2) == {}
 
 
 def test_the_totals_of_a_batch_weigh_its_microbatches_by_their_tokens():

@@ -1,7 +1,5 @@
 """Results that the forward pass keeps: their values, gradients and declared shapes."""
 
-import dataclasses
-
 import pytest
 import tensorflow as tf
 
@@ -64,19 +62,6 @@ def test_the_declared_results_of_a_moe_layer_are_those_that_it_shows(dispatch, r
     expected = moe.kept_results(rules, 3, 8, 5)
     assert declared(results, letters) == {f"moe/{name}": r for name, r in expected.items()}
     assert len(expected) == 6 + 3 * rules.gating.choices
-
-
-def test_logits_are_kept_in_float32_or_better():
-    assert Result((2,), "S", "float32").dtype(tf.bfloat16) == tf.float32
-    assert Result((2,), "S", "float32").dtype(tf.float64) == tf.float64
-    assert Result((2,), "S").dtype(tf.bfloat16) == tf.bfloat16
-    assert Result((2,), "S", "int32").dtype(tf.bfloat16) == tf.int32
-
-
-def test_a_moe_layer_without_slots_declares_nothing():
-    rules = MoE(Gating(4), hidden_dim=8, num_groups=2)
-    for dispatch in ("dense", "blocks"):
-        assert moe.kept_results(dataclasses.replace(rules, dispatch=dispatch), 3, 8, 5) == {}
 
 
 def test_the_declared_results_of_an_attention_are_those_that_it_shows():

@@ -14,9 +14,7 @@ from gshard_nmt.model.parameters import (
     fan_in_uniform,
     initial_values,
     normal,
-    scoped,
     stacked,
-    within,
 )
 
 KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
@@ -92,11 +90,6 @@ def test_no_more_parameters_are_drawn_together_than_a_group_may_hold(monkeypatch
         assert shapes == [(count, *matrix.shape) for count in counts]
         for name in declared:
             np.testing.assert_array_equal(values[name], expected[name])
-
-
-def test_within_undoes_scoped_and_takes_no_longer_name():
-    assert within(scoped("encoder", DECLARED), "encoder") == DECLARED
-    assert within({"encoder/w": 1, "encoder_2/w": 2}, "encoder") == {"w": 1}
 
 
 def test_stacked_blocks_are_drawn_like_single_ones_and_differ():

@@ -73,21 +73,6 @@ def test_tokens_that_stay_at_home_visit_the_expert_of_their_home_with_the_same_n
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rules", [AT_HOME, dataclasses.replace(AT_HOME, num_groups=12)])
-def test_gather_and_einsum_agree_at_home(rules):
-    by_einsum = outputs_and_gradients(dataclasses.replace(rules, dispatch="einsum"))
-    for expected, actual in zip(by_einsum, outputs_and_gradients(rules), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
-
-
-def test_nothing_stays_at_home_outside_training():
-    for rules in (AT_HOME, MASKED):
-        for expected, actual in zip(
-            outputs_and_gradients(RULES, Mode()), outputs_and_gradients(rules, Mode()), strict=True
-        ):
-            np.testing.assert_array_equal(actual, expected)
-
-
 def test_all_layers_of_a_step_stay_at_home_together():
     draws = []
     for step in range(60):

@@ -39,16 +39,6 @@ def check_packing(model: Model):
     np.testing.assert_allclose(packed[0, 3:7], alone[1, :4], rtol=1e-4, atol=1e-5)
 
 
-def test_a_shared_embedding_is_one_parameter_of_equal_vocabularies():
-    shared = dataclasses.replace(SMALL, shared_embedding=True)
-    separate = transformer.declare(SMALL, 50, 50)
-    assert transformer.declare(shared, 50, 50).keys() == separate.keys() - {"source_embedding"}
-    with pytest.raises(
-        UserError, match="source vocabulary has 50 ids and the target vocabulary 40"
-    ):
-        transformer.declare(shared, 50, 40)
-
-
 def test_parameters_are_those_of_the_paper_at_reduced_size():
     """Attention 4 M N D (decoder twice), experts E * 2 M H, dense 2 M H, gates M E, embeddings."""
     m, h, e, attention = 16, 24, 4, 4 * 16 * 2 * 4
@@ -64,13 +54,6 @@ def test_parameters_are_those_of_the_paper_at_reduced_size():
     first = "encoder/block/moe_0/wi"
     assert declared[first].shape == (2, 4, 16, 24)
     assert declared[first].letters == "REMH"
-
-
-def test_a_stack_without_experts_has_dense_layers_only():
-    declared = transformer.declare(MIXED, 50, 40)
-    assert declared["encoder/block/moe_0/wi"].shape == (2, 4, 16, 24)
-    assert declared["decoder/block/feed_forward_0/wi"].shape == (3, 16, 24)
-    assert not [name for name in declared if name.startswith("decoder") and "moe" in name]
 
 
 def test_a_decoder_alone_has_no_source_and_sees_only_the_past():

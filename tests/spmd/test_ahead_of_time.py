@@ -53,15 +53,6 @@ def test_the_compilers_two_sizes_are_read(message, sizes):
     assert explained.what == what
 
 
-def test_another_refusal_is_one_line_without_a_stack_trace():
-    error = RuntimeError("INTERNAL: something\n  deep inside\n")
-    explained = ahead_of_time._explained(Topology.parse("v3:2x2"), error)
-    assert isinstance(explained, UserError)
-    assert "the compiler for v3:2x2 refuses this program: INTERNAL: something deep" in str(
-        explained
-    )
-
-
 def test_one_process_has_devices_for_the_largest_of_several_cpu_topologies():
     """In a process of its own: jax starts its CPU devices once."""
     code = """

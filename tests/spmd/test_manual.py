@@ -51,11 +51,6 @@ def test_eager_values_pass_through(mesh):
         np.testing.assert_array_equal(round_trip(x), x)
 
 
-@pytest.mark.parametrize("mesh", [ONE_DEVICE, None])
-def test_one_device_has_no_annotation(mesh):
-    assert annotations_of(round_trip, (4, 6), mesh=mesh) == []
-
-
 def test_annotations_among_manual_axes_apply_to_the_other_axes():
     mesh = Mesh(("x", "y", "z"), (2, 2, 2), rules={"B": "x", "H": ("y", "z")})
 

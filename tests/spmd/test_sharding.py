@@ -22,7 +22,6 @@ from gshard_nmt.spmd.sharding import (
 )
 
 MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
-F32 = np.dtype(np.float32)
 API = (
     "annotate",
     "replicate",
@@ -61,12 +60,6 @@ def test_eager_values_pass_through(name):
     for mesh in (MESH, Mesh(("x", "y"), (1, 1), rules={"B": "x", "H": "y"}), None):
         with rules(mesh):
             np.testing.assert_array_equal(ANNOTATED[name](x), x)
-
-
-@pytest.mark.parametrize("name", ANNOTATED)
-def test_one_device_has_no_annotation(name):
-    for mesh in (Mesh(("x", "y"), (1, 1), rules={"B": "x", "H": "y"}), None):
-        assert annotations_of(ANNOTATED[name], (4, 6), mesh=mesh) == []
 
 
 @pytest.mark.parametrize("name", ANNOTATED)

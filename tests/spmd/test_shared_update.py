@@ -10,7 +10,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh, tile_assignment
-from gshard_nmt.spmd.sharding import exchange_parts, own_part
+from gshard_nmt.spmd.sharding import exchange_parts
 from gshard_nmt.spmd.shared_update import divided, fine_mesh
 
 POD = Mesh(("x",), (2048,))
@@ -44,13 +44,6 @@ def test_the_parts_of_a_weight_on_a_pod(letters, sizes, parts):
     assert fine.num_devices == 2048
 
 
-def test_neighbors_share_an_update():
-    """On a pod, the parts of a matrix lie on 128 devices in a row, and 16 such rows have the same."""
-    fine, partition = fine_mesh(POD, "MH", (1024, 8192), "")
-    devices = tile_assignment(fine, partition).devices(fine.devices())
-    assert devices.reshape(128, 16)[:, 0].tolist() == list(range(128))
-
-
 def test_a_weight_that_is_split_already_is_split_over_the_other_axis_as_well():
     mesh = Mesh(("x", "y"), (4, 6), rules={"H": "y"})
     fine, partition = fine_mesh(mesh, "MH", (64, 768), "")
@@ -68,16 +61,6 @@ def test_a_device_updates_a_part_of_the_shard_that_it_holds(order):
         assert set(parts[:, column].ravel()) == set(coarse[0, column].ravel())
     assert math.prod(parts.shape) == 24
     assert sorted(parts.ravel()) == list(np.arange(24))
-
-
-@pytest.mark.parametrize("mesh", [Mesh(("x",), (8,)), Mesh(("x",), (1,), shared_update=True)])
-def test_nothing_is_annotated_if_no_update_is_shared(mesh):
-    assert annotations_of(lambda x: own_part(x, "MH", "wi"), (64, 256), mesh=mesh) == []
-
-    def exchanged(x):
-        return exchange_parts(x, "MH", "wi", x[0, 0])
-
-    assert annotations_of(exchanged, (64, 256), mesh=mesh) == []
 
 
 def test_the_new_parts_are_gathered():

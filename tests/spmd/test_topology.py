@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.topology import EXAMPLES, Topology
+from gshard_nmt.spmd.topology import Topology
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,6 @@ def test_the_pods_rings_are_closed():
     assert Topology.parse("v3:16x32").wraps() == (False, True)
     assert Topology.parse("v4:4x4x8").wraps() == (True, True, True)
     assert Topology.parse("v5p:2x2x2").wraps() == (False, False, False)
-
-
-@pytest.mark.parametrize(
-    ("number", "hosts"), [(1, (1, 1)), (2, (1, 2)), (8, (1, 8)), (16, (2, 8)), (512, (64, 8))]
-)
-def test_gpus_are_in_hosts_of_eight(number, hosts):
-    topology = Topology.parse(f"h100:{number}")
-    assert topology.shape == hosts
-    assert topology.num_devices == number
-
-
-def test_the_examples_are_topologies():
-    assert [Topology.parse(name).name for name in EXAMPLES] == list(EXAMPLES)
 
 
 def test_a_topology_needs_no_jax():
