@@ -11,7 +11,6 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import memory
 from gshard_nmt.inspection.compute import UNKNOWN, Work
 from gshard_nmt.inspection.program_cost import Compilation, Counts, Inspection
-from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.topology import Topology
 
@@ -67,15 +66,6 @@ def test_a_size_that_does_not_divide_is_an_error_in_the_users_letters_before_com
     message = r"Data.source_vocabulary \(parameters/source_embedding\): dimension V has size 8001"
     with pytest.raises(UserError, match=message):
         inspect.inspect(inspect.Request(load_config("demo", settings), "demo", ["cpu:2"]))
-
-
-def test_active_weights_are_all_but_the_experts_a_token_does_not_visit():
-    config, _ = adapted("cpu:2")
-    counts = inspect.count(config, step_functions(config))
-    experts = 2 * 8 * 2 * 128 * 512  # two layers of 8 experts of two matrices
-    assert counts.total - counts.active_per_token == experts * 6 // 8
-    # Only the experts are split. Each device has a copy of the gates.
-    assert counts.total - counts.per_device == experts // 2
 
 
 def test_the_parameter_table_of_a_trillion_weights_needs_no_tensorflow_and_no_memory():

@@ -18,12 +18,6 @@ MAINS = {"conformer": conformer.main, "unet3d": unet3d.main}
             "--mesh 2y2: give the sizes of two axes, for instance --mesh 2x4.",
         ),
         (
-            "conformer",
-            "--mesh 3x1",
-            "layers/first/in: dimension M has size 64, which does not divide over the 3 devices "
-            "of mesh axes ['x']",
-        ),
-        (
             "unet3d",
             "--mesh 1x5",
             "images: dimension D has size 16, which does not divide over the 5 devices of mesh axes "
@@ -39,7 +33,6 @@ MAINS = {"conformer": conformer.main, "unet3d": unet3d.main}
             "--image 6",
             "--image 6 cannot be halved 2 times, which --levels 3 needs; give a",
         ),
-        ("unet3d", "--json /nowhere/cost.json", "--json /nowhere/cost.json"),
         ("conformer", "--compile_for v9:2x2", "--topology v9:2x2: there is no such topology"),
         ("unet3d", "--compile_for cpu:8", "Mesh.shape [1, 1] is 1 devices; cpu:8 has 8."),
     ],

@@ -8,7 +8,6 @@ from gshard_nmt.inspection import links
 from gshard_nmt.inspection.candidates import (
     FAMILIES,
     PIPELINES,
-    coordinates_by_number,
     device_orders,
     factorizations,
     meshes,
@@ -108,14 +107,3 @@ def test_figure_10_a_ring_of_neighbors_beats_a_row_of_the_machine():
         frozenset((0, 1, 4, 5)),
         frozenset((2, 3, 6, 7)),
     }
-
-
-def test_numbers_count_the_gpus_of_a_host_first_and_the_first_axis_of_a_torus_first():
-    assert coordinates_by_number(Topology.parse("h100:16"))[:9].tolist() == [
-        *([0, gpu] for gpu in range(8)),
-        [1, 0],
-    ]
-    assert coordinates_by_number(Topology.parse("v3:4x2"))[:10:2].tolist() == [
-        *([x, 0] for x in range(4)),
-        [0, 1],
-    ]

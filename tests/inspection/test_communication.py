@@ -128,19 +128,6 @@ def test_a_large_weight_is_gathered_as_its_rule_asks():
     assert gathered.asked_for
 
 
-def test_weights_of_one_shape_are_all_named_unless_a_scope_names_one():
-    """The compiler may transpose a gradient, so that its shape alone tells nothing."""
-    names = ("encoder_0_feed_forward_1/einsum/Einsum", "encoder_0_feed_forward_1/wi/einsum/Einsum")
-    lines = "\n".join(
-        f"  %x{i} = f32[1024,256]{{1,0}} parameter({i})\n  %a{i} = f32[1024,256]{{1,0}} "
-        f"all-reduce(%x{i}), {ALL}, " + named(f"gradient_tape/{name}")
-        for i, name in enumerate(names)
-    )
-    without_scope, with_scope = sources(lines)
-    assert "gradient of encoder/block/feed_forward_1/(wi or wo)," in without_scope.why
-    assert "gradient of encoder/block/feed_forward_1/wi," in with_scope.why
-
-
 def test_collectives_that_the_rules_imply_are_asked_for():
     """GSPMD Table 1, 2D finalized: BLM has M over y, and H of the weights is over y too."""
     rules, overrides = {"B": "x", "M": "y", "H": "y"}, {"*": {"M": "x"}}
@@ -222,16 +209,6 @@ ENTRY %main (a: f32[64,16]) -> f32[8,16] {{
     assert source.origin.place == "decoder 0 feed_forward_1, wo"
     counts = communication.count_instructions(module)
     assert (counts["reduce-scatter"], counts["all-reduce"]) == (1, 0)
-
-
-def test_an_activation_that_is_gathered_without_a_rule_gets_a_remedy():
-    (gathered,) = sources(
-        "  %shard = f32[4,64,256]{2,1,0} parameter(0)\n"
-        f"  %whole = f32[32,64,256]{{2,1,0}} all-gather(%shard), {ALL}, dimensions={{0}}, "
-        + named("decoder_0_self_attention_0/add")
-    )
-    assert "f32[32,64,256] of decoder 0 self_attention_0" in gathered.why
-    assert "annotate the tensor in decoder 0 self_attention_0" in gathered.remedy
 
 
 def test_an_all_to_all_of_a_cpu_program_is_one_tensor_in_pieces():

@@ -68,17 +68,6 @@ def test_after_a_syntax_error_the_report_says_that_the_file_was_read_in_part(tmp
     ]
 
 
-def test_a_setting_that_contradicts_only_a_wrong_setting_is_not_a_second_problem():
-    wrong = ["Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 0)", "Mesh.rules = {'B': ('x', 'y')}"]
-    findings = list_of(DoctorRequest("demo", wrong))
-    assert [finding.text for finding in findings if finding.is_problem] == [
-        "Mesh.shape is [2, 0]; every entry must be from 1 to 1048576."
-    ]
-    (note,) = [finding.text for finding in findings if finding.mark == "note"]
-    for default in ("Mesh.shape = (1,)", "Mesh.axes = ('x',)", "Mesh.rules = {'B': 'x', "):
-        assert default in note
-
-
 def test_every_size_that_does_not_divide_is_listed_with_the_nearest_legal_sizes():
     texts = problems(
         DoctorRequest("demo", ["Mesh.shape = (3,)", "Model.num_groups = 7", "Data.rows = 32"]),
@@ -200,23 +189,3 @@ def test_a_topology_needs_the_tested_compiler(
     ]
     installed[package] = tested
     assert list(doctor.compiler_problems(machines)) == []
-
-
-def test_missing_untested_and_different_releases_are_problems(monkeypatch):
-    installed = {"jax": "0.10.2", "jaxlib": "0.9.0", "tensorflow": "2.20.0"}
-    required = ["jax>=0.10.2,<0.11", "jaxlib>=0.10.2,<0.11", "rich>=13", "libtpu; extra == 'tpu'"]
-
-    def version(name: str) -> str:
-        if name not in installed:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return installed[name]
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(importlib.metadata, "requires", lambda name: required)
-    assert list(doctor.package_problems()) == [
-        "jaxlib 0.9.0 is installed; gshard-nmt needs >=0.10.2,<0.11. Install it: "
-        "pip install 'jaxlib>=0.10.2,<0.11'.",
-        "rich is not installed; install it: pip install 'rich>=13'.",
-        "jax 0.10.2 and jaxlib 0.9.0 are of different releases. Install the same release: pip "
-        "install jaxlib==0.10.2.",
-    ]

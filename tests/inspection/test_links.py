@@ -54,23 +54,12 @@ def test_a_part_of_a_slice_is_never_slower_than_the_whole():
     assert seconds("all-to-all", "v3:8x8", range(64)) < 1.01 * seconds("all-to-all", "v3:8x8")
 
 
-def test_interleaved_groups_share_their_links():
-    near = seconds("all-reduce", "v3:16x16", range(8))  # four neighbors
-    far = seconds("all-reduce", "v3:16x16", [8 * i + c for i in range(4) for c in (0, 1)])
-    assert far == pytest.approx(4 * near)
-
-
 def test_cores_of_one_chip_use_its_memory_and_cores_of_two_chips_a_link():
     chip = CHIPS["v3"]
     assert seconds("all-reduce", "v3:2x2", (0, 1)) == pytest.approx(32 * MIB / chip.hbm_bandwidth)
     # Both cores of the chip send to their partners on the other: half of each array, there and back.
     payload = 2 * 32 * MIB
     assert seconds("all-reduce", "v3:2x2", (0, 2)) == pytest.approx(payload / chip.link_bandwidth)
-
-
-def test_a_permutation_travels_as_far_as_its_pair():
-    near, far = (seconds("collective-permute", "v3:16x16", (0, 32 * n)) for n in (1, 5))
-    assert far == pytest.approx(5 * near)
 
 
 def between_slices(kind: str, group=None, nbytes: int = 32 * MIB) -> float:

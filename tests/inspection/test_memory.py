@@ -141,13 +141,3 @@ def test_only_rows_and_microbatches_that_divide_are_advised():
         "31.00 GiB are left for activations, and 4 rows, the fewest that divide" in line
         for line in lines
     )
-
-
-def test_a_setting_that_is_in_use_is_not_advised():
-    memory = needs(2**34, 3 * 2**32, 2**33)
-    settings = ["Data.rows = 32", "Model.remat = 'layer'", "Model.activation_dtype = 'bfloat16'"]
-    plain = suggestions(load_config("demo", settings[:1]), memory)
-    used = suggestions(load_config("demo", settings), memory)
-    assert set(plain) - set(used) == set(plain[:2])
-    assert "Model.remat" in plain[0]
-    assert "Model.activation_dtype" in plain[1]

@@ -49,14 +49,6 @@ def test_every_matrix_of_a_model_with_experts_has_a_product():
     assert {e.before.shape[0] for e in demo.exchanges} == {8}
 
 
-def test_a_shared_expert_has_products_of_every_token():
-    plain, shared = (step("demo", f"Model.shared_expert_dim = {n}") for n in (0, 64))
-    config = load_config("demo")
-    tokens = config.data.rows * (config.data.source_length + config.data.target_length)
-    more = forward_flops(shared.products) - forward_flops(plain.products)
-    assert more == 2 * tokens * 2 * config.model.model_dim * 64
-
-
 def test_a_pipeline_computes_bubbles_and_sends_its_state():
     """GSPMD Table 4: two stages of 32 blocks, 16 microbatches of 64 rows, so 17 iterations."""
     pipeline = step("gspmd_narrow_16b_pipeline")

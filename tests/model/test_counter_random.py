@@ -30,11 +30,6 @@ def test_threefry_gives_the_known_answers_of_random123_for_13_rounds(key, counte
     assert tuple(int(word) for word in words) == answer
 
 
-def test_every_element_has_its_own_number_on_both_sides_of_the_index_cut():
-    word, _ = counter_random.bits(key_of(1, 2), (7, 300, 11))
-    assert len(np.unique(word.numpy())) > 7 * 300 * 11 - 4  # chance repeats a word rarely
-
-
 def test_four_devices_draw_the_numbers_of_one_each_only_its_own():
     """A device has 2 of 8 rows, and no collective brings it those of the others."""
 

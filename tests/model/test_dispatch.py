@@ -38,15 +38,6 @@ def routing(slot=SLOT, weight=WEIGHT) -> Routing:
 
 
 @pytest.mark.parametrize("name", dispatch.BY_SLOTS)
-def test_each_slot_holds_its_token_and_empty_slots_are_zero(name):
-    to_slots, _ = dispatch.BY_SLOTS[name](routing(), EXPERTS, tf.float32)
-    inputs = to_slots(tf.constant(TOKENS))
-    assert inputs.shape == (1, EXPERTS, CAPACITY, 5)
-    expected = [TOKENS[0, s] if s >= 0 else np.zeros(5) for s in TOKEN_OF_SLOT]
-    np.testing.assert_array_equal(inputs.numpy().reshape(6, 5), expected)
-
-
-@pytest.mark.parametrize("name", dispatch.BY_SLOTS)
 def test_a_token_gets_the_weighted_outputs_of_its_slots(name):
     _, to_tokens = dispatch.BY_SLOTS[name](routing(), EXPERTS, tf.float32)
     outputs = np.random.default_rng(1).normal(size=(1, EXPERTS, CAPACITY, 5)).astype(np.float32)

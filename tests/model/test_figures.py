@@ -112,19 +112,6 @@ def test_the_loss_of_a_language_is_that_of_its_own_tokens():
     assert metrics["language_nll"][0] == pytest.approx(sums / count, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("load", "busiest", "effective"), [([0.25] * 4, 1, 4), ([1.0, 0, 0, 0], 4, 1)]
-)
-def test_the_figures_at_balance_and_if_one_expert_gets_all(load, busiest, effective):
-    assert float(figures.effective_experts(tf.constant(load))) == pytest.approx(effective)
-    scalars = {"aux_loss": tf.constant(1.5), "z_loss": tf.constant(1.5)}
-    totals = scalars | {"load": tf.constant(load), "by_layer": tf.fill([1, 4], 1.5)}
-    metrics = figures.router_metrics(SMALL, totals, totals)
-    assert float(metrics.pop("busiest_expert")) == busiest
-    assert {float(value) for value in metrics.values() if value.shape.rank == 0} == {1.5}
-    assert metrics["layer_router_entropy"].shape == [2]
-
-
 def test_the_totals_of_a_batch_weigh_its_microbatches_by_their_tokens():
     """The first microbatch has three tokens and the second one, in groups of two rows of two tokens."""
     segments = tf.constant([[[1, 1], [1, 0]], [[1, 0], [0, 0]]])

@@ -102,11 +102,3 @@ def test_a_weight_of_another_shape_is_new_and_the_old_one_is_left_out():
     relative = dataclasses.replace(SMALL, positions="learned")
     unused = left_out(between(SMALL, relative), declared(SMALL))
     assert unused["decoder/block/self_attention_0/relative_bias"] == "all of it"
-
-
-def test_positions_are_copied_as_far_as_both_have_them():
-    short = dataclasses.replace(SMALL, positions="learned", max_positions=8)
-    longer = dataclasses.replace(short, max_positions=12)
-    name = "source_position_embedding"
-    assert words(name, short, longer) == "8 of 12 positions copied"
-    assert words(name, short, short) == "copied"

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from gshard_nmt.model import attention, counter_random, moe
 from gshard_nmt.model.gating import Gating
-from gshard_nmt.model.kept_results import Result, not_kept, reader, recorder
+from gshard_nmt.model.kept_results import Result, reader, recorder
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.moe import MoE
 from gshard_nmt.model.parameters import initial_values
@@ -25,15 +25,6 @@ def declared(results: dict[str, tf.Tensor], letters: dict[str, str]) -> dict[str
 class Everything:
     def __contains__(self, name: str) -> bool:
         return True
-
-
-def test_a_forward_pass_keeps_what_is_named_and_changes_nothing():
-    keep, results = recorder(["a"])
-    assert keep("a", X) is X
-    assert keep("b", X) is X
-    assert not_kept("a", X) is X
-    assert set(results) == {"a"}
-    assert results["a"] is X
 
 
 def test_a_kept_value_replaces_the_new_one_and_passes_its_gradient_on():

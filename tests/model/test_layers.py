@@ -51,23 +51,6 @@ def test_the_gradient_of_relu_is_that_of_tensorflow(dtype):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_the_gradient_of_relu_has_the_scope_of_its_layer():
-    """gshard-inspect tells by the scope from which layer an instruction comes."""
-
-    @tf.function
-    def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            with tf.name_scope("encoder_moe_0"):
-                y = layers.relu(x)
-        return tape.gradient(y, x)
-
-    graph = gradient.get_concrete_function(tf.TensorSpec([3])).graph
-    made = [op.name for op in graph.get_operations() if op.type in ("Sign", "Mul")]
-    assert len(made) == 2
-    assert all(name.startswith("gradient_tape/encoder_moe_0/") for name in made), made
-
-
 def test_a_lookup_and_its_gradient_are_those_of_tensorflow():
     table = tf.random.stateless_normal([5, 3], [1, 2])
     ids = tf.constant([[4, 0, 4], [1, 4, 0]])
@@ -97,18 +80,6 @@ def test_the_gradient_of_a_lookup_is_split_like_the_embedding():
     ]
 
 
-def test_dropout_zeroes_its_share_and_keeps_the_mean_in_training_only():
-    x = tf.ones([100, 100])
-    dropped = layers.dropout(x, 0.25, Mode(True, KEY), "residual").numpy()
-    assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.75)}
-    assert (dropped == 0).mean() == pytest.approx(0.25, abs=0.02)
-    for untouched in (
-        layers.dropout(x, 0.25, Mode(), "residual"),
-        layers.dropout(x, 0.0, Mode(True, KEY), "residual"),
-    ):
-        np.testing.assert_array_equal(untouched, x)
-
-
 def test_each_layer_and_each_use_has_random_numbers_of_its_own():
     x, mode = tf.ones([8, 8]), Mode(True, KEY)
     masks = [
@@ -120,15 +91,6 @@ def test_each_layer_and_each_use_has_random_numbers_of_its_own():
         assert all((mask != other).any() for other in masks[i + 1 :])
     again = layers.dropout(x, 0.5, mode.named("encoder").named("0"), "residual")
     np.testing.assert_array_equal(again, masks[0])
-
-
-def test_sinusoids_equal_their_definition():
-    """The angles of position p are p / 10000**(i / 3), for i = 0, 1, 2, 3."""
-    positions = np.array([[0, 1, 5]])
-    angles = positions[..., np.newaxis] / 10_000 ** (np.arange(4) / 3)
-    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
-    encoded = layers.sinusoids(tf.constant(positions), 8)
-    np.testing.assert_allclose(encoded, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_sinusoids_of_the_paper_stop_before_the_longest_wavelength():
@@ -156,3 +118,15 @@ def test_a_feed_forward_with_biases(activation, expected):
     p = {name: tf.constant(value) for name, value in p.items()}
     output = layers.feed_forward(p, tf.ones([1, 1, 1]), activation)
     np.testing.assert_allclose(output, [[[3 * expected - 1]]], rtol=1e-5)
+
+
+def test_dropout_zeroes_its_share_and_keeps_the_mean_in_training_only():
+    x = tf.ones([100, 100])
+    dropped = layers.dropout(x, 0.25, Mode(True, KEY), "residual").numpy()
+    assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert (dropped == 0).mean() == pytest.approx(0.25, abs=0.02)
+    for untouched in (
+        layers.dropout(x, 0.25, Mode(), "residual"),
+        layers.dropout(x, 0.0, Mode(True, KEY), "residual"),
+    ):
+        np.testing.assert_array_equal(untouched, x)

@@ -123,18 +123,6 @@ def test_without_a_capacity_limit_the_layer_is_the_mixture_of_two_experts():
     np.testing.assert_allclose(routing.weight.numpy().sum(-1), 1, rtol=1e-6)
 
 
-def test_groups_do_not_see_each_other():
-    p, x, is_token = layer(RULES)
-    whole, _ = moe_layer(p, x, is_token, RULES, Mode())
-    changed = tf.concat([x[:2], x[2:] * -3.0], axis=0)
-    other, _ = moe_layer(p, changed, is_token, RULES, Mode())
-    np.testing.assert_array_equal(whole[:2], other[:2])
-    swapped, _ = moe_layer(
-        p, tf.roll(x, 2, axis=0), tf.roll(tf.cast(is_token, tf.int32), 2, axis=0) > 0, RULES, Mode()
-    )
-    np.testing.assert_array_equal(tf.roll(swapped, 2, axis=0), whole)
-
-
 def test_dropout_inside_experts_is_drawn_in_training_only():
     p, x, is_token = layer(ROOM)
     rules = dataclasses.replace(ROOM, expert_dropout=0.5)
@@ -168,12 +156,6 @@ def test_tokens_that_do_not_divide_name_the_nearest_legal_values(change, message
     assert str(error.value) == message
 
 
-def test_groups_by_number_by_size_and_by_row():
-    by_size = dataclasses.replace(RULES, group_size=8)
-    by_row = dataclasses.replace(RULES, num_groups=0)
-    assert [r.groups(4, 6) for r in (RULES, by_size, by_row)] == [2, 3, 4]
-
-
 @pytest.mark.parametrize("dispatch", ["gather", "einsum", "dense", "blocks"])
 @pytest.mark.parametrize(
     "rules", [RULES, SWITCH, GEGLU, BIASED], ids=["top2", "switch", "geglu", "biases"]
@@ -202,3 +184,15 @@ def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
         expected = float(up - down) / 2e-6
         slope = float(tf.reduce_sum(gradient * direction))
         assert slope == pytest.approx(expected, rel=1e-6, abs=1e-7), name
+
+
+def test_groups_do_not_see_each_other():
+    p, x, is_token = layer(RULES)
+    whole, _ = moe_layer(p, x, is_token, RULES, Mode())
+    changed = tf.concat([x[:2], x[2:] * -3.0], axis=0)
+    other, _ = moe_layer(p, changed, is_token, RULES, Mode())
+    np.testing.assert_array_equal(whole[:2], other[:2])
+    swapped, _ = moe_layer(
+        p, tf.roll(x, 2, axis=0), tf.roll(tf.cast(is_token, tf.int32), 2, axis=0) > 0, RULES, Mode()
+    )
+    np.testing.assert_array_equal(tf.roll(swapped, 2, axis=0), whole)

@@ -21,12 +21,6 @@ def last_step(step: int, tokens: int, max_steps: int, max_tokens: int) -> int:
     )
 
 
-def test_a_sum_carries_into_the_high_word():
-    words = tf.constant([[2**32 - 1, 7]], tf.uint32)
-    total = token_counts.to_words(token_counts.to_numbers(words) + 2)
-    assert total.numpy().tolist() == [[1, 8]]
-
-
 def test_the_tokens_of_both_sides_are_counted_by_language():
     batch = rows([ONE, TWO], [TWO], length=8)
     first = len(ONE[0]) + len(ONE[1]) + len(TWO[0]) + len(TWO[1])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.model import transformer
 from gshard_nmt.model.config import POSITIONS, Model
 from gshard_nmt.model.layers import Mode
@@ -56,6 +55,20 @@ def test_parameters_are_those_of_the_paper_at_reduced_size():
     assert declared[first].letters == "REMH"
 
 
+def test_parameters_are_counted_by_what_they_are_part_of():
+    model = dataclasses.replace(SMALL, positions="learned")
+    declared = transformer.declare(model, 50, 40)
+    counts = count_by_kind(declared)
+    assert sum(counts.values()) == sum(p.size for p in declared.values())
+    assert counts["experts"] == 3 * 4 * 2 * 16 * 24
+    assert counts["gates"] == 3 * 16 * 4
+    assert counts["feed_forward"] == 3 * 2 * 16 * 24
+    assert counts["attention"] == (4 + 2 + 2) * 4 * 16 * 2 * 4
+    assert counts["embeddings"] == (50 + 40) * 16
+    assert counts["positions"] == 2 * 8 * 16
+    assert counts["norms"] == (4 * 2 + 1 + 2 * 3 + 1) * 16
+
+
 def test_a_decoder_alone_has_no_source_and_sees_only_the_past():
     model = dataclasses.replace(SMALL, encoder_layers=0)
     declared = transformer.declare(model, 50, 40)
@@ -69,27 +82,3 @@ def test_a_decoder_alone_has_no_source_and_sees_only_the_past():
     again = transformer.decode(model, p, None, other, Mode(), moe)[0].numpy()
     np.testing.assert_allclose(whole[:, :2], again[:, :2], rtol=1e-5, atol=1e-6)
     assert np.abs(whole[:, 2] - again[:, 2]).max() > 1e-2
-
-
-def test_rows_longer_than_the_learned_positions_are_refused():
-    model = dataclasses.replace(SMALL, positions="learned", max_positions=7)
-    with pytest.raises(UserError) as error:
-        logits(model, parameters(model), rows([ONE], [TWO], length=8))
-    assert str(error.value) == (
-        "rows have 8 tokens, but Model.max_positions is 7. Set Model.max_positions to 8 or more, "
-        "or use shorter rows."
-    )
-
-
-def test_parameters_are_counted_by_what_they_are_part_of():
-    model = dataclasses.replace(SMALL, positions="learned")
-    declared = transformer.declare(model, 50, 40)
-    counts = count_by_kind(declared)
-    assert sum(counts.values()) == sum(p.size for p in declared.values())
-    assert counts["experts"] == 3 * 4 * 2 * 16 * 24
-    assert counts["gates"] == 3 * 16 * 4
-    assert counts["feed_forward"] == 3 * 2 * 16 * 24
-    assert counts["attention"] == (4 + 2 + 2) * 4 * 16 * 2 * 4
-    assert counts["embeddings"] == (50 + 40) * 16
-    assert counts["positions"] == 2 * 8 * 16
-    assert counts["norms"] == (4 * 2 + 1 + 2 * 3 + 1) * 16

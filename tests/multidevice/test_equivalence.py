@@ -136,12 +136,10 @@ def layer(ties: int = 0, difference: float = 1e-7, rank: int = 1):
     [
         ([layer(), layer()], [layer(), layer(0, 2e-7)], ""),
         ([layer(), layer(3)], [layer(), layer(3, 2e-7)], "3 of 80 tokens"),
-        ([layer(), layer(3, rank=2)], [layer(), layer(3, 2e-7, 2)], "3 of 80 tokens"),
         # The third choice of a token has no expert.
         ([layer(), layer(3, rank=3)], [layer(), layer(3, 2e-7, 3)], ""),
         # What follows a layer with ties says nothing.
         ([layer(1), layer()], [layer(1, 2e-7), layer(0, 0.5)], "1 of 80 tokens"),
-        ([layer(), layer(1)], [layer(0, 0.5), layer(1)], ""),
         ([layer(1)], [layer(1, np.nan)], ""),
     ],
 )

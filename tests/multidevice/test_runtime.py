@@ -59,19 +59,6 @@ def test_another_key_or_mesh_is_lowered_again(compiled):
     assert compiled(Lowering(4.0), mesh=Mesh(("x",), (2,), rules={})) == (4.0, True)
 
 
-def test_another_partitioner_has_entries_of_its_own(compiled, tmp_path):
-    """Both entries stay in the cache, and each partitioner finds its own."""
-    shardy = dataclasses.replace(PAIR, partitioner="shardy")
-    assert compiled(Lowering(2.0)) == (2.0, True)
-    assert compiled(Lowering(3.0), mesh=shardy) == (3.0, True)
-    assert compiled(Lowering(4.0)) == (2.0, False)
-    assert compiled(Lowering(5.0), mesh=shardy) == (3.0, False)
-    gspmd_key, shardy_key = (
-        runtime.Runtime(mesh, None, tmp_path)._artifact("key") for mesh in (PAIR, shardy)
-    )
-    assert gspmd_key != shardy_key
-
-
 def test_a_function_lowered_by_other_code_is_not_used(compiled, monkeypatch):
     compiled(Lowering(2.0))
     monkeypatch.setattr(runtime, "source_fingerprint", lambda: "changed")
@@ -125,17 +112,6 @@ def test_a_cache_that_cannot_be_written_only_costs_time(compiled, tmp_path, monk
     lowering = Lowering(2.0)
     assert compiled(lowering) == (2.0, True)
     assert compiled(lowering) == (2.0, True)
-
-
-def test_arrays_are_placed_and_fetched_whole():
-    devices = runtime.start(PAIR)
-    array = np.arange(4, dtype=np.float32)
-    placed = devices.put({"x": array}, {"x": SPEC})
-    assert [shard.data.tolist() for shard in placed["x"].addressable_shards] == [[0, 1], [2, 3]]
-    np.testing.assert_array_equal(devices.fetch(placed)["x"], array)
-    assert devices.local_rows(SPEC).tolist() == [0, 1, 2, 3]
-    abstract = devices.abstract({"x": SPEC})["x"]
-    assert (abstract.shape, abstract.sharding) == ((4,), placed["x"].sharding)
 
 
 @pytest.mark.parametrize("donate", [(), (0,)])

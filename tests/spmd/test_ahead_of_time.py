@@ -13,11 +13,6 @@ from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
 
 
-def test_a_mesh_of_another_size_is_refused():
-    with pytest.raises(UserError, match=r"Mesh.shape \[4\] is 4 devices; v3:2x2 has 8"):
-        ahead_of_time.devices_of(Topology.parse("v3:2x2"), Mesh(("x",), (4,)))
-
-
 @pytest.mark.parametrize(
     ("topology", "command"),
     [("v3:2x2", "libtpu==0.0.42.*"), ("h100:8", "jax-cuda13-plugin[with-cuda]==0.10.2")],

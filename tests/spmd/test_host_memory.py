@@ -126,14 +126,6 @@ def test_a_program_starts_again_with_what_the_system_has(tmp_path, reserved, tra
     assert tunables.rpartition("glibc.malloc.hugetlb=")[2] == asked
 
 
-def test_a_thread_keeps_an_array_above_64_mib():
-    tunables, _, _, faults = run_with(RESTART)
-    # Without large heaps 25,600 pages are mapped anew, or 50 large ones.
-    assert (faults < 10) == tunables.endswith(f"hugetlb={2**30}")
-    _, _, _, faults = run_with(RESTART, GLIBC_TUNABLES="glibc.malloc.arena_max=9")
-    assert faults > 40
-
-
 def test_a_program_whose_allocator_is_set_is_not_started_again(tmp_path):
     folder = kernel(tmp_path, "0", "always [madvise] never")
     assert run_with(RESTART, KERNEL=folder, MALLOC_ARENA_MAX="2")[0] == ""

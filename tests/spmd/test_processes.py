@@ -55,10 +55,8 @@ GLOO = "Gloo AllReduce failed: [gloo/transport/tcp/pair.cc:547] Connection close
         (f"UNKNOWN: {GLOO}", True),
         ("INTERNAL: NCCL operation ncclAllReduce failed: remote process exited", True),
         ("DEADLINE_EXCEEDED: Barrier timed out", True),
-        ("UNAVAILABLE: failed to connect to all addresses", True),
         ("RESOURCE_EXHAUSTED: Out of memory allocating 1099511627776 bytes.", False),
         ("INTERNAL: NCCL operation failed: RESOURCE_EXHAUSTED: Out of memory", False),
-        ("INVALID_ARGUMENT: Executable expected shape f32[2]", False),
         ("INTERNAL: a bug", False),
     ],
 )
