@@ -73,12 +73,10 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is process 0, which writes the shared files of the run folder."""
         return self.index == 0
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the coordinator."""
         host, _, port = self.coordinator.rpartition(":")
         return host.strip("[]"), int(port)
 
