@@ -27,10 +27,6 @@ def load_config(
     """Reads a config, then the `--gin` flags, which override it.
 
     Overrides are statements such as "Model.model_dim = 512" or, for a macro, "EXPERTS = 8".
-
-    Raises:
-      UserError: a statement cannot be parsed, a name is unknown, a value has the wrong type or is
-        out of its range, or a required value is missing.
     """
     return build(read_settings(source, overrides, classes), classes)
 
@@ -45,10 +41,6 @@ def read_settings(
 
     If `problems` is a list, the error of each bad statement is appended to it, and reading goes on
     without that statement.
-
-    Raises:
-      UserError: there is no such config. Without `problems` also: a statement cannot be parsed, a
-        name is unknown, or a required value is missing.
     """
     reader = _Reader(classes, problems)
     reader.read_file(find_config(source))
@@ -107,10 +99,7 @@ class _Reader:
 
     @contextlib.contextmanager
     def _collecting_problems(self) -> Iterator[None]:
-        """Adds the message of a UserError to the list of problems.
-
-        If the caller gave no list, the error ends the reading.
-        """
+        """Adds the message of a UserError to the list of problems. Without a list, it is raised."""
         try:
             yield
         except UserError as error:
@@ -135,7 +124,6 @@ class _Reader:
         self._open_files.pop()
 
     def read_text(self, text: str, where: str) -> None:
-        """Binds the statements of one `--gin` flag."""
         with self._collecting_problems():
             self._read(text, where, pathlib.Path(), in_file=False)
 
@@ -196,7 +184,6 @@ class _Reader:
             check_name(self._classes, class_name, "", where)
 
     def resolve(self) -> dict[Key, Setting]:
-        """Returns the settings, each macro replaced by its value."""
         for macro, where in self._uses.items():
             if macro not in self._macros:
                 with self._collecting_problems():

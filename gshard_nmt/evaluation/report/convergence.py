@@ -118,7 +118,6 @@ def chosen_values(curves: Sequence[Curve | None]) -> list[float]:
 
 
 def _curve(log: Sequence[dict[str, float]], name: str) -> Curve | None:
-    """Returns the curve of a logged value; None if it was never logged."""
     log = [entry for entry in log if "step" in entry]
     steps = [entry["step"] for entry in log if name in entry]
     counted = {entry["step"]: entry["tokens"] for entry in log if "tokens" in entry}

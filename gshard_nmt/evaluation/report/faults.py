@@ -97,7 +97,6 @@ class Fault:
 
     @property
     def is_alarming(self) -> bool:
-        """Whether the share is surely above its limit."""
         limit = max(self.kind.limit, 2 * self.usual)
         is_enough = self.possible >= LEAST_LINES
         return is_enough and surely_above(len(self.lines), self.possible, limit)
@@ -148,9 +147,7 @@ def outputs_section(evaluation: Evaluation) -> Section:
 def output_alarms(checked: Sequence[Checked], starved: Container[str] = ()) -> Iterator[str]:
     """Yields a sentence for each kind of fault that is too frequent, over all directions.
 
-    Args:
-      checked: the checks of all systems.
-      starved: the languages of baselines that are not converged, and of which faults are no news.
+    Faults of the baselines of the `starved` languages, which are not converged, are no news.
     """
     yield from _alarms([part for part in checked if part.system != BASELINE])
     of_baselines = [part for part in checked if part.system == BASELINE]
@@ -190,14 +187,7 @@ def _names(parts: Sequence[Checked]) -> str:
 def check_direction(
     test: TestSet, outputs: Sequence[str], profiles: LanguageProfiles, system: str = ""
 ) -> Checked:
-    """Checks the translations of one direction.
-
-    Args:
-      test: the test set.
-      outputs: the translations, one for each source.
-      profiles: the languages of the evaluation.
-      system: the name of the system in alarms.
-    """
+    """Checks the translations of one direction."""
     scripts = _usual_scripts(test.references)
 
     def wrong_language(_: str, reference: str, output: str) -> bool:
@@ -344,7 +334,6 @@ def _html(checked: Sequence[Checked], data: Sequence[Mapping[str, Any]]) -> str:
 
 
 def checks_section(evaluation: Evaluation) -> Section:
-    """Returns the alarms about test sets as a whole, the run, and its baselines."""
     systems, main = evaluation.translated, evaluation.translated.main
     references = (
         _alarms_of_references(test, main.lines[test.source, test.target]) for test in main.tests

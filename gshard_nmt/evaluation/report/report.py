@@ -39,7 +39,6 @@ class Options:
     leave_out_overlap: bool = False
 
     def check(self) -> None:
-        """Raises UserError if a metric cannot be computed, or the lengths do not ascend from 1."""
         self.measures.check()
         edges = [0, *self.length_edges]
         if any(after <= before for before, after in itertools.pairwise(edges)):
@@ -180,7 +179,6 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """The result in a few sentences."""
         average, deltas = self.average, [r.delta for r in self.results if r.delta is not None]
         text = f"{average['bleu']:.1f} BLEU{bounds(average['bleu_ci95'], '.1f')} on average over "
         text += f"{len(self.results):,} language{'' if len(self.results) == 1 else 's'}"
@@ -200,7 +198,6 @@ class Report:
         return signatures_of(self.results)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the contents of bleu.json."""
         return {
             "signature": self.signatures,
             "languages": [_row(result) for result in self.results],
@@ -223,7 +220,6 @@ class Report:
 
 
 def signatures_of(results: Sequence[Result]) -> dict[str, str]:
-    """Returns the signature of each metric, by its key."""
     return {
         key: metrics.joined_signatures(
             {result.test.direction_name: result.scores[key].signature for result in results}
@@ -241,7 +237,6 @@ _ROW = (
 
 
 def _row(result: Result) -> dict[str, Any]:
-    """Returns a row of "languages" in bleu.json."""
     row = result.as_json() | {
         "train_pairs": result.test.train_pairs,
         "tokens": result.tokens,
@@ -252,7 +247,6 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def is_in(folder: Path) -> bool:
-    """Returns whether a folder has a report."""
     try:
         return "signature" in json.loads((folder / "bleu.json").read_bytes())
     except (OSError, ValueError, TypeError):
@@ -265,7 +259,6 @@ def has_gains(results: Sequence[Result]) -> bool:
 
 
 def score_text(key: str, value: float) -> str:
-    """Returns a score as users read it."""
     return f"{value:.4f}" if key in FINE else f"{value:.1f}"
 
 
