@@ -36,13 +36,7 @@ SHARES = (0.8, 0.6, 0.4, 0.2)
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """The change of an old direction.
-
-    Attributes:
-      direction: the direction, such as "fr-en".
-      before, after: BLEU of the old run and of the new one.
-      p: the p-value of the difference, adjusted for the false discovery rate.
-    """
+    """BLEU of an old direction, such as "fr-en", before and after, with the adjusted p-value."""
 
     direction: str
     before: float

@@ -140,14 +140,7 @@ class Validation:
 
 @dataclasses.dataclass(frozen=True)
 class DevOutput:
-    """The translations of the dev text of a direction.
-
-    Attributes:
-      direction: the direction, such as "fr-en".
-      language: its language that is not English.
-      target: BCP 47 tag of the target language.
-      hypotheses, references: the translation and the reference of each sentence.
-    """
+    """The translations and references of the dev text of a direction, such as "fr-en"."""
 
     direction: str
     language: str
@@ -158,12 +151,7 @@ class DevOutput:
 
 @dataclasses.dataclass(frozen=True)
 class DevText:
-    """The first dev sentences of some directions.
-
-    Attributes:
-      vocabulary: the vocabulary of the target.
-      parts: each direction with its sentences.
-    """
+    """The first dev sentences of some directions, and the vocabulary of the target."""
 
     vocabulary: Vocabulary
     parts: Sequence[tuple[PreparedPair, Sequence[Example]]]

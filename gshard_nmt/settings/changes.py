@@ -17,11 +17,7 @@ _SHAPE, _AXES, _ORDER = ("Mesh", "shape"), ("Mesh", "axes"), ("Mesh", "device_or
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """Settings of Mesh and Decode that replace those of a run.
-
-    Attributes:
-      settings: the new settings by name.
-    """
+    """Settings of Mesh and Decode that replace those of a run."""
 
     settings: Mapping[Key, Setting] = dataclasses.field(default_factory=dict)
 

@@ -258,11 +258,7 @@ Key = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The resolved configuration of one run.
-
-    Attributes:
-      model, mesh, data, optimizer, train, decode, cleaning: one instance of each class of settings.
-    """
+    """The resolved configuration of one run: one instance of each class of settings."""
 
     model: Model
     mesh: Mesh

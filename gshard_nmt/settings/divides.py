@@ -30,11 +30,9 @@ _SETTINGS_OF_LETTERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One size that does not fit the mesh.
+    """One size that does not fit the mesh, as an error message.
 
-    Attributes:
-      text: the error message, which names the setting or the array.
-      cause: a key. Two problems have equal keys if one change of the config would solve both.
+    Two problems have equal causes if one change of the config would solve both.
     """
 
     text: str

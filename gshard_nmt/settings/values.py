@@ -23,12 +23,7 @@ from gshard_nmt.settings.config import CLASSES, GIN_END, GIN_HEADER, Config, Key
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A value that a config gives to a setting.
-
-    Attributes:
-      value: the value as it is written in the config; its type is not checked yet.
-      where: the file and line, or the flag, that gives it; for messages.
-    """
+    """A value as a config gives it, unchecked, and the file and line, or the flag, that gives it."""
 
     value: object
     where: str

@@ -52,14 +52,7 @@ class Measured(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What a metric reads.
-
-    Attributes:
-      hypotheses: the translation of each sentence.
-      references: one or several complete references; each has a line for each sentence.
-      target: BCP 47 tag of the target language.
-      sources: the sources; None if they are unknown.
-    """
+    """What a metric reads. Each of the complete references has a line for each source."""
 
     hypotheses: Sequence[str]
     references: Sequence[Sequence[str]]

@@ -25,12 +25,7 @@ _NEIGHBORS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The cross-entropy of a run while it is trained.
-
-    Attributes:
-      tokens: float64[points], tokens that the run had seen, source and target without padding.
-      values: float64[points], the cross-entropy.
-    """
+    """float64[points] each: the tokens that a run had seen, and its cross-entropy."""
 
     tokens: np.ndarray
     values: np.ndarray

@@ -52,13 +52,7 @@ _USED_EXPERTS = 0.6
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of fault.
-
-    Attributes:
-      name: its key in bleu.json.
-      plural: the faulty outputs in words, as the subject of a sentence.
-      limit: an alarm is raised above this share of the lines that could have the fault.
-    """
+    """A kind of fault, with an alarm above `limit`, a share of the lines that could have the fault."""
 
     name: str
     plural: str
@@ -78,12 +72,9 @@ KINDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """The lines of one direction that have one kind of fault.
+    """The lines of one direction, from 0, that have one kind of fault.
 
-    Attributes:
-      lines: the numbers of the faulty lines, from 0.
-      possible: number of lines that could have the fault.
-      usual: the share of references that have the fault.
+    `possible` is the number of lines that could have it. `usual` is the share of references that do.
     """
 
     kind: Kind

@@ -18,13 +18,7 @@ _MANY = 20
 
 @dataclasses.dataclass(frozen=True)
 class Palette:
-    """The colors of a figure.
-
-    Attributes:
-      background, text, faint: the page, the words and axes, and the lines behind the data.
-      points, bars: the values of each language, and the training pairs.
-      systems: a color for each system, used again from the start if there are more systems.
-    """
+    """The colors of a figure. Systems use the list again from its start if there are more systems."""
 
     background: str
     text: str

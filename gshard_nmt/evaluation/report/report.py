@@ -26,13 +26,7 @@ FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a user has chosen to measure.
-
-    Attributes:
-      measures: the metrics.
-      length_edges: the source lengths, in words, at which the buckets of lengths begin.
-      leave_out_overlap: whether to score without the test sentences that are in the training text.
-    """
+    """What a user measures. A bucket of lengths begins at each of `length_edges`, in source words."""
 
     measures: Measures = dataclasses.field(default_factory=Measures)
     length_edges: tuple[int, ...] = (10, 20, 30, 40)
@@ -75,12 +69,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Caution:
-    """Something that a reader of a comparison must know.
-
-    Attributes:
-      name: its headline in the facts of the report.
-      is_alarm: whether the terminal and the top of the page show it too.
-    """
+    """Something that a reader of a comparison must know. The terminal shows those that are alarms too."""
 
     name: str
     text: str
@@ -89,13 +78,7 @@ class Caution:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The training text of a corpus, as far as a report looks at it.
-
-    Attributes:
-      pairs: number of all pairs that were read.
-      problems: a sentence about each language whose text cannot be read.
-      overlaps: the overlap with each test set.
-    """
+    """The training text of a corpus: the pairs read, the problems, and the overlap with each test set."""
 
     pairs: int = 0
     problems: Sequence[str] = ()
@@ -125,15 +108,9 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of the report.
+    """A part of the report: `name` and `data` are in bleu.json, `title` and `html` on the page.
 
-    Attributes:
-      name: its key in bleu.json.
-      title: its headline on the page.
-      html: its content on the page.
-      data: its value in bleu.json.
-      alarms: sentences that the terminal and the top of the page show too.
-      notes: sentences that the terminal shows too.
+    The terminal shows its alarms and notes too, and the top of the page its alarms.
     """
 
     name: str

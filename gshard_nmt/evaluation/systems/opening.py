@@ -71,15 +71,7 @@ class Others:
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """The files of one direction. Line N of all of them belongs to the same sentence.
-
-    Attributes:
-      hypotheses: the translations of each system, the system to report first.
-      references: the complete references, at least one.
-      sources: the sources; None if they are not at hand.
-      target: BCP 47 tag of the target language.
-      source: BCP 47 tag of the source language; "" if it was not told.
-    """
+    """The files of one direction. Line N of all of them belongs to the same sentence."""
 
     hypotheses: Sequence[Path]
     references: Sequence[Path]

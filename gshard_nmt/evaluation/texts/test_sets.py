@@ -58,11 +58,8 @@ class _Side:
 class Published:
     """A test set in a folder.
 
-    Attributes:
-      folder: the folder that the user named.
-      name: a name for its translations, such as "flores.devtest".
-      directions: the files of each direction.
-      notes: what the user should know about codes that are unknown or occur twice.
+    `name` is a name for its translations, such as "flores.devtest". The notes are about codes that are
+    unknown or occur twice.
     """
 
     folder: Path
