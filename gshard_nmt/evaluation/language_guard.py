@@ -38,13 +38,7 @@ SHARES = (0.8, 0.6, 0.5, 0.4, 0.3, 0.2)
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """The change of an old direction.
-
-    Attributes:
-      direction: the direction, such as "fr-en".
-      before, after: BLEU of the old run and of the new one.
-      p: the p-value of the difference, adjusted for the false discovery rate.
-    """
+    """BLEU of an old direction, such as "fr-en", before and after, with the adjusted p-value."""
 
     direction: str
     before: float
@@ -57,16 +51,11 @@ class Change:
 
     @property
     def is_loss(self) -> bool:
-        """Whether the direction has lost significantly."""
         return self.delta < 0 and self.p <= RATE
 
 
 def compare(before: Sequence[DevOutput], after: Sequence[DevOutput]) -> list[Change]:
-    """Returns the change of each direction of the old run, the largest loss first.
-
-    Args:
-      after: those of the new one, of the same sentences and perhaps of further directions.
-    """
+    """Returns the change of each direction of the old run, the largest loss first."""
     now = {output.direction: output for output in after}
     pairs = [
         [significance.statistics(o.hypotheses, [o.references], o.target) for o in pair]
@@ -113,7 +102,6 @@ class Outcome:
 
     @property
     def losses(self) -> int:
-        """The number of old directions that lost significantly."""
         return sum(change.is_loss for change in self.changes)
 
     @property
@@ -149,7 +137,6 @@ class Comparison:
         self._before = self._translated(old, old_languages)
 
     def outcome(self, new: TextTranslator, share: float = 1.0) -> Outcome:
-        """Compares the weights of a translator of the new run with the old run."""
         outputs = self._translated(new, self._data.languages(self._config.data))
         scores = by_language("dev_bleu", bleu_of_languages(outputs))
         rows = [
