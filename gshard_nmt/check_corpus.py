@@ -188,7 +188,6 @@ def _scanner(pair: CorpusPair, split: str) -> Scanner | None:
 
 
 def _leaks(search: OverlapSearch[_HeldOut], train: Scan) -> Iterator[Finding]:
-    """Yields a finding for each split that overlaps with the training text too much."""
     for overlap in search.overlaps:
         part, exact = overlap.test, len(overlap.exact_pairs)
         # A few near copies in a small set may be an accident.
@@ -211,7 +210,6 @@ def _leaks(search: OverlapSearch[_HeldOut], train: Scan) -> Iterator[Finding]:
 
 
 def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> Iterator[str]:
-    """Yields the lines of the report on the terminal."""
     for finding in findings:
         yield f"{finding.place}: {finding.kind} ({', '.join(finding.files) or 'no file'})"
         yield f"  {shown(finding.what, 0)}"

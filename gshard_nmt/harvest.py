@@ -80,7 +80,6 @@ class Harvest:
     list_domains: Sequence[str]
 
     def languages(self) -> list[str]:
-        """Returns the languages, sorted from most to fewest training pairs."""
         languages = {language for language, _ in self.rows}
         return sorted(languages, key=lambda tag: (-self.count(tag, "train"), tag))
 
@@ -154,7 +153,6 @@ def harvest(
 
 
 def _check_is_a_harvest(out: Path) -> None:
-    """Raises UserError if a folder has anything in it that an earlier harvest did not write."""
     if not out.exists() or not any(out.iterdir()):
         return
     try:
@@ -174,7 +172,6 @@ def _check_is_a_harvest(out: Path) -> None:
 
 
 def _default_roots() -> list[Path]:
-    """Returns the system's locale folders and this Python's package folders, if they exist."""
     data = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
     folders = [
         Path(part) / name for part in data.split(":") for name in ("locale", "locale-langpack")
@@ -411,7 +408,6 @@ def _digest(text: str) -> str:
 
 
 def _write(harvested: Harvest, languages: Sequence[str], corpus: Path) -> None:
-    """Writes `<language>-en/` and `names/<language>-en/` of each language."""
     for language in languages:
         folder = f"{language}-{ENGLISH}"
         for split in SPLITS:
@@ -422,7 +418,6 @@ def _write(harvested: Harvest, languages: Sequence[str], corpus: Path) -> None:
 
 
 def _show(harvested: Harvest, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Prints the number of pairs of each language and split, and what was left out."""
     table = Table(title=f"{len(counts)} languages to English")
     for column in ("language", *SPLITS, "names"):
         table.add_column(column, justify="left" if column == "language" else "right")

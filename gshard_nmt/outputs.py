@@ -79,7 +79,6 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
 
 
 def _check_replaceable(name: str, folder: Path, place: Path) -> None:
-    """Raises UserError if a folder that exists cannot be renamed, or must not be."""
     inside = f"Give a folder in it, such as {folder / 'new'}"
     if os.path.ismount(place):
         raise UserError(f"{name}: it is a mount point, which cannot be replaced. {inside}.")
@@ -139,7 +138,6 @@ def check_file(flag: str, file: Path) -> None:
 
 
 def is_same_file(first: Path, second: Path) -> bool:
-    """Returns whether two paths lead to one regular file, also through links and hard links."""
     try:
         return first.is_file() and second.is_file() and first.samefile(second)
     except OSError:

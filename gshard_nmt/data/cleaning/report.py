@@ -85,11 +85,9 @@ class Direction:
 
     @property
     def remaining(self) -> int:
-        """The number of pairs after cleaning."""
         return self.pairs - sum(self.removed.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the direction as an entry of cleaning.json."""
         return {
             "source": self.source,
             "target": self.target,
@@ -147,5 +145,4 @@ def warnings(directions: Iterable[Direction]) -> Iterator[str]:
 
 
 def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Returns the names with their counts, the largest first."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

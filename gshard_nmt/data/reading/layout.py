@@ -128,12 +128,10 @@ def split_of(stem: str) -> str | None:
 
 
 def is_text(name: str) -> bool:
-    """Returns whether the name of a file is that of a table, a memory or a catalogue."""
     return without_compression(name).rpartition(".")[2] in _FORMATS
 
 
 def _without_copies(folder: Path, names: Sequence[str], notes: list[str]) -> list[str]:
-    """Returns the names without compressed copies of other files."""
     plain: dict[str, str] = {}
     for name in sorted(names, key=len):
         base = without_compression(name)
@@ -181,7 +179,6 @@ def _side(ending: str, languages: tuple[str, str]) -> str:
 
 
 def _texts(group: _Group, languages: tuple[str, str]) -> Iterator[tuple[str, tuple[Path, ...]]]:
-    """Yields the format and the files of each input of a group."""
     if len(group.sides) == 2:
         files = tuple(group.sides[language] for language in languages)
         yield "aligned", (*files, group.scores) if group.scores else files

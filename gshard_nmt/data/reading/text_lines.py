@@ -36,7 +36,6 @@ class _DamagedError(Exception):
 
 
 def without_compression(name: str) -> str:
-    """Returns the name of a file without the ending of its compression."""
     return next((name.removesuffix(e) for e in COMPRESSIONS if name.endswith(e)), name)
 
 
@@ -185,7 +184,6 @@ def count_lines(path: Path) -> int:
 
 
 def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
-    """Yields the content of an open file. Raises _DamagedError if it cannot be decompressed."""
     if ending == ".zst":
         yield from _zstd(file)
         return

@@ -37,12 +37,6 @@ def test_compressed_files_have_the_same_lines_as_plain_ones(tmp_path, ending):
     assert without_compression(path.name) == "train.fr"
 
 
-def test_a_zst_file_may_have_several_frames(tmp_path):
-    path = tmp_path / "train.fr.zst"
-    path.write_bytes(zstandard.compress(b"un\nde") + zstandard.compress(b"ux\n"))
-    assert list(lines(path)) == ["un", "deux"]
-
-
 def test_only_newlines_end_a_line(tmp_path):
     path = tmp_path / "train.fr"
     path.write_bytes("\ufeffa\u2028b\r\nc\x85d\ve\rf\n\nlast\r".encode())
