@@ -49,12 +49,8 @@ def check_corpus(
 ) -> list[Finding]:
     """Checks a corpus, prints what looks wrong, and returns it.
 
-    Args:
-      corpus: the corpus folder. Or several folders by the names of their subsets; the name of the main
-        corpus is "".
-      config: checks only the languages of this config; None checks all.
-      report: a JSON file to write; None writes none.
-      strict: whether findings are an error.
+    `corpus` is the corpus folder, or several folders by the names of their subsets; the name of the main
+    corpus is "". A `config` chooses its languages. `report` is a JSON file to write.
 
     Raises:
       UserError: the folder is not a corpus, it lacks a language of the config, or `strict` is set and

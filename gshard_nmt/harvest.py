@@ -249,11 +249,8 @@ def read_and_split(
     language. Another hash decides the order within a split. So the corpus depends neither on the file
     system nor on the number of workers.
 
-    Args:
-      catalogues: the files.
-      progress: called with the number of catalogues that were read since the last call.
-      dev_share, test_share: fractions of the distinct English sides that go to dev and test.
-      workers: number of processes; 0 means one for each core.
+    `progress` is called with the number of catalogues that were read since the last call. The shares are
+    fractions of the distinct English sides. 0 `workers` mean one for each core.
 
     Raises:
       UserError: a worker process was killed.
@@ -350,14 +347,9 @@ def _split(
 ) -> dict[str, list[_Row]]:
     """Returns the rows of each split of a language in the order of their hashes.
 
-    In dev and test, only the first of the rows with the same English is kept.
-
-    Args:
-      rows: the rows of one language.
-      families: the forms of messages that must be in the same split.
-      split_of: `message_form` of the English side -> split; filled here, and shared by all languages.
-      bounds: hashes below the first number go to test, other hashes below the second go to dev.
-      dropped: reason -> number of messages left out; changed here.
+    In dev and test, only the first of the rows with the same English is kept. `split_of` has the split of
+    each `message_form` of English, for all languages; it and `dropped` are filled here. Hashes below the
+    first bound go to test, and those below the second to dev.
     """
     splits: dict[str, list[_Row]] = {split: [] for split in SPLITS}
     for row in rows:

@@ -169,32 +169,24 @@ def text_file(path: Path) -> Iterator[TextIO]:
     target, partial = Path(os.path.realpath(path)), partial_file(path)
     with locked(partial) as descriptor:
         os.ftruncate(descriptor, 0)
-        with _replacing(target, partial, descriptor, path) as file:
-            yield file
-
-
-@contextlib.contextmanager
-def _replacing(target: Path, partial: Path, descriptor: int, path: Path) -> Iterator[TextIO]:
-    """Opens the text of a partial file, and renames it to `target` if the block ends without an error.
-
-    The descriptor of the partial file stays open and locked. The user knows the target as `path`.
-    """
-    file = open(descriptor, "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
-    try:
-        with named(partial):
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-        if target.exists():
-            shutil.copymode(target, partial)
-        partial.replace(target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            file.close()
-        if _keep_complete_lines(partial):
-            error.add_note(f"The lines that were finished are in {partial}; {path} is as before.")
-        raise
+        file = open(descriptor, "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
+        try:
+            with named(partial):
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+            if target.exists():
+                shutil.copymode(target, partial)
+            partial.replace(target)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                file.close()
+            if _keep_complete_lines(partial):
+                error.add_note(
+                    f"The lines that were finished are in {partial}; {path} is as before."
+                )
+            raise
 
 
 @contextlib.contextmanager

@@ -58,15 +58,10 @@ def _cut(text: str, most: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Direction:
-    """What cleaning did to one language pair of one subset.
+    """What cleaning did to the training pairs of one language pair of one subset ("" is the main corpus).
 
-    Attributes:
-      source, target: the languages.
-      subset: the name of the corpus; "" for the main one.
-      pairs: the number of training pairs before cleaning.
-      removed: the number of pairs that each filter dropped, duplicates included.
-      samples: samples of them, by the name of the filter.
-      edited: the number of pairs that each filter changed.
+    `pairs` were there before; `removed` and `edited` count those that each filter dropped, duplicates
+    included, and changed.
     """
 
     source: str

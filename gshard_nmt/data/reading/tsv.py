@@ -137,12 +137,8 @@ def find_columns(source: Input, table: Sequence[Sequence[str]]) -> Columns:
     """Returns the meaning of the columns.
 
     If the first line names both languages, or a source and a target, these two columns are the text, and
-    the column "score" is the score. Otherwise a file with more than
-    two columns must have two that are text. A column is a score if it has a number in every line.
-
-    Args:
-      source: the input.
-      table: the first lines, split.
+    the column "score" is the score. Otherwise a file with more than two columns must have two that are
+    text. A column is a score if it has a number in every one of these first lines.
 
     Raises:
       UserError: it is not clear which two columns are the text.
