@@ -49,12 +49,8 @@ def check_corpus(
 ) -> list[Finding]:
     """Checks a corpus, prints what looks wrong, and returns it.
 
-    Args:
-      corpus: the corpus folder. Or several folders by the names of their subsets; the name of the main
-        corpus is "".
-      config: checks only the languages of this config; None checks all.
-      report: a JSON file to write; None writes none.
-      strict: whether findings are an error.
+    `corpus` is the corpus folder, or several folders by the names of their subsets; the name of the main
+    corpus is "". A `config` chooses its languages. `report` is a JSON file to write.
 
     Raises:
       UserError: the folder is not a corpus, it lacks a language of the config, or `strict` is set and
@@ -184,7 +180,6 @@ def _scanner(pair: CorpusPair, split: str) -> Scanner | None:
 
 
 def _leaks(search: OverlapSearch[_HeldOut], train: Scan) -> Iterator[Finding]:
-    """Yields a finding for each split that overlaps with the training text too much."""
     for overlap in search.overlaps:
         part, exact = overlap.test, len(overlap.exact_pairs)
         # A few near copies in a small set may be an accident.
@@ -207,7 +202,6 @@ def _leaks(search: OverlapSearch[_HeldOut], train: Scan) -> Iterator[Finding]:
 
 
 def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> Iterator[str]:
-    """Yields the lines of the report on the terminal."""
     for finding in findings:
         yield f"{finding.place}: {finding.kind} ({', '.join(finding.files) or 'no file'})"
         yield f"  {shown(finding.what, 0)}"

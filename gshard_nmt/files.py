@@ -90,7 +90,6 @@ def is_stream(path: Path) -> bool:
 
 
 def _new_temporary_file(folder: Path) -> tuple[Path, int]:
-    """Makes an empty file in a folder; returns its path and a descriptor to write to."""
     path = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
     return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 

@@ -80,7 +80,6 @@ class Harvest:
     list_domains: Sequence[str]
 
     def languages(self) -> list[str]:
-        """Returns the languages, sorted from most to fewest training pairs."""
         languages = {language for language, _ in self.rows}
         return sorted(languages, key=lambda tag: (-self.count(tag, "train"), tag))
 
@@ -154,7 +153,6 @@ def harvest(
 
 
 def _check_is_a_harvest(out: Path) -> None:
-    """Raises UserError if a folder has anything in it that an earlier harvest did not write."""
     if not out.exists() or not any(out.iterdir()):
         return
     try:
@@ -174,7 +172,6 @@ def _check_is_a_harvest(out: Path) -> None:
 
 
 def _default_roots() -> list[Path]:
-    """Returns the system's locale folders and this Python's package folders, if they exist."""
     data = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
     folders = [
         Path(part) / name for part in data.split(":") for name in ("locale", "locale-langpack")
@@ -252,11 +249,8 @@ def read_and_split(
     language. Another hash decides the order within a split. So the corpus depends neither on the file
     system nor on the number of workers.
 
-    Args:
-      catalogues: the files.
-      progress: called with the number of catalogues that were read since the last call.
-      dev_share, test_share: fractions of the distinct English sides that go to dev and test.
-      workers: number of processes; 0 means one for each core.
+    `progress` is called with the number of catalogues that were read since the last call. The shares are
+    fractions of the distinct English sides. 0 `workers` mean one for each core.
 
     Raises:
       UserError: a worker process was killed.
@@ -353,14 +347,9 @@ def _split(
 ) -> dict[str, list[_Row]]:
     """Returns the rows of each split of a language in the order of their hashes.
 
-    In dev and test, only the first of the rows with the same English is kept.
-
-    Args:
-      rows: the rows of one language.
-      families: the forms of messages that must be in the same split.
-      split_of: `message_form` of the English side -> split; filled here, and shared by all languages.
-      bounds: hashes below the first number go to test, other hashes below the second go to dev.
-      dropped: reason -> number of messages left out; changed here.
+    In dev and test, only the first of the rows with the same English is kept. `split_of` has the split of
+    each `message_form` of English, for all languages; it and `dropped` are filled here. Hashes below the
+    first bound go to test, and those below the second to dev.
     """
     splits: dict[str, list[_Row]] = {split: [] for split in SPLITS}
     for row in rows:
@@ -411,7 +400,6 @@ def _digest(text: str) -> str:
 
 
 def _write(harvested: Harvest, languages: Sequence[str], corpus: Path) -> None:
-    """Writes `<language>-en/` and `names/<language>-en/` of each language."""
     for language in languages:
         folder = f"{language}-{ENGLISH}"
         for split in SPLITS:
@@ -422,7 +410,6 @@ def _write(harvested: Harvest, languages: Sequence[str], corpus: Path) -> None:
 
 
 def _show(harvested: Harvest, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Prints the number of pairs of each language and split, and what was left out."""
     table = Table(title=f"{len(counts)} languages to English")
     for column in ("language", *SPLITS, "names"):
         table.add_column(column, justify="left" if column == "language" else "right")

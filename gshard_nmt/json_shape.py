@@ -53,58 +53,47 @@ def parse(content: str | bytes, shape: Shape) -> Any:
 
 
 def problem(shape: Shape, value: object) -> str | None:
-    """Returns the first problem of a value; None if it has the shape."""
     return next(shape(value, ""), None)
 
 
 def whole(least: int = 0, most: int = 2**63 - 1) -> Shape:
     """Returns the shape of whole numbers from `least` to `most`."""
     words = f"a whole number from {least} to {most}"
-
-    def check(value: object, place: str) -> Iterator[str]:
-        if type(value) is not int or not least <= value <= most:
-            yield _wrong(value, place, words)
-
-    return check
+    return _shape(lambda value: type(value) is int and least <= value <= most, words)
 
 
 def number(least: float = 0, most: float = _LARGEST, above: float = -math.inf) -> Shape:
     """Returns the shape of finite numbers from `least` to `most` that are greater than `above`."""
     words = f"a number above {above}" if above >= least else f"a number of {least} or more"
     words += f", at most {most}" if most < _LARGEST else ""
-
-    def check(value: object, place: str) -> Iterator[str]:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not (least <= value <= most and value > above)
-        ):
-            yield _wrong(value, place, words)
-
-    return check
+    return _shape(
+        lambda value: type(value) in (int, float) and least <= value <= most and value > above,
+        words,
+    )
 
 
 def anything() -> Shape:
-    """Returns the shape of all values."""
     return lambda _value, _place: iter(())
 
 
 def text(pattern: str = "", words: str = "a text") -> Shape:
     """Returns the shape of texts that match a regular expression as a whole; `words` describes them."""
-
-    def check(value: object, place: str) -> Iterator[str]:
-        if not isinstance(value, str) or (pattern and not re.fullmatch(pattern, value)):
-            yield _wrong(value, place, words)
-
-    return check
+    return _shape(
+        lambda value: (
+            isinstance(value, str) and (not pattern or re.fullmatch(pattern, value) is not None)
+        ),
+        words,
+    )
 
 
 def truth() -> Shape:
-    """Returns the shape of true and false."""
+    return _shape(lambda value: type(value) is bool, "true or false")
 
+
+def _shape(allows: Callable[[Any], bool], words: str) -> Shape:
     def check(value: object, place: str) -> Iterator[str]:
-        if type(value) is not bool:
-            yield _wrong(value, place, "true or false")
+        if not allows(value):
+            yield _wrong(value, place, words)
 
     return check
 

@@ -79,7 +79,6 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
 
 
 def _check_replaceable(name: str, folder: Path, place: Path) -> None:
-    """Raises UserError if a folder that exists cannot be renamed, or must not be."""
     inside = f"Give a folder in it, such as {folder / 'new'}"
     if os.path.ismount(place):
         raise UserError(f"{name}: it is a mount point, which cannot be replaced. {inside}.")
@@ -139,7 +138,6 @@ def check_file(flag: str, file: Path) -> None:
 
 
 def is_same_file(first: Path, second: Path) -> bool:
-    """Returns whether two paths lead to one regular file, also through links and hard links."""
     try:
         return first.is_file() and second.is_file() and first.samefile(second)
     except OSError:
@@ -171,32 +169,24 @@ def text_file(path: Path) -> Iterator[TextIO]:
     target, partial = Path(os.path.realpath(path)), partial_file(path)
     with locked(partial) as descriptor:
         os.ftruncate(descriptor, 0)
-        with _replacing(target, partial, descriptor, path) as file:
-            yield file
-
-
-@contextlib.contextmanager
-def _replacing(target: Path, partial: Path, descriptor: int, path: Path) -> Iterator[TextIO]:
-    """Opens the text of a partial file, and renames it to `target` if the block ends without an error.
-
-    The descriptor of the partial file stays open and locked. The user knows the target as `path`.
-    """
-    file = open(descriptor, "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
-    try:
-        with named(partial):
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-        if target.exists():
-            shutil.copymode(target, partial)
-        partial.replace(target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            file.close()
-        if _keep_complete_lines(partial):
-            error.add_note(f"The lines that were finished are in {partial}; {path} is as before.")
-        raise
+        file = open(descriptor, "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
+        try:
+            with named(partial):
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+            if target.exists():
+                shutil.copymode(target, partial)
+            partial.replace(target)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                file.close()
+            if _keep_complete_lines(partial):
+                error.add_note(
+                    f"The lines that were finished are in {partial}; {path} is as before."
+                )
+            raise
 
 
 @contextlib.contextmanager

@@ -106,7 +106,6 @@ def _check_name(flag: str, text: str) -> None:
 
 
 def is_url(path: Path) -> bool:
-    """Returns whether a path is a URL and not a path of this machine."""
     return str(path).startswith(tuple(f"{scheme}{_URL}" for scheme in _PACKAGES))
 
 

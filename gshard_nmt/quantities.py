@@ -37,7 +37,6 @@ def short_count(count: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Returns a time in the unit that reads best: "2.50 ms"."""
     return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:,.2f} ms"
 
 

@@ -58,12 +58,10 @@ def between(low: float, high: float, *fields: str) -> Rule:
 
 
 def at_least(low: float, *fields: str) -> Rule:
-    """Returns the rule for numbers that are `low` or more."""
     return between(low, MOST, *fields)
 
 
 def size(*fields: str, least: int = 1) -> Rule:
-    """Returns the rule for sizes of dimensions."""
     return between(least, LARGEST_SIZE, *fields)
 
 

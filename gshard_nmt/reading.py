@@ -95,12 +95,9 @@ def exists(file: Path) -> bool:
 
 
 def patiently(read: Callable[[], Result], pauses: Sequence[float] = PAUSES) -> Result:
-    """Calls a function, and calls it again after a pause if it raises UnreadableError.
+    """Calls a function, and calls it again after each pause, in seconds, if it raises UnreadableError.
 
-    Args:
-      read: the function.
-      pauses: seconds to wait before each further call. There is no further call if the user must do
-        something first.
+    There is no further call if the user must do something first.
 
     Raises:
       UnreadableError: the last call raised it.
@@ -116,12 +113,9 @@ def patiently(read: Callable[[], Result], pauses: Sequence[float] = PAUSES) -> R
 
 
 def patiently_or_fail(read: Callable[[], Result], path: Path, what: str) -> Result:
-    """Calls a function as `patiently` does. An error of reading ends the program.
+    """Calls a function that reads `path`, as `patiently` does. An error of reading ends the program.
 
-    Args:
-      read: the function.
-      path: the file or folder that it reads.
-      what: the folder with its flag, for messages.
+    `what` is the folder with its flag, for messages.
 
     Raises:
       FileNotFoundError: the file is missing.
@@ -140,12 +134,7 @@ def patiently_or_fail(read: Callable[[], Result], path: Path, what: str) -> Resu
 
 
 def failure(what: str | Path, problem: UnreadableError) -> UserError | TryAgain:
-    """Returns the error that ends a program because a folder cannot be read now.
-
-    Args:
-      what: the folder, with its flag if it has one.
-      problem: the error of reading.
-    """
+    """Returns the error that ends a program because `what`, a folder with its flag, cannot be read."""
     if problem.advice:
         return UserError(f"{what}: {problem}. {problem.advice}, then start the same command again.")
     return TryAgain(

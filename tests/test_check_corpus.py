@@ -35,21 +35,6 @@ def test_a_clean_corpus_has_no_finding(clean, capsys):
     assert "nothing looks wrong in 3 pairs with 1,500 lines" in capsys.readouterr().out
 
 
-def test_the_languages_of_a_config_choose_pairs_without_english_too(clean, tmp_path, capsys):
-    corpus = shutil.copytree(clean, tmp_path / "corpus")
-    names = sorted(path.name for path in corpus.iterdir())
-    first, second = (name.removesuffix("-en") for name in names[:2])
-    pair = corpus / f"{first}-{second}"
-    pair.mkdir()
-    for language in (first, second):
-        for file in (corpus / f"{language}-en").glob(f"*.{language}*"):
-            shutil.copy(file, pair)
-    check_corpus(corpus, Data(languages=(first, second), direction="all"))
-    assert " in 3 pairs with " in capsys.readouterr().out
-    check_corpus(corpus, Data(languages=(pair.name,), direction="all"))
-    assert " in 1 pair with " in capsys.readouterr().out
-
-
 def swapped(rows):
     return rows | {"train": [(b, a) for a, b in rows["train"]]}
 

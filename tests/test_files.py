@@ -6,7 +6,6 @@ import threading
 import pytest
 
 from gshard_nmt import files
-from gshard_nmt.errors import UserError
 
 
 def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path):
@@ -75,14 +74,6 @@ def test_a_check_raises_as_writing_does_and_changes_nothing(tmp_path):
     assert (tmp_path / "a.json").read_text() == "old"
 
 
-def test_a_failure_is_reported_with_the_flag(tmp_path):
-    with (
-        pytest.raises(UserError, match=r"^--json x\.json: it cannot be written: No space left"),
-        files.reported_as("--json x.json"),
-    ):
-        raise OSError(28, "No space left on device")
-
-
 def test_the_data_is_on_the_disk_before_the_file_gets_its_name(tmp_path, monkeypatch):
     """A power cut loses what was not synchronized: neither an empty file nor a lost name may remain."""
     calls = []
@@ -112,28 +103,3 @@ def test_a_planted_temporary_file_is_not_followed(tmp_path, monkeypatch):
         files.write(tmp_path / "a.json", "new")
     assert victim.read_text() == "precious"
     assert not (tmp_path / "a.json").exists()
-
-
-def test_the_names_of_temporary_files_differ(tmp_path, monkeypatch):
-    names = []
-    opened = os.open
-
-    def record(path, flags, *mode, **options):
-        if flags & os.O_CREAT:
-            names.append(os.path.basename(path))
-        return opened(path, flags, *mode, **options)
-
-    monkeypatch.setattr(os, "open", record)
-    for _ in range(2):
-        files.write(tmp_path / "a.json", "x")
-    assert len(set(names)) == 2
-    assert not any(str(os.getpid()) == name.rpartition(".")[2] for name in names)
-
-
-def test_a_new_file_has_the_permissions_that_the_user_wants(tmp_path):
-    before = os.umask(0o027)
-    try:
-        files.write(tmp_path / "a.json", "x")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o640

@@ -13,10 +13,8 @@ from gshard_nmt.data.text.normal_form import message_form
 from gshard_nmt.errors import UserError
 from gshard_nmt.harvest import (
     Catalogue,
-    Families,
     find_catalogues,
     harvest,
-    looks_like_name,
     read_and_split,
 )
 from tests.data.reading.mo_file import mo
@@ -82,14 +80,6 @@ def test_no_catalogues_is_an_error_that_says_what_to_do(tmp_path):
     assert not (tmp_path / "corpus").exists()
 
 
-def test_a_folder_with_other_files_is_not_replaced(root, tmp_path):
-    (tmp_path / "writing").mkdir()
-    (tmp_path / "writing" / "thesis.txt").write_text("years of work")
-    with pytest.raises(UserError, match="not empty and not a harvested corpus"):
-        harvest(tmp_path / "writing", [root], system=False)
-    assert (tmp_path / "writing" / "thesis.txt").exists()
-
-
 def test_a_damaged_catalogue_is_named_and_left_out(root, tmp_path, capsys):
     folder = root / "de" / "LC_MESSAGES"
     folder.mkdir(parents=True)
@@ -113,11 +103,6 @@ def test_languages_without_enough_pairs_are_an_error_that_says_what_to_do(root, 
     assert not (tmp_path / "corpus").exists()
 
 
-def test_a_missing_root_is_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"--root .*gone: there is no such folder"):
-        harvest(tmp_path / "corpus", [tmp_path / "gone"], system=False)
-
-
 def test_a_corpus_with_a_file_of_the_user_is_not_replaced(root, tmp_path):
     harvest(tmp_path / "corpus", [root], system=False)
     added = tmp_path / "corpus" / "it-en" / "train.it.gz"
@@ -127,13 +112,6 @@ def test_a_corpus_with_a_file_of_the_user_is_not_replaced(root, tmp_path):
     with pytest.raises(UserError, match=message):
         harvest(tmp_path / "corpus", [root], system=False)
     assert added.read_text() == "own text"
-
-
-def test_lists_of_names_do_not_look_like_sentences():
-    countries = [f"Republic of Land{chr(65 + i % 26)}{i}" for i in range(60)]
-    labels = ["Open the file", "Cannot read %s", "Save As", "Quit", "Delete this item?"] * 12
-    assert all(map(looks_like_name, countries))
-    assert sum(map(looks_like_name, labels)) < len(labels) / 2
 
 
 def write_mo(root, language: str, domain: str, entries) -> None:
@@ -195,17 +173,6 @@ def splits_of(harvested, nouns) -> dict[str, set[str]]:
             noun = next(n for n in nouns if re.search(rf"\b{n}", english.casefold()))
             result.setdefault(noun, set()).add(split)
     return result
-
-
-def test_a_family_is_the_same_in_any_order():
-    links = [("c", "d"), ("a", "b"), ("d", "b"), ("x", "y")]
-    for order in (links, links[::-1], [(b, a) for a, b in links]):
-        families = Families()
-        for link in order:
-            families.join(*link)
-        assert {families.first(form) for form in "abcd"} == {"a"}
-        assert families.first("y") == "x"
-        assert families.first("z") == "z"
 
 
 def test_english_variants_are_left_out_and_order_does_not_depend_on_files(tmp_path):

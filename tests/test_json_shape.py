@@ -1,18 +1,14 @@
 """The shape of JSON values: every key is checked, and a problem says where it is."""
 
-import json
-
 import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import (
-    anything,
     entries,
     fields,
     list_of,
     mapping_of,
     number,
-    parse,
     problem,
     read,
     text,
@@ -83,18 +79,6 @@ def test_the_problem_says_where_it_is(changes, words):
     assert problem(SHAPE, GOOD | changes) == words
 
 
-@pytest.mark.parametrize("value", [None, [], "x", 7])
-def test_another_content_is_a_problem(value):
-    words = f"the content is {json.dumps(value)}; it must be an object {{...}}"
-    assert problem(SHAPE, value) == words
-
-
-def test_a_file_is_read_as_it_is(tmp_path):
-    value = GOOD | {"more": "ü", "other keys": [None, 1.5]}
-    (tmp_path / "a.json").write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
-    assert read(tmp_path / "a.json", SHAPE, "Make it again.") == value
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -115,15 +99,3 @@ def test_a_damaged_file_is_named(tmp_path, content, words):
     assert message.startswith(f"{tmp_path / 'a.json'} is damaged: {words}")
     assert message.endswith(". Make it again.")
     assert len(message) < 400
-
-
-def test_a_file_that_cannot_be_read_is_an_error_of_the_system(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read(tmp_path / "a.json", SHAPE, "Make it again.")
-
-
-@pytest.mark.parametrize("content", ['[1, "x"]', b'[1, "x"]', ' [1,\n"x"] '])
-def test_text_and_bytes_are_parsed(content):
-    assert parse(content, list_of(anything())) == [1, "x"]
-    with pytest.raises(ValueError, match=r'^\[1\] is "x"; it must be a whole number'):
-        parse(content, list_of(whole()))

@@ -84,13 +84,6 @@ def test_a_missing_package_is_named_with_how_to_install_it(bucket, monkeypatch, 
         paths.folder_path("data", "gs://b/d")
 
 
-def test_some_flags_take_no_url():
-    with pytest.raises(
-        UserError, match=r"^--out gs://b/d: it is a URL, but this flag takes a path"
-    ):
-        paths.local_path("out", "gs://b/d")
-
-
 def test_a_url_has_the_methods_of_a_path(bucket):
     folder = paths.folder_path("workdir", "gs://bucket/runs/a/")
     assert str(folder) == "gs://bucket/runs/a"
@@ -104,16 +97,6 @@ def test_a_url_has_the_methods_of_a_path(bucket):
     assert (folder / "x" / "y.json").read_text() == "{}"
     assert paths.sizes(folder, []) == {"x/y.json": 2, "z": 5}
     assert bucket.names() == ["bucket/runs/a/x/y.json", "bucket/runs/a/z"]
-
-
-def test_a_folder_that_is_missing_has_no_entries(bucket, tmp_path):
-    for folder in (paths.folder_path("workdir", "gs://bucket/run"), tmp_path / "run"):
-        folder.mkdir(parents=True, exist_ok=True)
-        assert paths.entries(folder) == []
-        files.write(folder / "b", "")
-        files.write(folder / "a", "")
-        assert [path.name for path in paths.entries(folder)] == ["a", "b"]
-    assert paths.entries(tmp_path / "gone") == []
 
 
 def test_the_sizes_of_the_files_of_a_local_folder(tmp_path):
@@ -142,14 +125,6 @@ def test_an_error_of_the_store_becomes_one_message(bucket):
     # An error of a local folder is not about a network.
     with pytest.raises(RuntimeError), paths.reaching("data", Path("d")):
         raise RuntimeError
-
-
-def test_errors_of_the_stores_libraries_become_oserrors_with_the_name(bucket):
-    file = paths.folder_path("data", "gs://bucket/d") / "a"
-    with pytest.raises(OSError, match="no quota: 'gs://bucket/d/a'"), paths.store_errors(file):
-        raise RuntimeError("no quota")
-    with pytest.raises(FileNotFoundError), paths.store_errors(file):
-        raise FileNotFoundError(2, "gone")
 
 
 def test_of_two_hosts_that_swap_one_wins(bucket):

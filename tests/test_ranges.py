@@ -60,16 +60,6 @@ def test_every_entry_of_a_list_and_every_word_is_checked():
         check(Try(word="c"), [one_of(("a", "b"), "word")])
 
 
-def test_a_rule_is_described_without_the_limits_that_every_number_has():
-    assert at_least(1).summary == "at least 1"
-    assert one_of(("a", "b")).summary == 'one of "a", "b"'
-    assert between(1, 4).summary == "from 1 to 4"
-    assert size(least=2).summary == "at least 2"
-    assert above(0).summary == "above 0"
-    assert above(0, most=1).summary == "above 0 and at most 1"
-    assert rate().summary == "from 0 to below 1"
-
-
 FIELDS = {
     f"{class_name}.{field.name}": field
     for class_name, cls in CLASSES.items()

@@ -50,12 +50,3 @@ def test_nobody_waits_for_a_permission(tmp_path):
     assert isinstance(failure, UserError)
     assert "file cannot be read: Permission denied. Give this user permission" in str(failure)
     assert isinstance(reading.failure(tmp_path, UnreadableError("x")), TryAgain)
-
-
-def test_the_errors_of_a_bucket_are_errors_of_reading():
-    from etils import epath
-
-    file = epath.Path("gs://bucket/a")
-    message = "a cannot be read: the server says 503"
-    with pytest.raises(UnreadableError, match=message), reading.reading(file):
-        raise ValueError("the server says 503")

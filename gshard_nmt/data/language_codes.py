@@ -158,7 +158,6 @@ def script_of(code: str) -> str:
 
 
 def is_english(tag: str) -> bool:
-    """Returns whether a tag is English or a variant of it, such as en-GB."""
     return tag == "en" or tag.startswith("en-")
 
 
@@ -170,7 +169,6 @@ def language_name(tag: str) -> str:
 
 
 def has_name(language: str) -> bool:
-    """Returns whether CLDR has an English name for the first part of a tag."""
     return language in _english().languages
 
 
@@ -198,7 +196,6 @@ def _is_known(language: str) -> bool:
 
 
 def _unusual(language: str, script: str) -> str:
-    """Returns the script if it is not the usual one of the language; otherwise ""."""
     return "" if script == _likely(language, "", "")[0] else script
 
 

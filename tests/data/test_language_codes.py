@@ -5,7 +5,6 @@ import pytest
 from gshard_nmt.data.language_codes import (
     Language,
     folder_tag,
-    is_english,
     language_name,
     locale_tag,
     names_language,
@@ -32,16 +31,6 @@ from gshard_nmt.data.language_codes import (
 )
 def test_a_code_becomes_a_tag(code, tag):
     assert understand(code) == Language(tag)
-
-
-def test_an_unknown_code_is_used_as_it_is():
-    assert understand("qqq_Latn") == Language("qqq", is_known=False)
-    assert understand("lld_Latn_gard1242") == Language("lld-gard1242", is_known=False)
-
-
-@pytest.mark.parametrize("text", ["README", "metadata", "f", "", "fra.bak"])
-def test_other_words_are_no_code(text):
-    assert understand(text) is None
 
 
 @pytest.mark.parametrize(
@@ -137,13 +126,6 @@ def test_the_codes_of_folders(code, tag):
 )
 def test_the_script_of_a_language(code, script):
     assert script_of(code) == script
-
-
-def test_variants_of_english_are_english():
-    assert is_english("en")
-    assert is_english("en-GB")
-    assert not is_english("eng")
-    assert not is_english("fr")
 
 
 @pytest.mark.parametrize(

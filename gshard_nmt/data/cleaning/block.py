@@ -63,7 +63,6 @@ class _Characters:
         self._numbers = {"": 0}
 
     def learn(self, points: NDArray[np.uint32]) -> None:
-        """Fills the tables for the characters of a text."""
         unknown = points[self.flags[points] == 0]
         if len(unknown):
             for point in np.unique(unknown).tolist():
@@ -92,7 +91,6 @@ class _Characters:
         self.in_forms[point] = is_letter or character == "\n"
 
     def numbers(self, scripts: Iterable[str]) -> NDArray[np.bool_]:
-        """Returns bool[256], true for the numbers of these scripts."""
         chosen = np.zeros(256, bool)
         chosen[[self._numbers[name] for name in scripts if name in self._numbers]] = True
         return chosen
@@ -120,7 +118,6 @@ _PIECE = 8192  # lines that are measured at a time
 
 
 def _measures(lines: Sequence[str], own: frozenset[str]) -> tuple[NDArray[Any], ...]:
-    """Returns the measures of `Side._ARRAYS`. `own` has the scripts of the language."""
     characters = np.fromiter(map(len, lines), np.int64, len(lines))
     # A newline after each line: `reduceat` needs at least one character of each line.
     text = "\n".join([*lines, ""])

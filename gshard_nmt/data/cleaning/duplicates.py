@@ -10,14 +10,16 @@ Each kind of duplicates has a hash of 64 bits for each row, its signature:
 A row is a duplicate if an earlier row has the same signature of any kind. "Earlier" is the order of the
 inputs, whatever the split into chunks. The work has three parts, so that memory stays flat:
 
-    1. write_signatures: one file for each chunk of rows, sorted into buckets by the first bits
-    2. duplicates_of_bucket: reads one bucket of all files; equal rows are in the same bucket
+    1. write_signatures: one file for each chunk of rows, with sorted signatures
+    2. duplicates_of_bucket: reads those with the same first bits of all files, a bucket
     3. read_duplicates: the rows of one chunk to drop
 """
 
 import hashlib
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +40,6 @@ _MASKS = np.array([(1 << 8 * size) - 1 for size in range(8)], np.uint64)
 
 _ROWS_OF_BUCKET = 1 << 20
 """About 40 MiB while a bucket is sorted, which is less than the cleaning of a chunk needs."""
-_HEADER = np.dtype("<i8")
 
 
 def hashes(texts: Iterable[str], prefix: str = "") -> Hashes:
@@ -117,81 +118,60 @@ def signatures(rows: Sequence[SentencePair], kinds: Sequence[str]) -> NDArray[np
 
 
 def buckets_for(rows: int) -> int:
-    """Returns the number of buckets for a language pair with this number of rows, a power of two."""
     return 1 << max(0, (max(rows, 1) - 1) // _ROWS_OF_BUCKET).bit_length()
 
 
-def write_signatures(path: Path, values: NDArray[np.uint64], buckets: int) -> None:
-    """Writes the signatures of one chunk, uint64[row, kind], sorted into buckets.
-
-    `buckets` is `buckets_for` the rows of the whole language pair.
-    """
-    count, kinds = values.shape
-    starts, parts = [], []
-    for kind in range(kinds):
-        bucket = _bucket_of(values[:, kind], buckets)
-        order = np.argsort(bucket, kind="stable")
-        starts.append(np.searchsorted(bucket[order], np.arange(buckets + 1)))
-        parts += [values[order, kind].astype("<u8").tobytes(), order.astype("<u4").tobytes()]
-    header = np.array([count, kinds, buckets], _HEADER)
-    offsets = np.array(starts, _HEADER).reshape(kinds, buckets + 1)
-    path.write_bytes(b"".join([header.tobytes(), offsets.tobytes(), *parts]))
+def write_signatures(path: Path, values: NDArray[np.uint64]) -> None:
+    """Writes the signatures of one chunk, uint64[row, kind], of each kind in ascending order."""
+    order = np.argsort(values, axis=0, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=0)
+    save(path, np.stack([ordered.T, order.T.astype(np.uint64)], axis=1))
 
 
-def duplicates_of_bucket(paths: Sequence[Path], bucket: int) -> list[list[Rows]]:
-    """Returns the rows that are duplicates by the signatures of one bucket.
+def duplicates_of_bucket(paths: Sequence[Path], bucket: int, buckets: int) -> Rows:
+    """Returns the rows that are duplicates by the signatures of one of `buckets` buckets.
 
-    `paths` are the files of all chunks of a language pair, in the order of the inputs.
+    `paths` are the files of all chunks of a language pair, at least one, in the order of the inputs, and
+    `buckets` is `buckets_for` the rows of the pair.
 
     Returns:
-      For each chunk and each kind uint32[row], ascending.
+      uint32[3, n]: the numbers of the chunk, of the kind and of the row, in this order.
     """
-    kinds = int(np.fromfile(paths[0], _HEADER, 2)[1]) if paths else 0
-    result: list[list[Rows]] = [[] for _ in paths]
-    for kind in range(kinds):
+    found = []
+    for kind in range(len(np.load(paths[0], mmap_mode="r"))):
         # One kind after the other, so that the signatures of one kind are in memory.
-        chunks = [_read_bucket(path, bucket, kind) for path in paths]
-        values = np.concatenate([signatures for signatures, _ in chunks])
+        parts = [_read_bucket(path, kind, bucket, buckets) for path in paths]
+        chunk = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
+        values, rows = np.concatenate(parts, axis=1)
         order = np.argsort(values, kind="stable")
         is_repeated = np.zeros(len(values), bool)
         ordered = values[order]
         is_repeated[order[1:]] = ordered[1:] == ordered[:-1]
-        start = 0
-        for (_, numbers), rows in zip(chunks, result, strict=True):
-            rows.append(np.sort(numbers[is_repeated[start : start + len(numbers)]]))
-            start += len(numbers)
-    return result
+        places = np.stack([chunk, np.full_like(chunk, kind), rows.astype(np.int64)])
+        found.append(places[:, is_repeated].astype(np.uint32))
+    every = np.concatenate(found, axis=1)
+    return every[:, np.lexsort(every[::-1])]
 
 
-def write_duplicates(path: Path, duplicates: Sequence[Sequence[Rows]]) -> None:
-    """Writes the result of `duplicates_of_bucket`."""
-    kinds = len(duplicates[0]) if duplicates else 0
-    sizes = np.array([[len(rows) for rows in chunk] for chunk in duplicates], _HEADER)
-    header = np.array([len(duplicates), kinds], _HEADER)
-    parts = [rows.astype("<u4").tobytes() for chunk in duplicates for rows in chunk]
-    path.write_bytes(b"".join([header.tobytes(), sizes.tobytes(), *parts]))
-
-
-def read_duplicates(paths: Sequence[Path], chunk: int) -> list[Rows]:
-    """Returns the duplicates of one chunk from what `write_duplicates` wrote for each bucket.
+def read_duplicates(paths: Sequence[Path], chunk: int, kinds: int) -> list[Rows]:
+    """Returns the duplicates of one chunk from what `duplicates_of_bucket` found in each bucket.
 
     `chunk` is the number of the chunk in the order of the inputs.
 
     Returns:
       For each kind uint32[row], ascending. A row is a duplicate of the first kind that finds it only.
     """
-    by_kind: list[list[Rows]] = []
+    parts = [np.zeros((2, 0), np.uint32)]
     for path in paths:
-        for kind, rows in enumerate(_read_chunk(path, chunk)):
-            if kind == len(by_kind):
-                by_kind.append([])
-            by_kind[kind].append(rows)
+        table = np.load(path, mmap_mode="r")
+        begin, end = np.searchsorted(table[0], [chunk, chunk + 1])
+        parts.append(np.array(table[1:, begin:end]))
+    kind_of, rows = np.concatenate(parts, axis=1)
     result: list[Rows] = []
     seen = np.zeros(0, np.uint32)
-    for parts in by_kind:
-        rows = np.setdiff1d(np.concatenate(parts), seen)
-        result.append(rows)
-        seen = np.union1d(seen, rows)
+    for kind in range(kinds):
+        result.append(np.setdiff1d(rows[kind_of == kind], seen))
+        seen = np.union1d(seen, result[-1])
     return result
 
 
@@ -201,28 +181,16 @@ def filter_name(kind: str) -> str:
     return f"duplicate {kind}"
 
 
-def _bucket_of(values: NDArray[np.uint64], buckets: int) -> NDArray[np.int64]:
-    bits = buckets.bit_length() - 1
-    # A shift by 64 is undefined, so one bucket is a case of its own.
-    return (values >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(values), int)
+def _read_bucket(path: Path, kind: int, bucket: int, buckets: int) -> NDArray[np.uint64]:
+    """Returns uint64[2, n], the signatures of a kind in one bucket and their rows."""
+    table = np.load(path, mmap_mode="r")[kind]
+    least = [np.uint64(n * (2**64 // buckets)) for n in range(bucket, min(bucket + 2, buckets))]
+    begin, *end = np.searchsorted(table[0], np.array(least)).tolist()
+    return np.array(table[:, begin : end[0] if end else None])
 
 
-def _read_bucket(path: Path, bucket: int, kind: int) -> tuple[NDArray[np.uint64], Rows]:
-    """Returns the signatures of a kind and the row numbers in one bucket."""
-    with path.open("rb") as file:
-        count, kinds, buckets = np.frombuffer(file.read(24), _HEADER).tolist()
-        file.seek(24 + 8 * (kind * (buckets + 1) + bucket))
-        begin, end = np.frombuffer(file.read(16), _HEADER).tolist()
-        base = 24 + 8 * kinds * (buckets + 1) + 12 * count * kind
-        file.seek(base + 8 * begin)
-        values = np.frombuffer(file.read(8 * (end - begin)), "<u8")
-        file.seek(base + 8 * count + 4 * begin)
-        return values, np.frombuffer(file.read(4 * (end - begin)), "<u4")
-
-
-def _read_chunk(path: Path, chunk: int) -> list[Rows]:
-    with path.open("rb") as file:
-        chunks, kinds = np.frombuffer(file.read(16), _HEADER).tolist()
-        sizes = np.frombuffer(file.read(8 * chunks * kinds), _HEADER).reshape(chunks, kinds)
-        file.seek(4 * int(sizes[:chunk].sum()), 1)
-        return [np.frombuffer(file.read(4 * size), "<u4") for size in sizes[chunk].tolist()]
+def save(path: Path, array: NDArray[Any]) -> None:
+    """Writes an array. If the disk is full, `np.save` into a file may lose its end without an error."""
+    content = io.BytesIO()
+    np.save(content, array)
+    path.write_bytes(content.getvalue())

@@ -71,7 +71,6 @@ class Finding:
         return f"{self.pair} {self.split}".strip()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the finding as values for JSON."""
         return dataclasses.asdict(self) | {"advice": ADVICE[self.kind]}
 
 

@@ -72,7 +72,6 @@ class _Side:
 
 
 def findings(scans: Sequence[Scan]) -> Iterator[Finding]:
-    """Yields what is wrong with the languages of all splits of a corpus."""
     splits = [(_Side(scan, 0), _Side(scan, 1)) for scan in scans]
     sound = []
     for sides in splits:
@@ -96,7 +95,6 @@ def findings(scans: Sequence[Scan]) -> Iterator[Finding]:
 
 
 def _text(train: Sequence[Sequence[_Side]], start: int) -> dict[str, list[str]]:
-    """Returns every other line of each language, from the line `start` on."""
     text: dict[str, list[str]] = collections.defaultdict(list)
     for sides in train:
         for side in sides:
@@ -171,7 +169,6 @@ def _by_training_text(sides: tuple[_Side, _Side], profiles: LanguageProfiles) ->
 def _same_languages(
     train: Sequence[Sequence[_Side]], profiles: LanguageProfiles
 ) -> Iterator[Finding]:
-    """Looks for languages whose training text is that of another language."""
     side_of = {side.tag: side for sides in train for side in sides}
     text = _text(train, 1)
     means = {tag: profiles.means(text[tag]) for tag in profiles.languages}
@@ -190,7 +187,6 @@ def _same_languages(
 
 
 def _mixed(sides: tuple[_Side, _Side], profiles: LanguageProfiles) -> Iterator[Finding]:
-    """Looks for single lines in another language."""
     for side in sides:
         foreign: dict[str, list[Example]] = collections.defaultdict(list)
         lines = [line for line in side.scan.sample if line.first != line.second]

@@ -202,7 +202,6 @@ class OverlapSearch(Generic[Text]):
 
 
 def _shingles(text: str) -> set[int]:
-    """Returns the hashes of the triples of neighboring words of a text."""
     words = normal_form.words(text)
     return {hash(triple) for triple in zip(words, words[1:], words[2:], strict=False)}
 

@@ -58,15 +58,10 @@ def _cut(text: str, most: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Direction:
-    """What cleaning did to one language pair of one subset.
+    """What cleaning did to the training pairs of one language pair of one subset ("" is the main corpus).
 
-    Attributes:
-      source, target: the languages.
-      subset: the name of the corpus; "" for the main one.
-      pairs: the number of training pairs before cleaning.
-      removed: the number of pairs that each filter dropped, duplicates included.
-      samples: samples of them, by the name of the filter.
-      edited: the number of pairs that each filter changed.
+    `pairs` were there before; `removed` and `edited` count those that each filter dropped, duplicates
+    included, and changed.
     """
 
     source: str
@@ -85,11 +80,9 @@ class Direction:
 
     @property
     def remaining(self) -> int:
-        """The number of pairs after cleaning."""
         return self.pairs - sum(self.removed.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the direction as an entry of cleaning.json."""
         return {
             "source": self.source,
             "target": self.target,
@@ -147,5 +140,4 @@ def warnings(directions: Iterable[Direction]) -> Iterator[str]:
 
 
 def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Returns the names with their counts, the largest first."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -85,11 +85,9 @@ class Scan:
 
     @property
     def tags(self) -> tuple[str, str]:
-        """The languages of the two sides."""
         return self.pair.source, self.pair.target
 
     def finding(self, kind: str, what: str, examples: Iterable[Example] = ()) -> Finding:
-        """Returns a finding about this split, with the first few examples."""
         few = tuple(examples)[:EXAMPLES]
         return Finding(kind, self.pair.name, self.split, self.files, what, few)
 
@@ -120,7 +118,6 @@ class Scanner:
             self._add(block)
 
     def finish(self) -> Scan:
-        """Returns the scan, after the last row."""
         scan = self.scan
         scan.drifts = find_drifts(*np.concatenate(self._lengths, axis=1))
         keys = sorted(self._sample)[:SAMPLE]
@@ -218,7 +215,6 @@ def _percent(number: int, total: int) -> str:
 
 
 def read_rows(pair: CorpusPair, split: str) -> Iterator[tuple[str, str]]:
-    """Yields the two sides of each line of a split, in the order of the folder's name."""
     return read_pairs(pair, split, pair.source, pair.target)
 
 

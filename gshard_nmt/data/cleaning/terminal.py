@@ -48,7 +48,6 @@ def shown(text: str, limit: int = 90) -> str:
 
 
 def escaped(text: str) -> str:
-    """Returns a text with escapes for control and format characters."""
     if text.isprintable():
         return text
     return "".join(

@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from gshard_nmt.data.reading.reader import read_columns
 from gshard_nmt.data.reading.rows import make_pair
 from gshard_nmt.data.sets.corpus import Input, SentencePair, read_blocks
 
@@ -102,13 +101,6 @@ def contents(
     Raises:
       UserError: a file is damaged; see `reading/reader.py`.
     """
-    if item.format == "aligned" and len(item.files) == 2:
-        # The bytes of these files are those of the chunks, so no row becomes an object.
-        blocks = read_columns(item, _CHECKED_ROWS)
-        pieces = (
-            Piece(a.count, a.characters + b.characters, (a.content, b.content)) for a, b in blocks
-        )
-        return split(pieces)
     return split(pieces_of(read_blocks(item, repaired)))
 
 

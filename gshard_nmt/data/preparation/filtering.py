@@ -8,7 +8,6 @@ drop        a chunk                              -> its rows that are duplicates
 
 import collections
 import dataclasses
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -79,7 +78,6 @@ def clean_all(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> Cl
     owners: list[tuple[SplitText, int]] = []
     clean_texts: CleanTexts = {}
     for languages, hashes in zip(every, held_out, strict=True):
-        buckets = duplicates.buckets_for(sum(text.total for text in languages.train))
         dev = [text for text in languages.held_out if text.split == "dev"]
         for text in (*languages.train, *dev):
             names = (text.pair.source, text.pair.target, text.pair.subset)
@@ -92,6 +90,7 @@ def clean_all(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> Cl
                     continue
                 identity = plan.cleaning_identity
                 choice = plan.choice(text)
+<<<<<<< HEAD
                 task = Filtering(Path(), 0, choice, *names, settings, identity, hashes, buckets)
             first, chunks_of_text = 0, [chunk for known in text.texts for chunk in known.chunks()]
             for place, (file, rows) in enumerate(chunks_of_text):
@@ -99,6 +98,12 @@ def clean_all(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> Cl
                 units.append(Unit(f"{text.name}/{place}", own_task, rows))
                 first += rows
             owners.append((text, len(chunks_of_text)))
+=======
+                task = Filtering(Path(), 0, choice, *names, settings, identity, hashes)
+            new = list(_chunk_units(text, task))
+            units += new
+            owners.append((text, len(new)))
+>>>>>>> X3
     done = iter(zip(units, work.run("clean", "cleaning, pairs", filter_rows, units), strict=True))
     for text, count in owners:
         own = [next(done) for _ in range(count)]
@@ -141,7 +146,7 @@ def _without_duplicates(
         buckets = duplicates.buckets_for(total) if files else 0
         size = sum(text.rows for text in texts) // max(buckets, 1)
         name = languages.names[0]
-        finding += [Unit(f"{name}/{n}", Finding(files, n), size) for n in range(buckets)]
+        finding += [Unit(f"{name}/{n}", Finding(files, n, buckets), size) for n in range(buckets)]
         counts.append(buckets)
     about = "finding duplicates, pairs"
     found = iter(work.run("duplicates", about, find_duplicates, finding))
@@ -184,7 +189,7 @@ def hold_out(task: HoldingOut, folder: Path) -> Mapping[str, Any]:
         rows = chunks.read(file).rows()
         parts.append(overlap.held_out(rows, task.source, task.target, task.words))
     hashes = overlap.merge(parts)
-    _save(folder / HELD_OUT, hashes)
+    duplicates.save(folder / HELD_OUT, hashes)
     return {"hashes": len(hashes)}
 
 
@@ -193,7 +198,7 @@ class Filtering:
     """The task of a unit of `filter_rows`: a chunk, and the number of rows of the text before it.
 
     Without settings, for dev text, empty rows alone are dropped. `identity` identifies the filters, and
-    `held_out` has the hashes of dev and test text, if there is any. Signatures go into `buckets`.
+    `held_out` has the hashes of dev and test text, if there is any.
     """
 
     file: Path
@@ -205,7 +210,6 @@ class Filtering:
     settings: Cleaning | None = None
     identity: Mapping[str, Any] | None = None
     held_out: Path | None = None
-    buckets: int = 1
 
 
 def filter_rows(task: Filtering, folder: Path) -> Mapping[str, Any]:
@@ -235,7 +239,7 @@ def filter_rows(task: Filtering, folder: Path) -> Mapping[str, Any]:
         dropped = cleaned.samples
         if settings.duplicates:
             values = duplicates.signatures(cleaned.rows, settings.duplicates)
-            duplicates.write_signatures(folder / SIGNATURES, values, task.buckets)
+            duplicates.write_signatures(folder / SIGNATURES, values)
     if stay is not whole:
         chunks.write(folder / ROWS, chunks.content_of(stay))
     _write_samples(folder, dropped)
@@ -249,15 +253,26 @@ def part_of(task: Filtering, outcome: Finished) -> Part:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
+<<<<<<< HEAD
     """The signatures of all chunks, and a bucket."""
+=======
+    """The task of a unit of `find_duplicates`: the signatures of all chunks, and one of `buckets`."""
+>>>>>>> X3
 
     files: tuple[Path, ...]
     bucket: int
+    buckets: int
 
 
 def find_duplicates(task: Finding, folder: Path) -> Mapping[str, Any]:
+<<<<<<< HEAD
     repeated = duplicates.duplicates_of_bucket(task.files, task.bucket)
     duplicates.write_duplicates(folder / DUPLICATES, repeated)
+=======
+    """Writes the rows of all chunks that are duplicates by the signatures of a bucket."""
+    repeated = duplicates.duplicates_of_bucket(task.files, task.bucket, task.buckets)
+    duplicates.save(folder / DUPLICATES, repeated)
+>>>>>>> X3
     return {}
 
 
@@ -276,8 +291,17 @@ class Dropping:
 
 
 def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
+<<<<<<< HEAD
     """Writes the places of the rows of a chunk that are duplicates, and samples of them."""
     places = duplicates.read_duplicates(task.files, task.number)
+=======
+    """Writes the places of the rows of a chunk that are duplicates, and samples of them.
+
+    Returns:
+      `rows`, the number of rows that stay, and `removed`, the number of duplicates of each kind.
+    """
+    places = duplicates.read_duplicates(task.files, task.number, len(task.kinds))
+>>>>>>> X3
     removed, dropped = {}, {}
     if any(map(len, places)):
         rows = chunks.read(task.file).rows()
@@ -287,7 +311,7 @@ def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
                 removed[name] = len(some)
                 dropped[name] = report.choose(name, [rows[i] for i in some.tolist()])
     every = np.sort(np.concatenate([*places, np.zeros(0, np.uint32)])).astype(np.int64)
-    _save(folder / _DROPPED, every)
+    duplicates.save(folder / _DROPPED, every)
     _write_samples(folder, dropped)
     return {"rows": task.rows - len(every), "removed": removed}
 
@@ -295,13 +319,6 @@ def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
 def part_without(part: Part, outcome: Finished) -> Part:
     rows = outcome.result["rows"]
     return Part(part.file, rows, outcome.folder / _DROPPED if rows < part.rows else None)
-
-
-def _save(file: Path, array: np.ndarray) -> None:
-    """Writes an array. If the disk is full, `np.save` into a file may lose its end without an error."""
-    content = io.BytesIO()
-    np.save(content, array)
-    file.write_bytes(content.getvalue())
 
 
 def _write_samples(folder: Path, dropped: report.Samples) -> None:

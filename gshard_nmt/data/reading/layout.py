@@ -27,14 +27,11 @@ _SPLIT_WORDS = (
     (re.compile(r"(news)?dev(test)?\d*|valid\d*|validation|val"), "dev"),
     (re.compile(r"(news)?test\d*|tst\d*"), "test"),
 )
+# fmt: off
 _FORMATS = {
-    "tsv": "tsv",
-    "csv": "tsv",
-    "jsonl": "jsonl",
-    "tmx": "tmx",
-    "po": "gettext",
-    "mo": "gettext",
+    "tsv": "tsv", "csv": "tsv", "jsonl": "jsonl", "tmx": "tmx", "po": "gettext", "mo": "gettext",
 }
+# fmt: on
 _SCORES = "scores"
 OPENNMT = re.compile(r"(src|tgt)-([\w-]+)\.txt")
 """The names of OpenNMT's files: src is the first language of the folder's name."""
@@ -59,13 +56,7 @@ class PairFiles:
 
 @dataclasses.dataclass
 class _Group:
-    """Files with the same stem.
-
-    Attributes:
-      sides: the files of source and target.
-      scores: the file with a score for each line.
-      tables: files that hold both languages, with their formats.
-    """
+    """Files with the same stem: those of the two sides, the scores, and tables with their formats."""
 
     sides: dict[str, Path]
     scores: Path | None
@@ -77,12 +68,8 @@ def find_inputs(
 ) -> PairFiles:
     """Returns the inputs of a language pair among the files of a folder.
 
-    Args:
-      folder: the folder.
-      names: names of its files.
-      languages: BCP 47 tags of the source and the target.
-      subset: the name of the corpus; "" if it has none.
-      pair: the name of the pair, for the names of the inputs; that of the folder by default.
+    `languages` are the BCP 47 tags of the source and the target, and `subset` the name of the corpus or
+    "". The names of the inputs begin with `pair`, or with the name of the folder.
     """
     notes: list[str] = []
     groups, others = _group(folder, _without_copies(folder, names, notes), languages)
@@ -128,12 +115,10 @@ def split_of(stem: str) -> str | None:
 
 
 def is_text(name: str) -> bool:
-    """Returns whether the name of a file is that of a table, a memory or a catalogue."""
     return without_compression(name).rpartition(".")[2] in _FORMATS
 
 
 def _without_copies(folder: Path, names: Sequence[str], notes: list[str]) -> list[str]:
-    """Returns the names without compressed copies of other files."""
     plain: dict[str, str] = {}
     for name in sorted(names, key=len):
         base = without_compression(name)
@@ -181,7 +166,6 @@ def _side(ending: str, languages: tuple[str, str]) -> str:
 
 
 def _texts(group: _Group, languages: tuple[str, str]) -> Iterator[tuple[str, tuple[Path, ...]]]:
-    """Yields the format and the files of each input of a group."""
     if len(group.sides) == 2:
         files = tuple(group.sides[language] for language in languages)
         yield "aligned", (*files, group.scores) if group.scores else files

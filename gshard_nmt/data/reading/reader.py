@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from gshard_nmt.data.reading.gettext import read_gettext
 from gshard_nmt.data.reading.jsonl import read_jsonl
 from gshard_nmt.data.reading.rows import Input, SentencePair, encodable, make_pair, score_of
-from gshard_nmt.data.reading.text_lines import Lines, count_lines, even_blocks
+from gshard_nmt.data.reading.text_lines import count_lines, lines
 from gshard_nmt.data.reading.tmx import read_tmx
 from gshard_nmt.data.reading.tsv import read_tsv
 from gshard_nmt.errors import UserError
@@ -56,42 +56,33 @@ def count_rows(source: Input) -> int:
 
 
 def read_aligned(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the rows of line-aligned files: line N of one file translates line N of the other."""
+    """Yields the rows of line-aligned files: line N of one file translates line N of the other.
+
+    Raises:
+      UserError: the files have different numbers of lines, or as `line_blocks` does.
+    """
+    rows = itertools.zip_longest(*map(lines, source.files))
     number = 0
-    for blocks in read_columns(source, _ROWS):
-        first, second, *others = [block.content.decode().split("\n")[:-1] for block in blocks]
+    while block := list(itertools.islice(rows, _ROWS)):
+        if None in block[-1]:
+            raise _uneven(source)
+        first, second, *others = zip(*block, strict=True)
         scores: Iterator[float | None] = itertools.repeat(None)
         if others:
             places = (f"{source.files[2]}, line {number + n}" for n in itertools.count(1))
             scores = map(score_of, others[0], places)
         yield list(map(make_pair, zip(first, second, scores, strict=False)))
-        number += len(first)
+        number += len(block)
 
 
-def read_columns(source: Input, rows: int) -> Iterator[tuple[Lines, ...]]:
-    """Yields the lines of each file in blocks of `rows` rows; the last block may have fewer.
-
-    Raises:
-      UserError: the files have different numbers of lines, a line is not UTF-8, or a compressed file is
-        damaged.
-    """
-    streams = [even_blocks(path, rows) for path in source.files]
-    number = 0
-    for blocks in itertools.zip_longest(*streams, fillvalue=Lines()):
-        if len({block.count for block in blocks}) > 1:
-            # The files are read to their ends, because the counts help to find the place.
-            counts = [
-                number + block.count + sum(rest.count for rest in stream)
-                for block, stream in zip(blocks, streams, strict=True)
-            ]
-            n = next(n for n, count in enumerate(counts) if count != counts[0])
-            first, other = source.files[0], source.files[n]
-            raise UserError(
-                f"the two files of {first.parent.name} have different lengths: {first} has {counts[0]} "
-                f"lines, {other} has {counts[n]}. Line N of one file must translate line N of the other."
-            )
-        yield blocks
-        number += blocks[0].count
+def _uneven(source: Input) -> UserError:
+    counts = [count_lines(path) for path in source.files]
+    n = next(n for n, count in enumerate(counts) if count != counts[0])
+    first, other = source.files[0], source.files[n]
+    return UserError(
+        f"the two files of {first.parent.name} have different lengths: {first} has {counts[0]} lines, "
+        f"{other} has {counts[n]}. Line N of one file must translate line N of the other."
+    )
 
 
 _READERS: Mapping[str, Callable[[Input], Iterator[list[SentencePair]]]] = {

@@ -109,6 +109,5 @@ def note(text: str) -> None:
 
 
 def listed(names: Sequence[object], most: int = 3) -> str:
-    """Returns the first names and the number of the others."""
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(map(str, names[:most])) + rest

@@ -7,7 +7,6 @@ crawled text.
 
 import bz2
 import contextlib
-import dataclasses
 import gzip
 import itertools
 import lzma
@@ -15,8 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
-
-import numpy as np
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
@@ -36,7 +33,6 @@ class _DamagedError(Exception):
 
 
 def without_compression(name: str) -> str:
-    """Returns the name of a file without the ending of its compression."""
     return next((name.removesuffix(e) for e in COMPRESSIONS if name.endswith(e)), name)
 
 
@@ -60,46 +56,6 @@ def line_blocks(path: Path) -> Iterator[list[str]]:
         split.pop()
         number += len(split)
         yield split
-
-
-@dataclasses.dataclass(frozen=True)
-class Lines:
-    """Lines of a file as UTF-8, each with a newline at its end; and their characters without newlines."""
-
-    count: int = 0
-    content: bytes = b""
-    characters: int = 0
-
-
-def even_blocks(path: Path, count: int) -> Iterator[Lines]:
-    """Yields `count` lines of a file at a time; the last block may have fewer.
-
-    No line becomes an object of its own, which would take most of the time. Raises as `line_blocks` does.
-    """
-    number, parts, missing = 0, [], count
-    for block in _whole_lines(path):
-        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
-        if not block.endswith(b"\n"):
-            ends = np.append(ends, len(block))
-        begin = 0
-        while len(ends) >= missing:
-            end = int(ends[missing - 1])
-            parts.append(block[begin:end])
-            yield _lines(path, b"".join(parts), number, count)
-            number += count
-            ends, begin, parts, missing = ends[missing:], end, [], count
-        parts.append(block[begin:])
-        missing -= len(ends)
-    if missing < count:
-        yield _lines(path, b"".join(parts), number, count - missing)
-
-
-def _lines(path: Path, content: bytes, number: int, count: int) -> Lines:
-    """Returns `count` lines. `number` is the number of lines before them."""
-    text = _text(path, content, number)
-    if not number or b"\r" in content or not content.endswith(b"\n"):
-        content = text.encode()
-    return Lines(count, content, len(text) - count)
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
@@ -185,7 +141,6 @@ def count_lines(path: Path) -> int:
 
 
 def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
-    """Yields the content of an open file. Raises _DamagedError if it cannot be decompressed."""
     if ending == ".zst":
         yield from _zstd(file)
         return

@@ -75,7 +75,6 @@ class _Units:
         self._parser.SkippedEntityHandler = self._unknown_entity
 
     def feed(self, content: bytes, is_last: bool = False) -> None:
-        """Parses a block of the file. Raises UserError if it is not well-formed XML."""
         try:
             self._parser.Parse(content, is_last)
         except (LookupError, ValueError) as error:
@@ -119,7 +118,6 @@ class _Units:
                 self.rows.append(SentencePair(source, target, score))
 
     def _in(self, tag: str) -> str | None:
-        """Returns the text of the unit in a language; None if there is none."""
         for code, text in self._texts.items():
             if names_language(code, tag):
                 return text

@@ -94,7 +94,6 @@ def _is_csv(source: Input) -> bool:
 
 
 def _tables(path: Path) -> Iterator[_Table]:
-    """Yields the rows of a .tsv file."""
     number = 1
     for block in line_blocks(path):
         yield range(number, number + len(block)), [line.split("\t") for line in block]
@@ -120,13 +119,11 @@ def _csv_tables(path: Path) -> Iterator[_Table]:
 
 
 def _without_blanks(numbers: Sequence[int], table: list[list[str]]) -> _Table:
-    """Returns a table without its blank lines."""
     kept = [i for i, row in enumerate(table) if len(row) > 1 or "".join(row).strip()]
     return [numbers[i] for i in kept], [table[i] for i in kept]
 
 
 def _check_sample(source: Input, sample: Sequence[Sequence[str]]) -> None:
-    """Says that quotes are text."""
     path = source.files[0]
     quoted = (field for row in sample for field in row if _QUOTED.fullmatch(field))
     if not _is_csv(source) and (field := next(quoted, "")):
@@ -140,12 +137,8 @@ def find_columns(source: Input, table: Sequence[Sequence[str]]) -> Columns:
     """Returns the meaning of the columns.
 
     If the first line names both languages, or a source and a target, these two columns are the text, and
-    the column "score" is the score. Otherwise a file with more than
-    two columns must have two that are text. A column is a score if it has a number in every line.
-
-    Args:
-      source: the input.
-      table: the first lines, split.
+    the column "score" is the score. Otherwise a file with more than two columns must have two that are
+    text. A column is a score if it has a number in every one of these first lines.
 
     Raises:
       UserError: it is not clear which two columns are the text.

@@ -1,5 +1,3 @@
-import dataclasses
-
 import hypothesis
 import numpy as np
 from hypothesis import strategies as st
@@ -12,7 +10,6 @@ from gshard_nmt.data.cleaning.block import (
     PLACEHOLDER,
     SUSPECT,
     VISIBLE,
-    About,
     Block,
     Side,
 )
@@ -42,14 +39,6 @@ def test_words_and_weights():
     assert side.weight.tolist() == [9, 0, 20, 10, 6, 11]
 
 
-def test_letters_in_the_scripts_of_the_language():
-    side = Side(["Файл PDF 12", "12"], "ru")
-    assert side.letters.tolist() == [7, 0]
-    assert side.own_letters.tolist() == [4, 0]
-    # Nothing is known about the scripts of this language.
-    assert Side(["Файл PDF"], "xx").own_letters.tolist() == [7]
-
-
 TEXT = st.text(st.sampled_from("aB zé1٣%{Ã\ufffd\x07\n\u2028你あ한ไиॐिß\U0001d4d0"), max_size=12)
 
 
@@ -75,16 +64,6 @@ def test_many_lines_are_measured_in_pieces(monkeypatch):
         np.testing.assert_array_equal(getattr(Side(lines, "ru"), name), getattr(whole, name))
 
 
-def test_a_block_is_a_sequence_of_rows():
-    rows = [SentencePair("a", "b"), SentencePair("c", "d", 0.5)]
-    block = Block(rows, "de", "en")
-    assert list(block) == rows
-    assert len(block) == 2
-    assert block[1].score == 0.5
-    assert block[:1] == rows[:1]
-    assert [side.language for side in block.sides] == ["de", "en"]
-
-
 def test_the_rows_that_stay_keep_their_measures():
     rows = [SentencePair("eins", "one 1"), SentencePair("zwei", "two"), SentencePair("3", "Three!")]
     block = Block(rows, "de", "en")
@@ -99,23 +78,6 @@ def test_the_rows_that_stay_keep_their_measures():
         for name in Side._ARRAYS:
             np.testing.assert_array_equal(getattr(side, name), getattr(expected, name))
     assert block.keep(np.ones(3, bool)) is block
-
-
-def test_only_candidates_are_asked():
-    block = Block([SentencePair(x, x) for x in "abc"], "de", "en")
-    asked = []
-
-    def keeps(source, target):
-        asked.append(source + target)
-        return source == "c"
-
-    assert block.check(np.array([False, True, True]), keeps).tolist() == [True, False, True]
-    assert asked == ["bb", "cc"]
-
-
-def test_no_held_out_text_is_the_default():
-    assert len(About("de", "en").held_out) == 0
-    assert dataclasses.replace(About("de", "en"), subset="back").subset == "back"
 
 
 @hypothesis.settings(deadline=None)

@@ -36,10 +36,6 @@ def _restore():
             del sys.modules[name]
 
 
-def test_the_default_filters_are_in_their_order():
-    assert tuple(registry.filters(Cleaning())) == FILTERS
-
-
 def test_a_file_adds_its_filters(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     settings = Cleaning(modules=(str(tmp_path / "own.py"),))
@@ -141,16 +137,6 @@ def test_each_filter_counts_what_it_drops():
     }
 
 
-def test_filters_can_be_left_out():
-    rows = [GOOD, BAD["numbers"], BAD["script"]]
-    settings = Cleaning(without=("numbers",))
-    cleaned = clean(rows, About("de", "en", settings=settings))
-    assert dict(cleaned.removed) == {"script": 1}
-    cleaned = clean(rows, About("de", "en", settings=Cleaning(filters=())))
-    assert list(cleaned.rows) == rows
-    assert cleaned.samples == {}
-
-
 @hypothesis.settings(deadline=None, max_examples=40)
 @hypothesis.given(st.lists(st.sampled_from([GOOD, *BAD.values()]), max_size=20), st.integers(1, 6))
 def test_any_split_into_blocks_leaves_the_same_rows(rows, size):
@@ -164,12 +150,6 @@ def test_any_split_into_blocks_leaves_the_same_rows(rows, size):
     ] == whole.indices.tolist()
     assert sum((part.removed for part in parts), start=whole.removed.__class__()) == whole.removed
     assert report.merge(part.samples for part in parts) == whole.samples
-
-
-def test_no_rows():
-    cleaned = clean([], ABOUT)
-    assert list(cleaned.rows) == []
-    assert cleaned.indices.tolist() == []
 
 
 def use(monkeypatch, function):

@@ -52,14 +52,3 @@ def test_any_split_gives_the_same_samples():
     assert report.merge(parts) == whole
     halves = [report.merge(parts[:5]), report.merge(parts[5:])]
     assert report.merge(json.loads(json.dumps(halves))) == whole
-
-
-def test_samples_of_two_filters_differ_and_equal_pairs_are_one_sample():
-    assert report.choose("ratio", ROWS) != report.choose("length", ROWS)
-    assert len(report.choose("ratio", [ROWS[0]] * 3)) == 1
-
-
-def test_long_lines_are_cut():
-    (sample,) = report.choose("length", [("x" * 401, "y" * 400)])
-    assert sample.source == "x" * 400 + "…"
-    assert sample.target == "y" * 400

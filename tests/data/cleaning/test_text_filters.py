@@ -234,10 +234,6 @@ def test_a_side_in_another_language_is_dropped():
     assert masks("de", *pairs) == [True, False, False, True]
 
 
-def test_languages_that_are_not_known_are_not_checked():
-    assert masks("tlh", (GERMAN, ENGLISH)) == [True]
-
-
 def test_without_the_package_the_message_says_how_to_install_it(monkeypatch):
     real_import = builtins.__import__
 

@@ -52,7 +52,7 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         file = write(tmp_path / f"in{number}", *sides)
         folders.append(made(tmp_path / f"clean{number}"))
         hashes = tmp_path / "hashes" / filtering.HELD_OUT
-        task = Filtering(file, 0, ALL, "fr", "en", "", settings, None, hashes, 2)
+        task = Filtering(file, 0, ALL, "fr", "en", "", settings, None, hashes)
         result = filter_rows(task, folders[-1])
         if number == 0:
             assert result["removed"] == {"empty": 1, "overlap": 1}
@@ -61,7 +61,7 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
     buckets = []
     for bucket in range(2):
         buckets.append(made(tmp_path / f"bucket{bucket}"))
-        find_duplicates(Finding(files, bucket), buckets[-1])
+        find_duplicates(Finding(files, bucket, 2), buckets[-1])
     places = tuple(folder / filtering.DUPLICATES for folder in buckets)
     for number, (rows, removed, left) in enumerate(
         [(2, {}, ["a1", "b1"]), (3, {"duplicate pair": 1, "duplicate target": 1}, ["c1"])]

@@ -2,7 +2,6 @@
 
 import contextlib
 import encodings.aliases
-import gzip
 
 import pytest
 
@@ -53,14 +52,6 @@ def test_translated_messages_are_rows(tmp_path):
     assert [row[1::-1] for row in turned] == expected
 
 
-def test_a_catalogue_may_be_compressed(tmp_path):
-    (tmp_path / "fr-en").mkdir()
-    (tmp_path / "fr-en" / "fr.po.gz").write_bytes(gzip.compress(PO.encode()))
-    (pair,) = find_pairs(tmp_path)
-    (block,) = read_gettext(*pair.inputs("train"))
-    assert [row.source for row in block] == ["un chat", "un fichier", "%d fichiers"]
-
-
 def test_what_is_left_out_and_what_is_unclear_is_said(tmp_path, capsys):
     forms = "".join(f'msgstr[{i}] "{i}"\n' for i in range(3))
     text = f'msgid "Cats"\n{forms}\nmsgid "dog"\nmsgid_plural "dogs"\n{forms}'
@@ -100,21 +91,6 @@ def test_contexts_and_plurals_of_a_mo_file(tmp_path, order):
         Message("%d files", "%d fichiers", "%d file"),
         Message("Open", "Ouvrir"),
     ]
-
-
-def test_a_language_without_plural_pairs_its_form_with_many(tmp_path):
-    path = tmp_path / "a.mo"
-    path.write_bytes(mo([("%d file\0%d files", "%d ファイル")]))
-    assert read_catalogue(path).messages == [Message("%d files", "%d ファイル", "%d file")]
-
-
-def test_fuzzy_entries_of_a_po_file_are_left_out(tmp_path):
-    path = tmp_path / "fr.po"
-    path.write_text(
-        'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
-        'msgid "Open"\nmsgstr "Ouvrir"\n\n#, fuzzy\nmsgid "Close"\nmsgstr "Ouvrir"\n'
-    )
-    assert read_catalogue(path).messages == [Message("Open", "Ouvrir")]
 
 
 SLOVENIAN = "nplurals=4; plural=(n%100==1 ? 1 : n%100==2 ? 2 : n%100==3 || n%100==4 ? 3 : 0);"

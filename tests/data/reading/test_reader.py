@@ -11,7 +11,6 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.reading import text_lines
 from gshard_nmt.data.reading.reader import count_rows, read_blocks, read_input
 from gshard_nmt.data.reading.rows import SentencePair
 from gshard_nmt.data.sets.corpus import find_pairs
@@ -87,20 +86,6 @@ def test_an_empty_file_has_no_rows(tmp_path, name):
     (pair,) = find_pairs(tmp_path)
     assert [list(read_input(text)) for text in pair.inputs("train")] == [[]]
     assert [count_rows(text) for text in pair.inputs("train")] == [0]
-
-
-def test_rows_come_in_blocks(tmp_path, monkeypatch):
-    """A reader holds the rows of one block of the file."""
-    monkeypatch.setattr(text_lines, "_BLOCK", 1 << 12)
-    (tmp_path / "fr-en").mkdir()
-    rows = [SentencePair(f"phrase {n}", f"sentence {n}", 0.5) for n in range(5000)]
-    for name, text in contents(rows).items():
-        (tmp_path / "fr-en" / name).write_text(text)
-    (pair,) = find_pairs(tmp_path)
-    for text in pair.inputs("train"):
-        sizes = [len(block) for block in read_blocks(text)]
-        assert sum(sizes) == 5000
-        assert max(sizes) <= 4096 if text.format == "aligned" else max(sizes) < 400
 
 
 def test_text_that_no_file_can_hold_is_repaired_and_counted(tmp_path):

@@ -1,30 +1,14 @@
 """Rows of text: one line each, and scores that are numbers."""
 
-from pathlib import Path
-
 import pytest
 
-from gshard_nmt.data.reading.rows import Input, SentencePair, make_pair, one_line, score_of
+from gshard_nmt.data.reading.rows import one_line, score_of
 from gshard_nmt.errors import UserError
-
-
-def test_a_row_is_made_of_three_values():
-    row = make_pair(("un", "one", None))
-    assert row == SentencePair("un", "one")
-    assert type(row) is SentencePair
-    assert (row.source, row.target, row.score) == ("un", "one", None)
 
 
 def test_a_text_becomes_one_line():
     assert one_line("a\r\n\tb\n") == "a b"
     assert one_line(" a \u2028b") == " a \u2028b"
-
-
-def test_a_reversed_input_has_its_files_in_the_other_order():
-    text = Input("", "fr", "en", "train", (Path("f"), Path("e"), Path("s")), "aligned", "fr-en/f")
-    turned = text.reversed()
-    assert (turned.source, turned.target) == ("en", "fr")
-    assert turned.files == (Path("e"), Path("f"), Path("s"))
 
 
 def test_a_score_is_a_finite_number_or_none():

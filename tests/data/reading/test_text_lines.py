@@ -10,7 +10,6 @@ import zstandard
 from gshard_nmt.data.reading import text_lines
 from gshard_nmt.data.reading.text_lines import (
     count_lines,
-    even_blocks,
     line_blocks,
     lines,
     without_compression,
@@ -37,12 +36,6 @@ def test_compressed_files_have_the_same_lines_as_plain_ones(tmp_path, ending):
     assert without_compression(path.name) == "train.fr"
 
 
-def test_a_zst_file_may_have_several_frames(tmp_path):
-    path = tmp_path / "train.fr.zst"
-    path.write_bytes(zstandard.compress(b"un\nde") + zstandard.compress(b"ux\n"))
-    assert list(lines(path)) == ["un", "deux"]
-
-
 def test_only_newlines_end_a_line(tmp_path):
     path = tmp_path / "train.fr"
     path.write_bytes("\ufeffa\u2028b\r\nc\x85d\ve\rf\n\nlast\r".encode())
@@ -65,12 +58,6 @@ def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch):
     for size in range(1, len(content) + 1):
         monkeypatch.setattr(text_lines, "_BLOCK", size)
         assert list(lines(path)) == ["é", "", "東京", "no end"]
-        for count in range(1, 6):
-            even = list(even_blocks(path, count))
-            assert {block.count for block in even[:-1]} <= {count}
-            assert sum(block.count for block in even) == 4
-            assert b"".join(block.content for block in even).decode() == "é\n\n東京\nno end\n"
-            assert sum(block.characters for block in even) == 9
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst", ".xz", ".bz2"])
@@ -98,9 +85,8 @@ def test_a_damaged_file_is_an_error_with_its_line(tmp_path, ending, damage):
 def test_text_that_is_not_utf8_is_reported_with_its_line(tmp_path):
     path = tmp_path / "train.fr"
     path.write_bytes(b"a\n" * 70_000 + b"\xe9t\xe9\n")
-    for read in (lines, lambda path: even_blocks(path, 999)):
-        with pytest.raises(UserError, match="line 70001 is not UTF-8"):
-            list(read(path))
+    with pytest.raises(UserError, match="line 70001 is not UTF-8"):
+        list(lines(path))
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path, monkeypatch):

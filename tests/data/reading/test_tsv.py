@@ -66,10 +66,6 @@ def test_quotes_in_a_tsv_file_are_text_and_said_to_be(tmp_path, capsys):
     )
 
 
-def test_two_columns_are_text_even_if_they_are_numbers(tmp_path):
-    assert rows(tmp_path, "1\t2\n3\t4\n") == [("1", "2", None), ("3", "4", None)]
-
-
 def test_tabs_of_other_lines_do_not_move_the_columns(tmp_path):
     text = "un\tone\n" * 6000
     assert len(rows(tmp_path, text)) == 6000
