@@ -137,7 +137,7 @@ def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
     cases = 0
     programs: collections.Counter[str] = collections.Counter()
     try:
-        process = small_run.start(good, "run", good / "log", **{"Train.bleu_sentences": 0})
+        process = small_run.start(good, "run", **{"Train.bleu_sentences": 0})
         if process.wait(300):
             return Report("the good run failed", [last_lines((good / "log").read_text())])
         number = only or 0
