@@ -9,6 +9,7 @@ import time
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,27 @@ def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object
     return [*flags, *gin(**changes)]
 
 
+def start_all(
+    flags: Sequence[Sequence[object]], environments: Mapping[int, dict[str, str]], **options: Any
+) -> list["subprocess.Popen[str]"]:
+    """Starts processes that connect to process 0 over the loopback; they write to pipes.
+
+    Args:
+      flags: for each process, the name of its program, and the flags that do not name the processes.
+      environments: further environment variables of processes by their numbers.
+      **options: options of Popen.
+    """
+    address, started = f"127.0.0.1:{free_port()}", []
+    for index, words in enumerate(flags):
+        shared = ["--coordinator", address, "--num_processes", len(flags)]
+        shared += ["--peer_timeout", TIMEOUT, "--process_id", index]
+        variables = environment() | environments.get(index, {})
+        pipes = {"stderr": subprocess.PIPE, "text": True, "env": variables} | options
+        started.append(subprocess.Popen(command(*words, *shared), **pipes))
+        STARTED.append(started[-1])
+    return started
+
+
 def start(
     prepared: Path,
     workdir: Path,
@@ -55,7 +77,7 @@ def start(
     extra: Sequence[object] = (),
     **changes: object,
 ) -> list["subprocess.Popen[str]"]:
-    """Starts the processes of a run, which connect to process 0 over the loopback.
+    """Starts the processes of a training run.
 
     Args:
       prepared: the folder with the data and the programs.
@@ -67,34 +89,12 @@ def start(
       extra: further flags of all.
       **changes: settings.
     """
-    shared = [
-        "--coordinator",
-        f"127.0.0.1:{free_port()}",
-        "--num_processes",
-        count,
-        "--peer_timeout",
-        TIMEOUT,
-    ]
-    shared += extra
     folders = (prepared, *others, *[prepared] * count)[:count]
-    started = [
-        subprocess.Popen(
-            command(
-                "train",
-                *train_flags(folder, workdir, **changes),
-                *shared,
-                "--process_id",
-                index,
-                *own.get(index, ()),
-            ),
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment() | (_with_fault(faults[index]) if index in faults else {}),
-        )
+    flags = [
+        ["train", *train_flags(folder, workdir, **changes), *extra, *own.get(index, ())]
         for index, folder in enumerate(folders)
     ]
-    STARTED.extend(started)
-    return started
+    return start_all(flags, {index: _with_fault(fault) for index, fault in faults.items()})
 
 
 def _with_fault(fault: str) -> dict[str, str]:
