@@ -190,19 +190,3 @@ def test_both_processes_go_back_to_the_same_checkpoint_and_stop_at_the_same_step
     # What the run tells on its way is told once.
     notes = "goes on from the checkpoint of step 6"
     assert [stderr.count(notes) for _, stderr in ended] == [MOST_ROLLBACKS, 0]
-
-
-@pytest.mark.slow
-def test_a_damaged_shard_of_one_process_ends_all_with_its_message(prepared, runs, tmp_path):
-    """Process 1 has a copy of the data whose manifest is sound. The first batch finds the damage."""
-    damaged = tmp_path / "data"
-    shutil.copytree(prepared / "data", damaged / "data")
-    for shard in (damaged / "data").glob("*/train-*"):
-        half = shard.stat().st_size // 2
-        shard.write_bytes(shard.read_bytes()[:half] + bytes(shard.stat().st_size - half))
-    zero, one = start(prepared, runs / "damaged", damaged)
-    (code, stderr), (own_code, own_stderr) = ends([zero, one])
-    assert own_code in (1, 2), own_stderr
-    assert code == 2, stderr
-    last = stderr.splitlines()[-1]
-    assert last.startswith(f"gshard-train: process 1 of 2 ended with exit code {own_code}"), stderr

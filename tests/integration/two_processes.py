@@ -70,7 +70,7 @@ def start_all(
 def start(
     prepared: Path,
     workdir: Path,
-    *others: Path,
+    *,
     faults: Mapping[int, str] = types.MappingProxyType({}),
     count: int = 2,
     own: Mapping[int, Sequence[object]] = types.MappingProxyType({}),
@@ -82,19 +82,15 @@ def start(
     Args:
       prepared: the folder with the data and the programs.
       workdir: the run folder.
-      *others: if another prepared folder is given, process 1 reads it instead.
       faults: the faults of processes by their numbers, see faulty_process/sitecustomize.py.
       count: the number of processes.
       own: further flags of processes by their numbers.
       extra: further flags of all.
       **changes: settings.
     """
-    folders = (prepared, *others, *[prepared] * count)[:count]
-    flags = [
-        ["train", *train_flags(folder, workdir, **changes), *extra, *own.get(index, ())]
-        for index, folder in enumerate(folders)
-    ]
-    return start_all(flags, {index: _with_fault(fault) for index, fault in faults.items()})
+    flags = ["train", *train_flags(prepared, workdir, **changes), *extra]
+    all_flags = [[*flags, *own.get(index, ())] for index in range(count)]
+    return start_all(all_flags, {index: _with_fault(fault) for index, fault in faults.items()})
 
 
 def _with_fault(fault: str) -> dict[str, str]:

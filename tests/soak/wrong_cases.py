@@ -9,6 +9,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from gshard_nmt.cli import commands
+from gshard_nmt.settings.gin_reader import load_config
+
 VALUES = (
     *("0", "1", "-1", "2", "3", "7", "64", "2147483648", "-9223372036854775809", "10**9"),
     *("0.0", "1e-320", "1e400", "-0.5", "float('nan')", "1.5", "True", "None", "''", "'a'"),
@@ -323,8 +326,6 @@ def _damage_text(text: str, rng: random.Random) -> str:
 
 def _setting_names() -> list[str]:
     """Returns the names of all settings, and some macros."""
-    from gshard_nmt.settings.gin_reader import load_config
-
     config = load_config("demo")
     parts = [getattr(config, field.name) for field in dataclasses.fields(config)]
     names = [
@@ -338,8 +339,6 @@ def _setting_names() -> list[str]:
 
 def _flag_names(program: str) -> list[str]:
     """Returns the names of a program's flags, from its help."""
-    from gshard_nmt.cli import commands
-
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         commands.main([*program.split(), "--help"])

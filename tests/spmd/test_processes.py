@@ -182,16 +182,3 @@ def test_what_the_first_process_decides_holds_for_all(monkeypatch):
     monkeypatch.setattr(distributed.global_state, "client", store)
     assert Processes("h:1", 2, 1).from_first(pytest.fail) == [7, 5]
     assert Processes("h:1", 2, 0).from_first(lambda: [7, 5]) == [7, 5]
-
-
-def test_a_broadcast_that_fails_is_an_error(monkeypatch):
-    from jax._src import distributed
-
-    def fail(*_):
-        raise jax.errors.JaxRuntimeError("UNAVAILABLE: process 0 is gone")
-
-    store = Store(waits=0)
-    store.blocking_key_value_get_bytes = fail
-    monkeypatch.setattr(distributed.global_state, "client", store)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="UNAVAILABLE"):
-        Processes("h:1", 2, 1).broadcast()
