@@ -95,7 +95,7 @@ def test_a_run_with_a_damaged_checkpoint_goes_on_in_other_processes_on_another_m
     content[len(content) // 2] ^= 0xFF
     largest.write_bytes(content)
 
-    changes = {"STEPS": 8, "Train.dev_every": 0}
+    changes = {"Train.steps": 8, "Train.dev_every": 0}
     mesh = {"Mesh.axes": ("x", "y"), "Mesh.shape": (2, 2), "Mesh.rules": {"B": "x", "E": "y"}}
     ended = ends(start(prepared, folders["moved"], **changes, **mesh))
     assert [code for code, _ in ended] == [0, 0], ended

@@ -122,13 +122,10 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
     """It works with a read-only run folder, and reads no program that the folder brings."""
     text = "der\n\n" + " ".join(["neerg"] * 5) + "\nelppa eert\n"
     flags = ["--workdir", folder / "run", "--lang", "fr"]
-    done = succeed(program("decode", *flags, stdin=text))
-    assert len(done.stdout.split("\n")) == 5
-    assert done.stdout.split("\n")[1] == ""
     programs = sorted((folder / "programs").glob("*.jaxexport"))
     assert programs
     before = contents_of(folder / "run"), contents_of(folder / "programs")
-    again = subprocess.run(
+    done = subprocess.run(
         [
             *with_read_only(folder / "run"),
             *(sys.executable, "-c", DECODE_AND_RECORD, str(tmp_path / "opened"), *map(str, flags)),
@@ -140,7 +137,8 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
         timeout=300,
         check=False,
     )
-    assert succeed(again).stdout == done.stdout
+    assert len(succeed(done).stdout.split("\n")) == 5
+    assert done.stdout.split("\n")[1] == ""
     opened = (tmp_path / "opened").read_text().splitlines()
     cache = program_cache.user_cache()
     assert any(path.startswith(str(cache)) for path in opened)
@@ -176,10 +174,6 @@ def test_baselines_and_the_report(folder):
     assert all(row["delta_ci95"] for row in report["languages"])
     assert {row["ended"] for row in report["baselines"]["languages"]} == {"tokens"}
     assert "are not converged" in report["provenance"]["baselines"]
-    decoded = folder / "run" / "decodes" / "test.fr-en.txt"
-    before = decoded.stat().st_mtime_ns
-    succeed(program("eval", *evaluate))
-    assert decoded.stat().st_mtime_ns == before
 
 
 def _dense() -> list[str]:
