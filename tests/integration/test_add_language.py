@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from gshard_nmt import add_language
 from gshard_nmt.cli import commands
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.evaluation.language_guard import Outcome
@@ -29,6 +30,7 @@ def test_a_language_is_added_and_the_old_ones_are_compared(
     words += ["--workdir", workdir, "--gin=Train.bleu_sentences = 2", "--gin=Train.steps = 2"]
     # As if the old languages lost with most of the new weights.
     monkeypatch.setattr(Outcome, "loses", property(lambda outcome: outcome.share > 0.7))
+    monkeypatch.setattr(add_language, "SHARES", (0.5, 0.2))
     assert commands.main(["train", *map(str, words)]) == 0
     output, log = capsys.readouterr()
     assert "0 are split in another way" in log
