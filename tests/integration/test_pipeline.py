@@ -122,9 +122,8 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
     """It works with a read-only run folder, and reads no program that the folder brings."""
     text = "der\n\n" + " ".join(["neerg"] * 5) + "\nelppa eert\n"
     flags = ["--workdir", folder / "run", "--lang", "fr"]
-    programs = sorted((folder / "programs").glob("*.jaxexport"))
-    assert programs
-    before = contents_of(folder / "run"), contents_of(folder / "programs")
+    assert list((folder / "programs").glob("*.jaxexport"))
+    before = contents_of(folder / "run")
     done = subprocess.run(
         [
             *with_read_only(folder / "run"),
@@ -143,7 +142,7 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
     cache = program_cache.user_cache()
     assert any(path.startswith(str(cache)) for path in opened)
     assert not [path for path in opened if path.startswith(str(folder / "programs"))]
-    assert (contents_of(folder / "run"), contents_of(folder / "programs")) == before
+    assert contents_of(folder / "run") == before
     flags += ["--nbest", 2, "--checkpoint", "average:2", "--trust_programs"]
     # The second line has more tokens than a row of the encoder, so it is translated in pieces.
     scored = succeed(program("decode", *flags, stdin="der\n" + "elppa eert. " * 8 + "\n"))
@@ -177,9 +176,12 @@ def test_baselines_and_the_report(folder):
 
 
 def _dense() -> list[str]:
-    """Returns the settings of a small dense run, with the learning rate schedule of its config."""
+    """Returns the settings of a small dense run, with the learning rate schedule of its config.
+
+    It is not validated, so that only its training step and the search of gshard-eval are compiled.
+    """
     dropped = ("EXPERTS", "Model.expert_hidden_dim", "STEPS", "Optimizer.cooldown_steps")
-    settings = {k: v for k, v in SETTINGS.items() if k not in dropped}
+    settings = {k: v for k, v in SETTINGS.items() if k not in dropped} | {"Train.dev_every": 0}
     return [f"--gin={name} = {value!r}" for name, value in settings.items()]
 
 

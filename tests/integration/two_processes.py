@@ -116,7 +116,7 @@ def own_lines(text: str) -> str:
 
 def wait_for_step(workdir: Path, step: int) -> None:
     """Returns once the log has reached a step."""
-    for _ in range(1500):
+    for _ in range(3000):
         metrics = workdir / "metrics.jsonl"
         if metrics.exists() and f'"step": {step},' in metrics.read_text():
             return
