@@ -23,6 +23,13 @@ def test_numbers_that_contradict_each_other_are_refused(arguments, message):
     assert str(raised.value).startswith(message)
 
 
+def test_processes_must_divide_the_devices():
+    assert Processes("[fe80::1]:9911", 4, 2).address == ("fe80::1", 9911)
+    assert Processes("h:1", 4).local_devices(8) == 2
+    with pytest.raises(UserError, match="must be one of 1, 2, 4, 8"):
+        Processes("h:1", 3).local_devices(8)
+
+
 def test_one_process_asks_only_itself():
     assert ALONE.gather([1, None]) == [[1, None]]
     assert ALONE.from_first(lambda: {"a": 1}) == {"a": 1}
@@ -46,6 +53,11 @@ def test_the_number_of_a_step_rises_though_the_run_goes_back(monkeypatch):
     assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
 
 
+def test_an_error_of_one_process_is_not_taken_for_a_lost_peer():
+    with pytest.raises(ValueError, match="unrelated"), ALONE.waiting_for_lost_peers():
+        raise ValueError("unrelated")
+
+
 GLOO = "Gloo AllReduce failed: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1"
 
 
@@ -55,8 +67,10 @@ GLOO = "Gloo AllReduce failed: [gloo/transport/tcp/pair.cc:547] Connection close
         (f"UNKNOWN: {GLOO}", True),
         ("INTERNAL: NCCL operation ncclAllReduce failed: remote process exited", True),
         ("DEADLINE_EXCEEDED: Barrier timed out", True),
+        ("UNAVAILABLE: failed to connect to all addresses", True),
         ("RESOURCE_EXHAUSTED: Out of memory allocating 1099511627776 bytes.", False),
         ("INTERNAL: NCCL operation failed: RESOURCE_EXHAUSTED: Out of memory", False),
+        ("INVALID_ARGUMENT: Executable expected shape f32[2]", False),
         ("INTERNAL: a bug", False),
     ],
 )
@@ -154,3 +168,13 @@ def test_a_process_hears_the_values_of_all_by_their_numbers(monkeypatch):
     told = Processes("h:1", 11, 0).gather({"own": "ü"})
     assert told == [{"own": "ü"}, *(["peer", i] for i in range(1, 11))]
     assert store.values == {}
+
+
+def test_what_the_first_process_decides_holds_for_all(monkeypatch):
+    from jax._src import distributed
+
+    store = Store(waits=1)
+    store.blocking_key_value_get_bytes = lambda *_: b"[7, 5]"
+    monkeypatch.setattr(distributed.global_state, "client", store)
+    assert Processes("h:1", 2, 1).from_first(pytest.fail) == [7, 5]
+    assert Processes("h:1", 2, 0).from_first(lambda: [7, 5]) == [7, 5]
