@@ -90,20 +90,13 @@ def clean_all(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> Cl
                     continue
                 identity = plan.cleaning_identity
                 choice = plan.choice(text)
-<<<<<<< HEAD
-                task = Filtering(Path(), 0, choice, *names, settings, identity, hashes, buckets)
+                task = Filtering(Path(), 0, choice, *names, settings, identity, hashes)
             first, chunks_of_text = 0, [chunk for known in text.texts for chunk in known.chunks()]
             for place, (file, rows) in enumerate(chunks_of_text):
                 own_task = dataclasses.replace(task, file=file, first=first)
                 units.append(Unit(f"{text.name}/{place}", own_task, rows))
                 first += rows
             owners.append((text, len(chunks_of_text)))
-=======
-                task = Filtering(Path(), 0, choice, *names, settings, identity, hashes)
-            new = list(_chunk_units(text, task))
-            units += new
-            owners.append((text, len(new)))
->>>>>>> X3
     done = iter(zip(units, work.run("clean", "cleaning, pairs", filter_rows, units), strict=True))
     for text, count in owners:
         own = [next(done) for _ in range(count)]
@@ -253,11 +246,7 @@ def part_of(task: Filtering, outcome: Finished) -> Part:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-<<<<<<< HEAD
     """The signatures of all chunks, and a bucket."""
-=======
-    """The task of a unit of `find_duplicates`: the signatures of all chunks, and one of `buckets`."""
->>>>>>> X3
 
     files: tuple[Path, ...]
     bucket: int
@@ -265,14 +254,8 @@ class Finding:
 
 
 def find_duplicates(task: Finding, folder: Path) -> Mapping[str, Any]:
-<<<<<<< HEAD
-    repeated = duplicates.duplicates_of_bucket(task.files, task.bucket)
-    duplicates.write_duplicates(folder / DUPLICATES, repeated)
-=======
-    """Writes the rows of all chunks that are duplicates by the signatures of a bucket."""
     repeated = duplicates.duplicates_of_bucket(task.files, task.bucket, task.buckets)
     duplicates.save(folder / DUPLICATES, repeated)
->>>>>>> X3
     return {}
 
 
@@ -291,17 +274,8 @@ class Dropping:
 
 
 def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
-<<<<<<< HEAD
     """Writes the places of the rows of a chunk that are duplicates, and samples of them."""
-    places = duplicates.read_duplicates(task.files, task.number)
-=======
-    """Writes the places of the rows of a chunk that are duplicates, and samples of them.
-
-    Returns:
-      `rows`, the number of rows that stay, and `removed`, the number of duplicates of each kind.
-    """
     places = duplicates.read_duplicates(task.files, task.number, len(task.kinds))
->>>>>>> X3
     removed, dropped = {}, {}
     if any(map(len, places)):
         rows = chunks.read(task.file).rows()
