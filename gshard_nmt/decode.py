@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Protocol, TextIO
+from typing import IO, Any, TextIO
 
 import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.decoding import company
 from gshard_nmt.decoding.pieces import pieces_note
 from gshard_nmt.decoding.progress import DecodingProgress
-from gshard_nmt.decoding.resumable_file import ResumableFile
+from gshard_nmt.decoding.resumable_file import ResumableFile, progress_file
 from gshard_nmt.decoding.source_lines import (
     FORMATS,
     InputChanged,
@@ -39,22 +39,7 @@ RUN_FILES = (
 )
 """The files and folders of a run folder that translations must not overwrite."""
 # fmt: on
-
-
-class Output(Protocol):
-    """What gets the translations.
-
-    Attributes:
-      lines: the number of input lines whose translations it has.
-    """
-
-    lines: int
-
-    def write(self, text: str) -> None:
-        """Takes text, which may be lost until `commit` is called."""
-
-    def commit(self, lines: int) -> None:
-        """Makes the text last: it is that of the first `lines` input lines."""
+_ONE_EACH = "Give it one line for each line of the input."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +47,7 @@ class Job:
     """What a command asks for, after its flags have been checked.
 
     Attributes:
-      config: the run's config, with the search of the flags.
-      run: the run folder.
-      source, target: BCP 47 tags of a direction that the run was trained on.
-      nbest: the number of translations of each line.
       form: the name of the output format.
-      checkpoint: the weights, as --checkpoint names them.
-      processes: the processes that decode together.
       fits: whether another mesh is chosen if that of the config does not fit this machine.
       beside: the flag --prefix or --score, and the file that it names, if there is one.
     """
@@ -85,17 +64,12 @@ class Job:
     beside: tuple[str, Path] | None = None
 
     def load(self) -> TextTranslator:
-        """Loads the model, together with the other processes."""
         return load_translator(
             self.config, self.run, self.nbest, self.checkpoint, self.processes, self.fits
         )
 
     def origin(self, checkpoint: str) -> dict[str, str]:
-        """Returns what the translations depend on besides the input, in words for a user.
-
-        Args:
-          checkpoint: the label of the weights.
-        """
+        """Returns what the translations depend on besides the input, in words for a user."""
         return {
             "checkpoint": checkpoint,
             "search": f"{self.config.decode}, {self.nbest} best",
@@ -113,8 +87,7 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
     beside = survey(path, f"--{flag} {path}") if flag else None
     if known and beside and known.lines != beside.lines:
         raise UserError(
-            f"--{flag} {path} has {beside.lines:,} lines, and the input has {known.lines:,}. Give it "
-            "one line for each line of the input."
+            f"--{flag} {path} has {beside.lines:,} lines, and the input has {known.lines:,}. {_ONE_EACH}"
         )
     quiet = target is None and sys.stdout.isatty()
     with (
@@ -151,42 +124,29 @@ def show_check(job: Job, source: Path | None) -> None:
     runtime.request_cpu_devices(max(company.DEVICES))
     with _open_input(source) as stream:
         lines = SourceLines(stream, f"--input {source}" if source else "stdin")
-        text = []
-        while more := lines.take(1 << 12):
-            text += more
+        text = [line for chunk in iter(lambda: lines.take(1 << 12), []) for line in chunk]
     translator = job.load()
     sentences = translator.sentences(text, job.source, job.target)
     if not sentences:
         raise UserError(
             "the input has no text to translate. Give --check a file with a few hundred lines."
         )
-    of_ids = translator.of_ids
-    experts = job.config.model.experts
-    plans = company.arrangements(
-        of_ids.mesh, of_ids.rows, of_ids.least_rows, experts, of_ids.is_on_cpu
-    )
+    ids, experts = translator.of_ids, job.config.model.experts
+    plans = company.arrangements(ids.mesh, ids.rows, ids.least_rows, experts, ids.is_on_cpu)
     subject = company.Subject(
-        sources=[ids for _, ids in sentences],
+        sources=[sentence for _, sentence in sentences],
         lines=[number for number, _ in sentences],
         lengths=job.config.decode.source_lengths,
-        weights=of_ids.letters,
-        is_cpu=of_ids.is_on_cpu,
+        weights=ids.letters,
+        is_cpu=ids.is_on_cpu,
     )
-    outcomes = company.compare(
-        subject, plans, lambda mesh, rows: of_ids.moved(mesh, rows).translate_ids
-    )
+    outcomes = company.compare(subject, plans, lambda *plan: ids.moved(*plan).translate_ids)
     company.show(outcomes, len(sentences))
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What to translate, and how to write it.
-
-    Attributes:
-      source, target: BCP 47 tags of a direction that the run was trained on.
-      render: makes the output of a line.
-      rows: the number of sentences in a batch.
-    """
+    """What to translate, from `source` to `target`; how to write a line; and the sentences of a batch."""
 
     source: str
     target: str
@@ -198,23 +158,17 @@ def decode(
     translator: TextTranslator,
     request: Request,
     lines: SourceLines,
-    output: Output,
+    output: "ResumableFile | _Stream",
     progress: DecodingProgress,
     prefixes: SourceLines | None = None,
 ) -> None:
     """Translates lines, in order, from the first that the output does not have yet.
 
-    Args:
-      translator: the model of a run.
-      request: the direction and the format.
-      lines: all lines of the input. None has been taken yet.
-      output: gets the translations.
-      progress: shows how far it is.
-      prefixes: the beginning of the translation of each line; an empty line leaves it free.
+    A line of `prefixes` begins the translation of each line; an empty one leaves it free.
 
     Raises:
-      UserError: a line is not UTF-8, or the model has no translation for it, because its numbers are not
-        finite. Or the prefixes do not have as many lines as the input, or one is too long.
+      UserError: a line is not UTF-8, or the numbers of the model are not finite. Or the prefixes do not
+        have as many lines as the input, or one is too long.
     """
     lines.skip(output.lines)
     if prefixes is not None:
@@ -246,10 +200,10 @@ def score(
     request: Request,
     lines: SourceLines,
     translations: SourceLines,
-    output: Output,
+    output: "ResumableFile | _Stream",
     progress: DecodingProgress,
 ) -> None:
-    """Writes the score of a given translation of each line, in order. Args: those of `decode`.
+    """Writes the score of a given translation of each line, in order, as `decode` does.
 
     Raises:
       UserError: the two files have different numbers of lines, or a line is too long to be scored.
@@ -274,45 +228,30 @@ def _lines_beside(lines: SourceLines, flag: str, before: int, count: int) -> lis
     while len(texts) < count and (more := lines.take(count - len(texts))):
         texts += more
     if len(texts) < count:
-        raise UserError(
-            f"the file of {flag} ends after line {before + len(texts)}, and the input goes on. Give it "
-            "one line for each line of the input."
-        )
+        ends = f"ends after line {before + len(texts)}, and the input goes on"
+        raise UserError(f"the file of {flag} {ends}. {_ONE_EACH}")
     return texts
 
 
 def _check_ended(lines: SourceLines, flag: str, count: int) -> None:
     if lines.take(1):
-        raise UserError(
-            f"the file of {flag} has more lines than the input, which has {count}. Give it one line for "
-            "each line of the input."
-        )
+        more = f"has more lines than the input, which has {count}"
+        raise UserError(f"the file of {flag} {more}. {_ONE_EACH}")
 
 
 def chunk_size(done: int, rows: int) -> int:
-    """Returns the number of lines to translate next. They are sorted by length, and written together.
+    """Returns the number of lines to translate next, after `done`. They are sorted by length.
 
     The first chunks are small, so that the first lines come soon. Sixteen batches are enough to gain from
-    sorting. The size depends only on the number of lines before, so a program that was killed goes on
-    with the same chunks.
-
-    Args:
-      done: the number of lines before.
-      rows: the number of sentences in a batch.
+    sorting. A program that was killed goes on with the same chunks.
     """
     return min(max(done, 2 * rows), 16 * rows)
 
 
 def check_output(source: Path | None, output: Path | None, run: RunFolder) -> None:
-    """Checks that the translations can be written, and that they destroy neither input nor model.
+    """Raises UserError if the translations cannot be written, or destroy the input or the model.
 
-    Args:
-      source: the file to translate; None is stdin.
-      output: the file for the translations; None is stdout.
-      run: the run folder of the model.
-
-    Raises:
-      UserError: the output is the input, it is a file of the run, or it cannot be written.
+    None stands for stdin and stdout.
     """
     read = source or Path("/dev/stdin")
     if outputs.is_same_file(read, output or _stdout()):
@@ -338,8 +277,7 @@ def check_output(source: Path | None, output: Path | None, run: RunFolder) -> No
 
 def written_instead(path: Path, output: Path) -> Path | None:
     """Returns the file that an output is first written to, if a path is that file."""
-    partial = outputs.partial_file(output)
-    first = (partial, partial.with_name(f"{partial.name}.progress"))
+    first = (outputs.partial_file(output), progress_file(output))
     return next((file for file in first if outputs.is_same_file(path, file)), None)
 
 
@@ -381,14 +319,8 @@ class _Stream:
 @contextlib.contextmanager
 def _open_output(
     path: Path | None, known: Survey | None, origin: Mapping[str, str]
-) -> Iterator[Output]:
-    """Opens the output.
-
-    Args:
-      path: the file to write; None is stdout.
-      known: what is known of the input. A file that is translated from stdin or a pipe is not resumed.
-      origin: what the translations depend on besides the input.
-    """
+) -> Iterator[ResumableFile | _Stream]:
+    """Opens a file or stdout. What is translated from stdin or a pipe is not resumed."""
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")

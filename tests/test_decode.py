@@ -69,14 +69,6 @@ def run(translator, text: str, form: str = "text", rows: int = 64, done: int = 0
     return output
 
 
-def test_one_translation_a_line():
-    assert run(Shouting(), "ab\r\n\ncd").text == "AB\n\nCD\n"
-
-
-def test_scores_come_with_the_number_of_the_line():
-    assert run(Shouting(), "ab\n\n", "tsv").text == "1\t-0.5000\tAB\n2\t-0.5000\t\n"
-
-
 def test_several_translations_of_a_line_have_the_same_number():
     written = run(Shouting(nbest=2), "ab\nc\n", "tsv").text
     assert written == "1\t-0.5000\tAB\n1\t-1.2500\t2\n2\t-0.5000\tC\n2\t-1.2500\t1\n"
@@ -173,37 +165,6 @@ def test_there_is_a_translation_for_each_line(lines, translations, message):
     with pytest.raises(UserError) as error:
         scores_of(lines, translations)
     assert str(error.value).startswith(message)
-
-
-def test_empty_input_gives_empty_output():
-    assert run(Shouting(), "").text == ""
-
-
-def test_lines_that_were_translated_in_pieces_are_named_once(capsys):
-    run(Shouting(), "a;b\nc\n" * 20, rows=4)
-    assert capsys.readouterr().err == (
-        "20 lines have more than 64 tokens, so they were translated in pieces: lines 1, 3, 5, 7, 9 and "
-        "15 more.\n"
-    )
-
-
-def test_the_lines_before_an_error_are_written():
-    class Failing(Shouting):
-        def translate(self, lines, source, target):
-            assert lines != ["b"] * 2, "a defect"
-            return super().translate(lines, source, target)
-
-    output = Sheet()
-    lines = types.SimpleNamespace(
-        take=iter([["a"] * 2, ["b"] * 2]).__next__, skip=lambda count: None
-    )
-    lines.take = lambda count, take=lines.take: take()
-    with pytest.raises(AssertionError, match="a defect"):
-        decode(
-            *(Failing(), Request("fr", "en", FORMATS["text"], 1), lines, output),
-            DecodingProgress(None, quiet=True),
-        )
-    assert (output.text, output.lines) == ("A\nA\n", 2)
 
 
 CONFIG = load_config("demo")

@@ -118,17 +118,6 @@ def test_a_model_that_must_begin_with_a_tag_is_refused(run, tmp_path, monkeypatc
     monkeypatch.setattr(Tags, "first", lambda self, target: [7])
     with pytest.raises(UserError, match="translations begin with a tag of their language"):
         export.export(run.path, tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-
-
-def test_an_earlier_export_is_replaced(run, tmp_path):
-    out = tmp_path / "model"
-    export.export(run.path, out)
-    (out / "saved_model.pb").write_text("older")
-    export.export(run.path, out, Changes().and_decode({"alpha": 0.5}, "a flag"))
-    assert (out / "saved_model.pb").read_bytes() == b"x" * 256
-    assert json.loads((out / "gshard_nmt.json").read_text())["search"]["alpha"] == 0.5
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run"]
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,20 @@
 """A smaller model for some languages: its run folder, its weights, and what is refused."""
 
-import types
-
 import numpy as np
 import pytest
 
 from gshard_nmt import export as program
-from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import run_folders
 from gshard_nmt.exchange.run_folders import chosen_directions
-from gshard_nmt.exchange.smaller import Cut
-from gshard_nmt.export import export_smaller, saved
+from gshard_nmt.export import export_smaller
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.identity import hash_of_settings
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import read_run_config
 from tests.exchange.test_huggingface import GOLDENS
-from tests.exchange.test_smaller import use_of
 from tests.test_import_model import weights_in
 
 ROWS = [("The file is empty.", "Le dossier est vide."), ("No, it has three.", "Non, il a trois.")]
@@ -82,21 +78,6 @@ def test_a_language_of_all_directions_need_not_be_named():
     assert chosen_directions(pairs, ["de", "fr"]) == pairs[:1]
 
 
-def test_all_text_of_a_side_is_read_in_blocks(tmp_path, monkeypatch):
-    """The second direction reads the same files from the other side."""
-    monkeypatch.setattr(program, "_BLOCK", 2)
-    lines = {"train": ROWS * 2 + ROWS[:1], "dev": [("Dev.", "Dév.")], "test": [("No.", "Non.")]}
-    for split, rows in lines.items():
-        write_pairs(tmp_path / "en-fr", split, "en", "fr", rows)
-    (corpus,) = find_pairs(tmp_path)
-    every = [row for rows in lines.values() for row in rows]
-    for direction, column in ((("en", "fr"), 0), (("fr", "en"), 1)):
-        for side, place in (("source", column), ("target", 1 - column)):
-            blocks = list(program._blocks({direction: corpus}, side))
-            assert [line for block in blocks for line in block] == [row[place] for row in every]
-            assert max(map(len, blocks)) == 2
-
-
 @pytest.mark.parametrize(
     ("name", "is_shared", "is_same"),
     [
@@ -119,31 +100,6 @@ def test_sides_with_one_embedding_or_one_vocabulary_keep_the_ids_of_both(
     assert (kept["source"].tolist(), kept["target"].tolist()) == expected
 
 
-def test_the_experts_that_stay_are_those_of_the_dev_text(tmp_path, capsys):
-    write_pairs(tmp_path / "en-fr", "train", "en", "fr", ROWS)
-    (corpus,) = find_pairs(tmp_path)
-    cut = Cut({"source": np.arange(400), "target": np.arange(7)})
-    asked = []
-
-    def expert_use(tests):
-        asked.append(tests)
-        return use_of([[50, 0, 49, 1], [10, 20, 30, 40], [97, 1, 1, 1]])
-
-    translator = types.SimpleNamespace(expert_use=expert_use)
-    texts = {("fr", "en"): corpus}
-    with pytest.raises(
-        UserError, match="--keep_choices needs dev text, and the corpus has no split"
-    ):
-        program._with_experts(cut, translator, texts, 0.6)
-    write_pairs(tmp_path / "en-fr", "dev", "en", "fr", [("Dev.", "Dév."), ("No.", "Non.")])
-    (corpus,) = find_pairs(tmp_path)
-    smaller = program._with_experts(cut, translator, {("fr", "en"): corpus}, 0.6)
-    assert asked == [[("fr", "en", ["Dév.", "Non."], ["Dev.", "No."])]]
-    assert smaller.experts.tolist() == [[0, 2], [2, 3], [0, 1]]
-    assert smaller.layers == use_of([[1], [1]]).layers
-    assert "Each layer keeps 2 of 4 experts; they get 70% or more" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("languages", "message"),
     [
@@ -160,17 +116,3 @@ def test_languages_without_a_model_or_text_are_refused(folders, tmp_path, langua
         export_smaller(folders / "run", tmp_path / "small", languages, folders / "corpus")
     assert message in str(error.value)
     assert not (tmp_path / "small").exists()
-
-
-def test_the_table_has_the_bytes_of_each_part():
-    before = {
-        "source_embedding": np.zeros((8, 4), np.float32),
-        "encoder/block/moe_0/wi": np.zeros((1, 4, 4, 8), np.float32),
-        "encoder/final_norm/scale": np.zeros(4, np.float32),
-    }
-    after = before | {"source_embedding": np.zeros((2, 4), np.float32)}
-    assert saved(before, after) == [
-        ("embeddings", 128, 32),
-        ("experts", 512, 512),
-        ("all weights", 656, 560),
-    ]

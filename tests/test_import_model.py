@@ -58,19 +58,6 @@ def test_a_folder_that_is_not_empty_is_refused(folder):
 
 
 @pytest.mark.parametrize(
-    ("languages", "message"),
-    [
-        (["en", "fx"], "--languages has fx; this model has de, en, fr. Choose among these."),
-        (["en"], "--languages is en, and the model translates in no direction between them."),
-    ],
-)
-def test_languages_that_the_model_lacks_are_refused(folder, tmp_path, languages, message):
-    with pytest.raises(UserError) as error:
-        import_model(folder, tmp_path / "run", languages)
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
     ("layers", "message"),
     [
         (

@@ -12,14 +12,12 @@ of the loop: it goes on while any row can improve.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from gshard_nmt.decoding.ranking import lowest_of_best, take, top
-
-if TYPE_CHECKING:
-    import tensorflow as tf
+from gshard_nmt.model.lazy_tensorflow import tf
 
 MISSING = -1e9
 """The log-probability and the score of a missing hypothesis."""
@@ -39,12 +37,13 @@ class DecoderStep(Protocol):
         cache: Any,
         /,
     ) -> tuple["tf.Tensor", Any]:
-        """Computes the log-probabilities of the next token of every hypothesis.
+        """Returns log-probabilities float32[B, K, V] of the next tokens, and the cache after the step.
 
         A decoder first writes the entries of `ids`, for example keys and values, to slots i * K to
         i * K + K - 1 of its cache. Then it attends to the slots of `mask`. In a compiled program an
         `XlaDynamicUpdateSlice` writes the slots in place; `tf.where` over all slots works everywhere.
-        The result must not depend on the contents of slots that `mask` hides.
+        The result must not depend on the contents of slots that `mask` hides. -inf forbids a token. If
+        one is NaN, the hypothesis ends without a translation.
 
         Args:
           ids: int32[B, K], the newest token of each hypothesis, which is BOS at step 0.
@@ -52,11 +51,6 @@ class DecoderStep(Protocol):
           mask: float32[B, K, T], 1 at the slots that each hypothesis sees, including that of `ids`.
           i: int32[], the step, 0 for the first.
           cache: any nest of tensors, with the slots of the steps before i filled.
-
-        Returns:
-          log_probs: float32[B, K, V], 0 or less. -inf forbids a token. If one is NaN, the hypothesis
-            ends without a translation.
-          cache: the same nest, with the slots of step i filled.
         """
 
 
@@ -104,8 +98,6 @@ class BeamSearch:
 
     def counted(self, log_probs: "tf.Tensor", i: "tf.Tensor") -> "tf.Tensor":
         """Returns the log-probabilities float32[B, K, V] of step i: 0 if the prefix has a tag there."""
-        import tensorflow as tf
-
         return tf.where(i < self.tags, 0.0, log_probs) if self.tags else log_probs
 
     def allowed(self, log_probs: "tf.Tensor") -> "tf.Tensor":
@@ -214,8 +206,6 @@ def flat_beam_search(
         free. Free positions come after all others. None means that all are free.
       early_stop: whether to leave the loop when no row can improve. This never changes a result.
     """
-    import tensorflow as tf
-
     limits = tf.fill([rows], search.max_steps) if max_lengths is None else max_lengths
     limits = tf.clip_by_value(limits, 1, search.max_steps)
     if live is not None:
@@ -237,8 +227,6 @@ def flat_beam_search(
 
 
 def _start(cache: Any, rows: int, search: BeamSearch) -> _State:
-    import tensorflow as tf
-
     k, n, slots = search.beam, search.nbest, search.beam * search.max_steps
     # All K beams hold the same hypothesis at first, so the others are missing or lower.
     first = [0.0] + [MISSING] * (k - 1)
@@ -274,8 +262,6 @@ def _can_improve(state: _State, limits: "tf.Tensor", search: BeamSearch) -> "tf.
     greater than the worst score of the n-best, because the earlier one stays if two scores are
     equal.
     """
-    import tensorflow as tf
-
     best = tf.reduce_max(state.log_probs, axis=1)
     bound = best / tf.gather(search.norms(), limits)
     return exists(best) & (bound > tf.reduce_min(state.finished.scores, axis=1))
@@ -289,8 +275,6 @@ def _advance(
     search: BeamSearch,
 ) -> _State:
     """Makes one step: feeds the newest tokens, updates the n-best and selects the next beams."""
-    import tensorflow as tf
-
     k, i = search.beam, state.i
     slots = tf.range(k * search.max_steps)
     newest = tf.cast(slots == i * k + tf.range(k)[:, tf.newaxis], tf.float32)
@@ -334,15 +318,9 @@ def _finish(
 ) -> _Finished:
     """Returns the n-best of the finished hypotheses and of the live ones that end at this step.
 
-    Args:
-      finished: the n-best before this step.
-      mask: float32[B, K, T], the slots of the live hypotheses.
-      log_probs: float32[B, K], the log-probabilities of the live hypotheses with EOS.
-      length: int32[], the number of tokens of these hypotheses, EOS included.
-      search: the settings.
+    `mask` float32[B, K, T] has the slots of the live hypotheses, `log_probs` float32[B, K] theirs with
+    EOS, and `length` int32[] their number of tokens, EOS included.
     """
-    import tensorflow as tf
-
     ends = exists(log_probs)
     log_probs = tf.where(ends, log_probs, MISSING)
     scores = tf.where(ends, log_probs / tf.gather(search.norms(), length), MISSING)
@@ -361,8 +339,6 @@ def _finish(
 
 def token_at(prefix: "tf.Tensor", i: "tf.Tensor") -> "tf.Tensor":
     """Returns the token of each row that the prefix [B, I] has at position i, int32[B]."""
-    import tensorflow as tf
-
     return tf.reduce_sum(tf.where(tf.range(prefix.shape[1]) == i, prefix, 0), axis=1)
 
 
@@ -371,19 +347,11 @@ def _continue(
 ) -> tuple["tf.Tensor", "tf.Tensor", "tf.Tensor"]:
     """Returns the K continuations of each row that the rule of expansion selects, without EOS.
 
-    Args:
-      totals: float32[B, K], the log-probabilities of the live hypotheses.
-      log_probs: float32[B, K, V], the log-probabilities of their next tokens.
-      forced: int32[B], the only token that may continue a hypothesis, or 0 if any token may.
-      search: the settings.
-
-    Returns:
-      ids: int32[B, K], the next token of each continuation.
-      parents: float32[B, K, K], one-hot in the last dimension: the beam that each one continues.
-      log_probs: float32[B, K], the log-probability of each continuation.
+    They are the next tokens int32[B, K], the beams that they continue, one-hot float32[B, K, K], and
+    their log-probabilities float32[B, K]. Of the arguments, `totals` float32[B, K] and `log_probs`
+    float32[B, K, V] are those of the live hypotheses and of their next tokens; `forced` int32[B] is the
+    only token that may continue a hypothesis, or 0 if any may.
     """
-    import tensorflow as tf
-
     rows, k, vocabulary = log_probs.shape.as_list()
     # A mask over the vocabulary would make the selection slow. So EOS is left out after it, and
     # "eos_aside" selects one token more.
@@ -408,8 +376,6 @@ def _continue(
 
 def _read(state: _State, search: BeamSearch) -> Hypotheses:
     """Reads the tokens of the finished hypotheses from their masks and the history."""
-    import tensorflow as tf
-
     finished, steps = state.finished, search.max_steps
     rows, n = finished.scores.shape.as_list()
     fed = tf.cast(finished.mask, tf.int32) * state.history[:, tf.newaxis]

@@ -81,11 +81,9 @@ class Outcome:
             lines = ", ".join(map(str, list(dict.fromkeys(self.other_ids))[:3]))
             result = f"DIFFERENT: {len(self.other_ids)} translations, such as of line {lines}"
         elif self.other_scores:
-            result = (
-                f"same translations; {len(self.other_scores)} scores differ, by at most "
-                f"{self.difference:.1e}"
-            )
-            result = result if self.is_right else f"DIFFERENT: {result}"
+            result = "" if self.is_right else "DIFFERENT: "
+            result += f"same translations; {len(self.other_scores)} scores differ, by at most "
+            result += f"{self.difference:.1e}"
         else:
             result = "same translations and scores, bit for bit"
         if self.excuse:
@@ -93,12 +91,14 @@ class Outcome:
         return f"{self.arrangement.name}: {result}"
 
 
+_SUMMED = "MHNDVT"
+"""The letters that products sum over. T is the length of the keys, over which attention sums."""
+
+
 def split_sums(mesh: Mesh, weights: Mapping[str, str]) -> str:
     """Returns the letters of the sums of products that a mesh splits over devices.
 
-    Args:
-      weights: the letters of each array of weights, by name. An entry of `Mesh.overrides` may split
-        them in another way than the rules.
+    An entry of `Mesh.overrides` may split arrays of weights in another way than the rules.
     """
     by_rules = [("", letter) for letter in _SUMMED]
     split = {
@@ -110,19 +110,13 @@ def split_sums(mesh: Mesh, weights: Mapping[str, str]) -> str:
     return "".join(letter for letter in _SUMMED if letter in split)
 
 
-_SUMMED = "MHNDVT"
-"""The letters that products sum over. T is the length of the keys, over which attention sums."""
-
-
 def arrangements(
     mesh: Mesh, rows: int, least: int, experts: int, is_cpu: bool
 ) -> list[Arrangement]:
     """Returns the arrangements to compare. The first is the usual one.
 
-    Args:
-      least: the rows that a device has at least; `rows` is a multiple of this for all devices.
-      experts: the experts of the model; 0 if it is dense.
-      is_cpu: whether the devices are CPU devices, of which there can be any number.
+    A device has at least `least` rows; `rows` is a multiple of this for all devices. There can be any
+    number of CPU devices. A dense model has 0 experts.
     """
     unit = least * mesh.axis_size(mesh.partition("B")[0])
     fewer = max(unit, rows // 4 // unit * unit)
@@ -137,27 +131,22 @@ def arrangements(
         ],
     ]
     for devices in DEVICES if is_cpu else ():
-        other = Mesh(shape=(devices,))
-        if other.num_devices != mesh.num_devices and not experts % devices:
+        if devices != mesh.num_devices and not experts % devices:
             number = -(-rows // (least * devices)) * least * devices
             places = f"{devices} device{'s' if devices > 1 else ''}"
             name = f"on {places} with {number} rows a batch, in random groups"
-            plans.append(Arrangement(name, other, number, seed=4 + devices))
+            plans.append(Arrangement(name, Mesh(shape=(devices,)), number, seed=4 + devices))
     return plans
 
 
 def compare(
     subject: Subject, plans: Sequence[Arrangement], new_translator: NewTranslator
 ) -> Iterator[Outcome]:
-    """Translates sentences in each arrangement, and compares with the first one.
-
-    Args:
-      new_translator: makes the translator of an arrangement.
-    """
+    """Translates sentences in each arrangement, and compares with the first one."""
     expected: Translations = []
     for plan in plans:
         translate = new_translator(plan.mesh, plan.rows)
-        results = _translate(subject.sources, plan, translate, subject.lengths)
+        results = _translate(subject, plan, translate)
         expected = expected or results
         if not any(results):
             raise UserError(
@@ -173,24 +162,15 @@ def compare(
             if any(gaps):
                 other_scores.append(line)
                 difference = max(difference, *gaps)
-        excuse = _excuse(subject, [plan.mesh, plans[0].mesh])
+        excuse = "" if subject.is_cpu else "an accelerator may add in another order"
+        for mesh, owner in ((plans[0].mesh, "the mesh of the first line"), (plan.mesh, "the mesh")):
+            if letters := split_sums(mesh, subject.weights):
+                excuse = f"{owner} splits the sums over {', '.join(letters)}"
         yield Outcome(plan, other_ids, other_scores, difference, excuse)
 
 
-def _excuse(subject: Subject, meshes: Sequence[Mesh]) -> str:
-    """Returns why the scores of two arrangements may differ in their last bits, or ""."""
-    for mesh, owner in zip(meshes, ("the mesh", "the mesh of the first line"), strict=True):
-        if letters := split_sums(mesh, subject.weights):
-            return f"{owner} splits the sums over {', '.join(letters)}"
-    return "" if subject.is_cpu else "an accelerator may add in another order"
-
-
-def _translate(
-    sources: Sequence[Sequence[int]],
-    plan: Arrangement,
-    translate: Translate,
-    lengths: Sequence[int],
-) -> Translations:
+def _translate(subject: Subject, plan: Arrangement, translate: Translate) -> Translations:
+    sources = subject.sources
     if not plan.seed:
         return translate(sources)
     rng = np.random.default_rng(plan.seed)
@@ -201,7 +181,7 @@ def _translate(
         group, order = order[:size], order[size:]
         company = [sources[index] for index in group]
         if plan.long_neighbors:
-            company = [*_long_sentences(company, lengths), *company]
+            company = [*_long_sentences(company, subject.lengths), *company]
         translated = translate(company)[-len(group) :]
         for index, translations in zip(group, translated, strict=True):
             results[index] = translations
@@ -218,11 +198,7 @@ def _long_sentences(company: Sequence[Sequence[int]], lengths: Sequence[int]) ->
 
 
 def show(outcomes: Iterator[Outcome], sentences: int) -> None:
-    """Prints each outcome when it is known, then what they show.
-
-    Raises:
-      UserError: an arrangement has given other translations or scores.
-    """
+    """Prints each outcome, then what they show; raises UserError if an arrangement is not right."""
     all_outcomes: list[Outcome] = []
     for outcome in outcomes:
         sys.stdout.write(f"{outcome.text}\n" if all_outcomes else f"{outcome.arrangement.name}\n")

@@ -63,15 +63,7 @@ def count(
     weights: Mapping[str, Any],
     texts: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]],
 ) -> ExpertUse:
-    """Counts the choices of a model's router.
-
-    Args:
-      config: the run.
-      functions: the functions of the run.
-      devices: the devices to compute on.
-      weights: the weights on these devices.
-      texts: the sentence pairs of each direction: the ids of source and reference, EOS included.
-    """
+    """Counts the choices of the router for pairs of each direction: ids of both sides, with EOS."""
     functions = dataclasses.replace(functions, languages=len(texts))
     sizes = group_sizes(config)
     rows = _rows(config, sizes, devices.mesh.axis_size(devices.mesh.partition("B")[0]))

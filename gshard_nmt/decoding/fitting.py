@@ -19,11 +19,11 @@ from gshard_nmt.spmd.processes import Processes
 
 
 def fitted(config: Config, functions: StepFunctions, processes: Processes) -> Config:
-    """Returns the config with a mesh for this machine: the mesh of the run, if it fits.
+    """Returns the config with the mesh of the run, if it fits this machine.
 
-    Otherwise it is a mesh with the same axes and rules, over which the weights divide. Process 0 chooses
-    it for all processes, because their machines may differ, and says so on stderr in one line. If there
-    is no such mesh, the config stays as it is.
+    Otherwise it has a mesh with the same axes and rules, over which the weights divide. Process 0 chooses
+    it for all processes, because their machines may differ, and says so on stderr. If there is none, the
+    config stays as it is.
     """
     # On accelerators this starts jax, which all processes must do together.
     counts, machine = device_counts(config.mesh.num_devices, processes)
@@ -43,9 +43,10 @@ def _first_that_fits(
         candidate = config.replace(mesh=nearest_mesh(config.mesh, count))
         problem = next(decoding_problems(candidate, weights), None)
         if problem is None:
-            if candidate.mesh != config.mesh:
+            if (mesh := candidate.mesh) != config.mesh:
+                sizes = " x ".join(f"{a}={n}" for a, n in zip(mesh.axes, mesh.shape, strict=True))
                 sys.stderr.write(
-                    f"{reason} Decoding on the mesh {_words(candidate.mesh)}; --gin 'Mesh.shape = ...' "
+                    f"{reason} Decoding on the mesh {sizes}; --gin 'Mesh.shape = ...' "
                     "chooses another.\n"
                 )
             return candidate
@@ -55,11 +56,7 @@ def _first_that_fits(
 
 
 def check(config: Config, functions: StepFunctions) -> None:
-    """Checks that the weights divide over the mesh, and that the model has positions for all batches.
-
-    Raises:
-      UserError: they do not. The message has the nearest sizes that do.
-    """
+    """Raises UserError if weights do not divide over the mesh, or the positions are too few."""
     check_decoding(config, weight_specs(functions))
 
 
@@ -71,18 +68,9 @@ def lowering_mesh(model: Model, mesh: Mesh) -> Mesh:
     return dataclasses.replace(mesh, partitioner="gspmd") if model.experts else mesh
 
 
-def _words(mesh: Mesh) -> str:
-    return " x ".join(f"{a}={n}" for a, n in zip(mesh.axes, mesh.shape, strict=True))
-
-
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
-    """The shape of a batch of sentences to translate.
-
-    Attributes:
-      source_length: L, tokens of a row, end of sentence included.
-      max_steps: I, the number of search steps. A translation has at most this number of tokens.
-    """
+    """A shape of batches: L tokens of a source and I of a translation at most, EOS included."""
 
     source_length: int
     max_steps: int
@@ -103,13 +91,7 @@ left over. A translation would then depend on the number of rows."""
 
 
 def least_rows(config: Config, is_cpu: bool, nbest: int = 1) -> int:
-    """Returns the number of rows that a device must have at least, and of which it has a multiple.
-
-    Args:
-      config: the run.
-      is_cpu: whether the devices are CPU devices.
-      nbest: the number of samples of each sentence, if the method is sampling.
-    """
+    """Returns the rows of which a device has a multiple; sampling has `nbest` of each sentence."""
     if not is_cpu:
         return 1
     hypotheses = nbest if config.decode.method == "sample" else config.decode.beam
@@ -117,11 +99,7 @@ def least_rows(config: Config, is_cpu: bool, nbest: int = 1) -> int:
 
 
 def batch_rows(config: Config, is_cpu: bool, nbest: int = 1) -> int:
-    """Returns the rows of a batch: `Decode.rows`, rounded up.
-
-    The rows divide over the mesh, and each device has a multiple of `least_rows`, whose arguments
-    these are.
-    """
+    """Returns `Decode.rows`, rounded up to divide over the mesh into multiples of `least_rows`."""
     mesh = config.mesh
     unit = least_rows(config, is_cpu, nbest) * mesh.axis_size(mesh.partition("B")[0])
     return -(-config.decode.rows // unit) * unit

@@ -47,18 +47,10 @@ Spanish, Portuguese, Italian, Dutch, Scandinavian, Russian."""
 
 
 def split(line: str, measure: Measure, limit: int) -> list[str]:
-    """Splits a line into pieces that have at most `limit` tokens each.
+    """Splits a line into pieces that have at most `limit` tokens each; the line itself if it fits.
 
     The pieces hold all characters of the line, in order, except spaces between two pieces. A single
     character is never split, even if it has more tokens.
-
-    Args:
-      line: the text.
-      measure: counts the tokens of texts.
-      limit: the largest number of tokens of a piece.
-
-    Returns:
-      The pieces. If the whole line fits, it is the only piece.
     """
     if measure([line])[0] <= limit:
         return [line]
@@ -73,13 +65,10 @@ def split(line: str, measure: Measure, limit: int) -> list[str]:
 
 
 def separator(language: str) -> str:
-    """Returns what stands between two sentences of a language: a space, or nothing.
+    """Returns what stands between two sentences of a language, a BCP 47 tag: a space, or nothing.
 
-    Chinese and Japanese have no space there. Thai, Lao, Khmer, Burmese and Tibetan have none between
-    words, but they have one between sentences.
-
-    Args:
-      language: a BCP 47 tag. Its script counts: Chinese in Latin letters, zh-Latn, has spaces.
+    Chinese and Japanese have no space there, but zh-Latn has. Thai, Lao, Khmer, Burmese and Tibetan have
+    none between words, but they have one between sentences.
     """
     subtags = language.lower().replace("_", "-").split("-")
     return "" if subtags[0] in _UNSPACED and "latn" not in subtags else " "
@@ -89,13 +78,7 @@ _UNSPACED = ("zh", "ja", "yue", "wuu", "hak", "nan", "gan", "hsn", "cmn", "lzh",
 
 
 class Translation(NamedTuple):
-    """A translation of a piece.
-
-    Attributes:
-      text: the translation.
-      score: its log-probability, divided by its length norm.
-      length: the number of its tokens, end of sentence included.
-    """
+    """A translation of a piece: its score, divided by the length norm, and its tokens, EOS included."""
 
     text: str
     score: float
@@ -109,14 +92,8 @@ def join(
 ) -> list[tuple[str, float]]:
     """Joins the n-th best translations of all pieces of a line, for each n that all pieces have.
 
-    Args:
-      pieces: the n-best translations of each piece.
-      space: what stands between two pieces, see `separator`.
-      length_norms: returns the divisor of scores for each number of tokens, up to its argument.
-
-    Returns:
-      Text and score of each translation. The score is the sum of the log-probabilities, divided by the
-      length norm of the sum of the lengths.
+    The score is the sum of the log-probabilities, divided by the length norm of the sum of the lengths.
+    `length_norms` returns the norm of each number of tokens, up to its argument.
     """
     joined = []
     for parts in zip(*pieces, strict=False):

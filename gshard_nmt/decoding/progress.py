@@ -24,14 +24,7 @@ class DecodingProgress:
         quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Shows nothing yet.
-
-        Args:
-          total: the number of lines; None if it is not known.
-          quiet: whether to show nothing at all, for example because translations go to the same
-            terminal.
-          clock: the time in seconds.
-        """
+        """Shows nothing yet, and if `quiet` never. `total` is None if the input is a stream."""
         self._total, self._quiet, self._clock = total, quiet, clock
         self._last = (0, clock())
         self._until = contextlib.ExitStack()
@@ -69,33 +62,22 @@ class DecodingProgress:
 
     def _bar(self) -> Callable[[int], None]:
         """Starts a bar, and returns the function that moves it."""
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            ProgressColumn,
-            Task,
-            TextColumn,
-            TimeRemainingColumn,
-        )
         from rich.text import Text
 
-        class Speed(ProgressColumn):
+        class Speed(progress.ProgressColumn):
             """Lines a second."""
 
-            def render(self, task: Task) -> Text:
+            def render(self, task: progress.Task) -> Text:
                 return Text("" if task.speed is None else f"{task.speed:,.1f} lines/s")
 
-        console = Console(stderr=True, highlight=False, markup=False)
-        columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), Speed())
-        # The translations may go to stdout, which is none of the bar's business.
-        bar = Progress(
-            *columns,
-            TimeRemainingColumn(),
-            console=console,
+        bar = progress.Progress(
+            *(progress.TextColumn("translating"), progress.BarColumn()),
+            *(progress.MofNCompleteColumn(), Speed(), progress.TimeRemainingColumn()),
+            console=Console(stderr=True, highlight=False, markup=False),
             transient=True,
-            redirect_stdout=False,
+            redirect_stdout=False,  # translations may go there
         )
         self._until.enter_context(bar)
         task = bar.add_task("", total=self._total, completed=self._last[0])

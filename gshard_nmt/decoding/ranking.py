@@ -3,34 +3,22 @@
 Both operations partition over rows, and neither depends on the order in which a device adds numbers.
 """
 
-from typing import TYPE_CHECKING
-
 from gshard_nmt.model import last_dimension
-
-if TYPE_CHECKING:
-    import tensorflow as tf
+from gshard_nmt.model.lazy_tensorflow import tf
 
 _CHUNK = 32
 """The size of the chunks of a vocabulary in `top`."""
 
 
 def top(values: "tf.Tensor", count: int) -> tuple["tf.Tensor", "tf.Tensor"]:
-    """Returns the `count` largest values and their indices int32[..., count], in descending order.
+    """Returns the `count` largest of finite values [..., V], descending, and their indices int32.
 
     If two values are equal, the lower index comes first. This function ranks chunks by their best
     value. The `count` best values are in the `count` best chunks or in the rest, which does not fill a
     chunk. With C chunks, chunk c has the values c, c + C, c + 2 C and so on. The best value of each chunk
-    is then the maximum of vectors of C values, which a CPU computes fast.
-
-    `tf.math.top_k` may lower to a sort of the whole vocabulary, and `count` passes over the vocabulary
-    are slow too.
-
-    Args:
-      values: [..., V], finite, with V of at least `count`.
-      count: the number of values to return.
+    is then the maximum of vectors of C values, which a CPU computes fast. `tf.math.top_k` may lower to a
+    sort of the whole vocabulary, and `count` passes over the vocabulary are slow too.
     """
-    import tensorflow as tf
-
     *batch, size = values.shape.as_list()
     chunks = size // _CHUNK
     if chunks <= count:
@@ -62,8 +50,6 @@ def _passes(
     takes the maximum, then the lowest place that holds it. These two reductions are faster than one
     arg-max.
     """
-    import tensorflow as tf
-
     largest_values, largest_places = [], []
     for _ in range(count):
         value = last_dimension.maximum(values)
@@ -79,8 +65,6 @@ def lowest_of_best(totals: "tf.Tensor", log_probs: "tf.Tensor", count: int) -> "
 
     Shapes: float32[B, K], float32[B, K, V] -> float32[B, 1].
     """
-    import tensorflow as tf
-
     rows, beams, vocabulary = log_probs.shape.as_list()
     best, _ = top(log_probs, min(count, vocabulary))
     sums = tf.reshape(totals[:, :, tf.newaxis] + best, [rows, beams * best.shape[-1]])
@@ -92,7 +76,5 @@ def take(values: "tf.Tensor", places: "tf.Tensor") -> "tf.Tensor":
 
     The result is exact, and unlike a gather it partitions over rows.
     """
-    import tensorflow as tf
-
     picked = tf.range(values.shape[1]) == places[..., tf.newaxis]
     return tf.reduce_sum(tf.where(picked, values[:, tf.newaxis], 0), axis=-1)

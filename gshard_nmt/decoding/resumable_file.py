@@ -34,19 +34,14 @@ class ResumableFile:
     """A text file in UTF-8 that takes the place of a path when the `with` block ends without an error.
 
     After an error, and also after SIGKILL, the text that was committed is in the partial file. If the
-    same output is begun again, it goes on there.
-
-    Attributes:
-      lines: the number of input lines whose text has been committed.
+    same output is begun again, it goes on there, after its first `lines` input lines.
     """
 
     def __init__(self, path: Path, made_of: Mapping[str, str]) -> None:
-        """Opens nothing yet.
+        """Opens nothing yet. The path keeps its content until the end.
 
-        Args:
-          path: the file to make. It keeps its content until the end.
-          made_of: everything that the text depends on, by names that a user knows, such as "input". A
-            partial file that was made of something else is begun anew, and stderr says so.
+        `made_of` is everything that the text depends on, by names that a user knows, such as "input". A
+        partial file that was made of something else is begun anew, and stderr says so.
         """
         self.lines = 0
         self._path, self._made_of = path, dict(made_of)
@@ -65,7 +60,6 @@ class ResumableFile:
         return self
 
     def write(self, text: str) -> None:
-        """Takes text for the next commit."""
         self._waiting.append(text)
 
     def commit(self, lines: int) -> None:

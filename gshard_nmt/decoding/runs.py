@@ -27,12 +27,7 @@ _MOST = 2
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """What the user has chosen instead of what the run has.
-
-    Attributes:
-      checkpoint: the weights to use, the value of --checkpoint.
-      changes: settings of Mesh and Decode.
-    """
+    """What the user has chosen instead of the run: the weights, and settings of Mesh and Decode."""
 
     checkpoint: str = "best"
     changes: Changes = dataclasses.field(default_factory=Changes)
@@ -74,17 +69,8 @@ class RunTranslators:
     ) -> tuple[list[str], str, str]:
         """Translates lines with the model of a run folder, and says on stderr how many were too long.
 
-        Process 0 calls it, and the other processes are in `follow`.
-
-        Args:
-          workdir: the run folder.
-          source, target: BCP 47 tags of a direction that the run was trained on.
-          lines: source text.
-          checkpoint: the weights, see `load_translator`.
-
-        Returns:
-          The best translation of each line, a text that names the training step and the search, and the
-          label of the checkpoint.
+        Process 0 calls it, and the other processes are in `follow`. Returns the best translation of each
+        line, a text that names the training step and the search, and the label of the checkpoint.
         """
         arguments = str(workdir), source, target, list(lines), checkpoint
         return call(self._processes, self, "translate_together", *arguments)
@@ -92,7 +78,6 @@ class RunTranslators:
     def translate_together(
         self, workdir: str, source: str, target: str, lines: Sequence[str], checkpoint: str
     ) -> tuple[list[str], str, str]:
-        """Does what `translate` does. All processes call it."""
         translator, search = self._translator(workdir, checkpoint)
         best = [nbest[0] for nbest in translator.translate(lines, source, target)]
         in_pieces = [number for number, line in enumerate(best, 1) if line.pieces > 1]
@@ -111,7 +96,6 @@ class RunTranslators:
     def expert_use_together(
         self, workdir: str, tests: Sequence[Sequence], checkpoint: str
     ) -> ExpertUse:
-        """Does what `expert_use` does. All processes call it."""
         translator, _ = self._translator(workdir, checkpoint)
         return translator.expert_use(tests)
 

@@ -11,7 +11,7 @@ rounded to whole numbers first, because sums of whole numbers do not depend on t
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from gshard_nmt.decoding.beam_search import (
 from gshard_nmt.model import counter_random
 from gshard_nmt.model.lazy_tensorflow import tf
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
 _ONE = 2**30
 """The whole number that stands for probability 1. A sum over a vocabulary must fit in an int32."""
 _CHUNK = 64
@@ -39,10 +36,8 @@ _CHUNK = 64
 class Sampling:
     """The distribution that tokens are drawn from; the settings class `Decode` checks the ranges.
 
-    Attributes:
-      temperature: divides the log-probabilities.
-      top_k: the number of likeliest tokens to draw from. 0 means no limit.
-      top_p: tokens are drawn from the fewest likeliest ones whose probabilities add up to top_p.
+    top_k is the number of likeliest tokens, 0 for all. top_p keeps the fewest likeliest ones whose
+    probabilities add up to it.
     """
 
     temperature: float = 1.0
@@ -86,22 +81,12 @@ def sample(
     max_lengths: "tf.Tensor",
     prefix: "tf.Tensor",
 ) -> Hypotheses:
-    """Draws K translations of each row of a batch.
+    """Draws K translations of each row of a batch, in the order of their numbers, not of their scores.
 
     A sample that reaches the largest length of its row ends there: its last token is EOS. Its score is
     that of a translation in beam search, so it does not depend on the temperature, top_k or top_p.
-
-    Args:
-      step: the decoder.
-      cache: the first cache for `step`, any nest of tensors of constant shapes.
-      words: the random words of the rows, two arrays uint32[B]; see `random_words`.
-      search: K, I, the length norm, the special ids, and what is never drawn or counted. The other
-        settings have no meaning here.
-      sampling: the distribution to draw from.
-      live, max_lengths, prefix: as for `flat_beam_search`.
-
-    Returns:
-      The K samples of each row in the order of their numbers, not of their scores.
+    `words` are the random words of the rows, two arrays uint32[B]; see `random_words`. The other
+    arguments are those of `flat_beam_search`.
     """
     rows, k = words[0].shape[0], search.beam
     limits = tf.where(live, tf.clip_by_value(max_lengths, 1, search.max_steps), 1)
@@ -170,10 +155,6 @@ def masses(log_probs: "tf.Tensor", sampling: Sampling) -> "tf.Tensor":
 
     The temperature comes first, then top_k, then top_p. They need not add up to 1. Tokens that are as
     likely as the last one of the top_k or of the top_p stay too.
-
-    Args:
-      log_probs: float32[B, K, V].
-      sampling: the distribution.
     """
     probabilities = tf.nn.softmax(log_probs / sampling.temperature)
     # NaN is not greater than 0.
@@ -188,13 +169,7 @@ def masses(log_probs: "tf.Tensor", sampling: Sampling) -> "tf.Tensor":
 
 
 def _cut(mass: "tf.Tensor", weights: "tf.Tensor", least: "tf.Tensor") -> "tf.Tensor":
-    """Returns the masses of the likeliest tokens whose weights add up to `least`, and 0 for others.
-
-    Args:
-      mass: int32[B, K, V].
-      weights: int32[B, K, V].
-      least: int32[B, K], or int32[] for all.
-    """
+    """Returns the masses of the likeliest tokens whose weights add up to `least`, and 0 for others."""
 
     def enough(threshold):
         stays = mass >= threshold[..., tf.newaxis]
@@ -205,14 +180,10 @@ def _cut(mass: "tf.Tensor", weights: "tf.Tensor", least: "tf.Tensor") -> "tf.Ten
 
 
 def draw(mass: "tf.Tensor", word: "tf.Tensor") -> "tf.Tensor":
-    """Draws a token with a probability in proportion to its mass: int32[B, K].
+    """Draws a token with a probability in proportion to its mass int32[B, K, V]: int32[B, K].
 
-    We look for the chunk of the vocabulary first, then for the token in it. Without chunks, each step of
-    the bisection would read the whole vocabulary.
-
-    Args:
-      mass: int32[B, K, V].
-      word: uint32[B, K], uniform.
+    The word, uint32[B, K], is uniform. We look for the chunk of the vocabulary first, then for the token
+    in it. Without chunks, each step of the bisection would read the whole vocabulary.
     """
     *batch, size = mass.shape.as_list()
     chunks = -(-size // _CHUNK)
@@ -231,12 +202,7 @@ def draw(mass: "tf.Tensor", word: "tf.Tensor") -> "tf.Tensor":
 
 
 def _place(mass: "tf.Tensor", point: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
-    """Returns the entry in which a point lies if the masses stand in a row, and the sum before it.
-
-    Args:
-      mass: int32[B, K, n].
-      point: int32[B, K], from 0 to the sum of the masses - 1.
-    """
+    """Returns the entry in which a point lies if masses [B, K, n] stand in a row, and the sum before."""
     places = tf.range(mass.shape[-1])
 
     def before(place):
@@ -252,11 +218,8 @@ def _place(mass: "tf.Tensor", point: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tens
 def _largest(test: Callable, shape: Sequence[int], bits: int) -> "tf.Tensor":
     """Returns the largest number below 2**bits that passes a test, int32[shape], by bisection.
 
-    Args:
-      test: takes int32[shape] and returns bool[shape]. Every number passes that is below one that passes.
-        0 passes.
-      shape: the shape of the result.
-      bits: at most 31.
+    The test takes int32[shape] and returns bool[shape]. 0 passes, and so does every number below one that
+    does. There are at most 31 bits.
     """
 
     def body(bit, largest):

@@ -54,25 +54,17 @@ class InputChanged(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class Survey:
-    """What is known of a file before it is translated.
-
-    Attributes:
-      lines: the number of its lines.
-      sha256: the SHA-256 of its bytes, decompressed, as hex digits.
-    """
+    """The number of lines of a file, and the SHA-256 of its bytes, decompressed, as hex digits."""
 
     lines: int
     sha256: str
 
 
 class SourceLines:
-    """The lines of a stream of UTF-8 text.
+    """The lines of a stream of UTF-8 text; `number` of them have been taken.
 
     Only newline characters end a line. A carriage return before a newline and a byte order mark at the
     start do not belong to the text. The last line needs no newline.
-
-    Attributes:
-      number: the number of lines that have been taken.
     """
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
@@ -202,11 +194,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def survey(path: Path, name: str) -> Survey:
-    """Reads a whole file, to know before the long work that it is text, and how long it is.
-
-    Args:
-      path: a regular file, which may be compressed.
-      name: its name in messages.
+    """Reads a whole regular file, to know before the long work that it is text, and how long it is.
 
     Raises:
       UserError: it is not UTF-8, or a compressed file is damaged.
@@ -220,12 +208,10 @@ def survey(path: Path, name: str) -> Survey:
 
 @dataclasses.dataclass(frozen=True)
 class Hypothesis:
-    """A translation.
+    """A detokenized translation, without a character that ends a line or a column.
 
-    Attributes:
-      text: the detokenized translation. It has no character that ends a line or a column.
-      score: log-probability in nats, divided by the length norm.
-      pieces: the number of pieces that the source was translated in; above 1 if it was too long.
+    `score` is its log-probability in nats, divided by the length norm. The source was translated in
+    `pieces`, several if it was too long.
     """
 
     text: str
@@ -272,25 +258,17 @@ FORMATS: dict[str, Render] = {"text": as_text, "tsv": as_tsv, "jsonl": as_jsonl}
 
 
 def chosen_format(name: str | None, nbest: int, scores: bool) -> str:
-    """Returns the name of the format that the flags ask for.
-
-    Args:
-      name: --format; None if it is not given. Then it is "tsv" with scores or several translations, and
-        otherwise "text".
-      nbest: --nbest.
-      scores: --scores.
+    """Returns --format, or without it "tsv" with scores or several translations, and otherwise "text".
 
     Raises:
       UserError: the format has no place for what the other flags ask for.
     """
-    if name == "text" and nbest > 1:
-        raise UserError(
-            f"--format is text, which has one translation a line, and --nbest is {nbest}. Give --format "
-            "tsv or jsonl, or leave out --nbest."
-        )
-    if name == "text" and scores:
-        raise UserError(
-            "--format is text, which has no scores, and --scores is given. Give --format tsv or jsonl, "
-            "or leave out --scores."
-        )
+    for flag, is_given, lacks in (
+        ("--nbest", nbest > 1, f"one translation a line, and --nbest is {nbest}"),
+        ("--scores", scores, "no scores, and --scores is given"),
+    ):
+        if name == "text" and is_given:
+            raise UserError(
+                f"--format is text, which has {lacks}. Give --format tsv or jsonl, or leave out {flag}."
+            )
     return name or ("tsv" if scores or nbest > 1 else "text")

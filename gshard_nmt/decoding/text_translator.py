@@ -27,16 +27,10 @@ from gshard_nmt.spmd.processes import ALONE, Processes
 
 
 def call(processes: Processes, target: object, method: str, *arguments: Any) -> Any:
-    """Calls a method in all processes, and returns its result. Process 0 calls this function.
+    """Calls a method in all processes, with values that JSON can write, and returns its result.
 
-    Process 0 reads the input and writes the output, and all run the programs. The others are in `follow`
-    with an object of their own.
-
-    Args:
-      processes: the processes.
-      target: the object of process 0.
-      method: the name of the method.
-      *arguments: values that JSON can write.
+    Process 0 calls this function: it reads the input and writes the output, and all run the programs. The
+    others are in `follow` with an object of their own.
     """
     processes.from_first(lambda: [method, arguments])
     return getattr(target, method)(*arguments)
@@ -70,22 +64,17 @@ class TextTranslator:
     ) -> None:
         """Adds the vocabularies of a run to a translator of token ids.
 
-        Args:
-          step: the training step of its weights; of an average, the newest one.
-          checkpoint: the label of the weights, see `weights.Loaded`.
-          origin: the weights in words; "" gives "step 500" or the like.
+        `step` is that of the weights, of an average the newest one; `checkpoint` is their label, see
+        `weights.Loaded`, and `origin` what they are in words.
         """
-        self._processes, self._leads = processes, False
-        self._translator = translator
+        self._processes, self._leads, self._translator = processes, False, translator
         self._source, self._target = run.vocabularies()
-        self.step = step
-        self.checkpoint = checkpoint
+        self.step, self.checkpoint = step, checkpoint
         self.origin = origin or f"step {step}"
         self.longest_source = translator.longest_source
 
     @property
     def target_vocabulary(self) -> Vocabulary:
-        """The vocabulary of the translations."""
         return self._target
 
     @property
@@ -127,18 +116,12 @@ class TextTranslator:
         A line without letters and digits is copied, with score 0, unless it has a prefix. A line that is
         too long is translated in pieces, and the n-th best translations of all pieces are joined, or the
         n-th samples of all pieces. The score is the sum of their log-probabilities, divided by the length
-        norm of the sum of their lengths.
-
-        Args:
-          lines: source text.
-          source, target: BCP 47 tags of a direction that the run was trained on.
-          chunk_size: the number of lines that are sorted by length and translated together.
-          prefixes: the text that the translations of each line begin with, "" for any beginning.
-          first_line: the number of the first line, for error messages.
+        norm of the sum of their lengths. `chunk_size` lines are sorted by length and translated together;
+        `prefixes` begin their translations, and `first_line` is the number of the first in messages.
 
         Raises:
-          UserError: a line has no translation, because the weights have values that are not finite. Or
-            a prefix, or a line that has one, is too long.
+          UserError: the weights have values that are not finite. Or a prefix, or a line that has one, is
+            too long.
         """
         starts = [""] * len(lines) if prefixes is None else prefixes
         for start in range(0, len(lines), chunk_size):
@@ -217,20 +200,13 @@ class TextTranslator:
         chunk_size: int = 4096,
         first_line: int = 1,
     ) -> Iterator[float]:
-        """Yields the score of each given translation, in order.
+        """Yields the score of the given translation in each pair, in order.
 
         It is the score that `translate` reports for the same ids with the same settings, within 2e-6 of
         it. A line that is copied has score 0 with its copy, as in `translate`.
 
-        Args:
-          pairs: a source line and its translation.
-          source, target: BCP 47 tags of a direction that the run was trained on.
-          chunk_size: the number of pairs that are sorted by length and scored together.
-          first_line: the number of the first line, for error messages.
-
         Raises:
-          UserError: a line or its translation is too long, or the weights have values that are not
-            finite.
+          UserError: a line or its translation is too long, or the weights are not finite.
         """
         remaining, first = iter(pairs), first_line
         while chunk := list(itertools.islice(remaining, chunk_size)):
@@ -250,13 +226,9 @@ class TextTranslator:
             first += len(chunk)
 
     def expert_use(self, tests: Sequence[Sequence]) -> ExpertUse:
-        """Counts which experts the model uses for text.
+        """Counts which experts the model uses: the encoder for sources, and the decoder for references.
 
-        The encoder reads the sources, and the decoder reads the references.
-
-        Args:
-          tests: for each direction its source and target language (BCP 47 tags), its source lines, and
-            the reference of each line.
+        Each test has source and target language (BCP 47 tags), source lines, and their references.
         """
         texts = []
         for source, target, lines, references in tests:
@@ -274,14 +246,7 @@ class TextTranslator:
     def _check_lengths(
         self, number: int, forced: str, source: Sequence[int], target: Sequence[int]
     ) -> None:
-        """Raises UserError if a line or the text that is forced on it has too many tokens.
-
-        Args:
-          number: the number of the line, from 1.
-          forced: what the text is: "translation" or "prefix".
-          source: ids of the line, EOS included.
-          target: ids of the text without EOS.
-        """
+        """Raises UserError if a line with EOS, or the "translation" or "prefix" of it, is too long."""
         longest_source = self._translator.longest_source
         longest_target = self._translator.longest_target
         if len(source) > longest_source:
@@ -315,17 +280,9 @@ def load_translator(
 
     Nothing is written to the run folder. A checkpoint that is damaged is named on stderr, and the next
     sound one is used, unless a step was asked for. If there are several processes, all of them call this
-    function, and call the translator with the same lines. To call it from process 0 alone, use
-    `TextTranslator.lead`.
-
-    Args:
-      config: the run's config; its search settings may differ from those in the run folder.
-      run: the run folder.
-      nbest: number of translations of each line.
-      checkpoint: "best", "last", a step such as "500", or "average:N" for the mean of the last N. If a
-        checkpoint has a moving average, it is used.
-      processes: the processes that decode together.
-      fits: whether to choose another mesh if that of the config does not fit this machine.
+    function, and call the translator with the same lines, or use `TextTranslator.lead`. The config may
+    have other settings of the search than the run folder. `checkpoint` is as in `Chosen.parse`. With
+    `fits`, another mesh is chosen if that of the config does not fit this machine.
 
     Raises:
       UserError: the folder is not a run folder, or has no such checkpoint that is sound; or a size does

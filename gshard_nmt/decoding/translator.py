@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.data.text.vocabulary import EOS
-from gshard_nmt.decoding import beam_search, expert_use
+from gshard_nmt.decoding import beam_search, expert_use, sampling
 from gshard_nmt.decoding.fitting import (
     BatchShape,
     batch_rows,
@@ -22,8 +22,7 @@ from gshard_nmt.decoding.fitting import (
     least_rows,
     lowering_mesh,
 )
-from gshard_nmt.decoding.sampling import random_words
-from gshard_nmt.model import decoding_weights
+from gshard_nmt.model import decoder_step, decoding_weights
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.run.folder import RunFolder
@@ -32,6 +31,7 @@ from gshard_nmt.spmd import memory, runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
+from gshard_nmt.spmd.sharding import annotate
 
 
 def restrictions(run: RunFolder) -> dict[str, Any]:
@@ -64,20 +64,11 @@ class Translator:
     ) -> None:
         """Compiles nothing yet: each shape of batch is compiled when it first occurs.
 
-        Args:
-          config: the run, with the settings of the search.
-          functions: the functions of the run, which know the model and the vocabulary sizes.
-          devices: the devices to translate on.
-          parameters: the weights, on the devices.
-          nbest: number of translations of each sentence.
-          never: the ids that a translation has only if its prefix has them.
-          tags: the number of tags that each prefix begins with. They do not count in scores.
+        `parameters` are on the devices. `never` are the ids that a translation has only if its prefix has
+        them; `tags` is the number of tags that each prefix begins with, which do not count in scores.
         """
-        self._config = config
-        self._functions = functions
-        self._devices = devices
-        self._nbest = nbest
-        self._never, self._tags = tuple(never), tags
+        self._config, self._functions, self._devices = config, functions, devices
+        self._nbest, self._never, self._tags = nbest, tuple(never), tags
         self.least_rows = least_rows(config, devices.is_cpu, nbest)
         self.rows = batch_rows(config.replace(mesh=devices.mesh), devices.is_cpu, nbest)
         self._programs: dict[BatchShape, Program] = {}
@@ -96,19 +87,22 @@ class Translator:
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh of the devices."""
         return self._devices.mesh
 
     @property
     def is_on_cpu(self) -> bool:
-        """Whether the devices are CPU devices."""
         return self._devices.is_cpu
 
     @property
     def letters(self) -> dict[str, str]:
         """The letters of each array of weights that the search reads, by name."""
-        weights = _specs(self._pieces) if self._pieces else weight_specs(self._functions)
-        return {name: spec.letters for name, spec in weights.items()}
+        return {name: spec.letters for name, spec in self._specs().items()}
+
+    def _specs(self) -> dict[str, ArraySpec]:
+        return {
+            name: ArraySpec(piece.shape, np.dtype(piece.dtype), piece.letters)
+            for name, piece in self._pieces.items()
+        } or weight_specs(self._functions)
 
     @property
     def longest_source(self) -> int:
@@ -131,18 +125,12 @@ class Translator:
     def translate_ids(
         self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None = None
     ) -> list[list[tuple[list[int], float]]]:
-        """Returns for each source its translations as (target ids, score).
+        """Returns for each source, EOS included, its translations as (target ids, score).
 
-        The n-best of a search are in order, best first. Samples are in the order of their numbers.
-
-        A source has no translation if the weights have values that are not finite: then no hypothesis
-        has a score.
-
-        Args:
-          sources: ids of each sentence, end of sentence included.
-          prefixes: for each source, the ids that its translations begin with. They fit into
-            `longest_target` tokens together with EOS. If a prefix ends with EOS, it is the only
-            translation of its source. None means that no prefix has any ids.
+        The n-best of a search are in order, best first. Samples are in the order of their numbers. A
+        source has no translation if the weights have values that are not finite. A translation begins
+        with its prefix, which fits into `longest_target` tokens together with EOS. If a prefix ends with
+        EOS, it is the only translation of its source.
 
         Raises:
           UserError: a batch needs more memory than the devices have.
@@ -167,11 +155,7 @@ class Translator:
         return translations
 
     def compile(self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]]) -> None:
-        """Compiles the programs that `translate_ids` needs for the same sentences.
-
-        Raises:
-          UserError: a batch needs more memory than the devices have.
-        """
+        """Compiles the programs of the same sentences; raises UserError if one needs too much memory."""
         self._compile(shape for shape, _ in self._batches(sources, prefixes))
 
     def warm_up(self) -> None:
@@ -181,16 +165,11 @@ class Translator:
     def score_ids(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[float]:
-        """Returns the score of a given translation of each source.
+        """Returns the score of a given translation of each source, without EOS.
 
         The same program that translates computes it. A translation that this translator found gets the
         score that was reported with it, but not its last bits: it was in another place of the beam. In
-        our tests they differ by 2e-6 of the score at most. The score is NaN if the weights have values
-        that are not finite.
-
-        Args:
-          sources: ids of each sentence, end of sentence included.
-          targets: ids of each translation without EOS, at most `longest_target` - 1.
+        our tests they differ by 2e-6 of the score at most. It is NaN if the weights are not finite.
         """
         forced = self.translate_ids(sources, [[*ids, EOS] for ids in targets])
         return [nbest[0][1] if nbest else math.nan for nbest in forced]
@@ -199,16 +178,12 @@ class Translator:
         self, texts: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]]
     ) -> expert_use.ExpertUse:
         """Counts which experts the model uses for the sentence pairs of each direction, as ids."""
-        config, functions, devices = self._config, self._functions, self._devices
-        return expert_use.count(config, functions, devices, self.parameters, texts)
+        return expert_use.count(
+            self._config, self._functions, self._devices, self.parameters, texts
+        )
 
     def moved(self, mesh: Mesh, rows: int) -> "Translator":
-        """Returns a translator with the same weights on another mesh, with other batches.
-
-        Args:
-          mesh: the mesh, of devices of this process.
-          rows: `Decode.rows`.
-        """
+        """Returns a translator with the same weights on a mesh of this process, with `Decode.rows`."""
         config = self._config.replace(mesh=mesh, decode={"rows": rows})
         devices = runtime.start(mesh, self._devices.cache)
         weights = devices.put(self._devices.fetch(self.parameters), weight_specs(self._functions))
@@ -230,8 +205,7 @@ class Translator:
             words = ArraySpec((rows,), np.dtype(np.uint32), "B")
             batch |= {"random0": words, "random1": words}
         letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
-        weights = _specs(self._pieces) if self._pieces else weight_specs(self._functions)
-        return lower(self.search(shape), [weights, batch], [letters], mesh)
+        return lower(self.search(shape), [self._specs(), batch], [letters], mesh)
 
     def _plan(self) -> dict[str, decoding_weights.Piece]:
         """Returns the arrays that the search reads; none if it reads the weights as they are.
@@ -296,9 +270,6 @@ class Translator:
 
         While XLA compiles one of the two, TensorFlow lowers the other, and XLA begins with it. More at a
         time would need more memory of the host, and XLA has most cores for one already.
-
-        Raises:
-          UserError: a program needs more memory than the devices have.
         """
         missing = iter([shape for shape in dict.fromkeys(shapes) if shape not in self._programs])
         for shape in missing:
@@ -327,25 +298,11 @@ class Translator:
         return program
 
     def search(self, shape: BatchShape) -> Callable:
-        """Returns the search as a function of the prepared weights and of a batch.
+        """Returns the search: (prepared weights, batch of any number of rows) -> its n-best.
 
-        It gives the n-best of each row. The batch may have any number of rows, and `prefix` may be
-        missing.
+        `prefix` may be missing in the batch.
         """
-        pieces, search = self._pieces, self._search(shape)
-
-        def translate(weights, batch):
-            return search(decoding_weights.read(pieces, weights) if pieces else weights, batch)
-
-        return translate
-
-    def _search(self, shape: BatchShape) -> Callable:
-        """Returns the search as a function of weights that the model reads, and of a batch."""
-        from gshard_nmt.decoding import sampling
-        from gshard_nmt.model import decoder_step
-        from gshard_nmt.spmd.sharding import annotate
-
-        decode, model = self._config.decode, self._functions.model
+        decode, model, pieces = self._config.decode, self._functions.model, self._pieces
         samples = decode.method == "sample"
         search = beam_search.BeamSearch(
             beam=self._nbest if samples else decode.beam,
@@ -358,7 +315,8 @@ class Translator:
             tags=self._tags,
         )
 
-        def translate(p, batch):
+        def translate(weights, batch):
+            p = decoding_weights.read(pieces, weights) if pieces else weights
             batch = {
                 name: annotate(array, "BL"[: array.shape.rank]) for name, array in batch.items()
             }
@@ -381,13 +339,7 @@ class Translator:
                 hypotheses = beam_search.flat_beam_search(
                     next_token, cache, batch["max_lengths"].shape[0], search, **limits
                 )
-            return [
-                {
-                    "ids": hypotheses.ids,
-                    "scores": hypotheses.scores,
-                    "lengths": hypotheses.lengths,
-                }
-            ]
+            return [{name: getattr(hypotheses, name) for name in ("ids", "scores", "lengths")}]
 
         return translate
 
@@ -411,7 +363,7 @@ class Translator:
             longest = int(decode.length_ratio * len(fitting)) + decode.length_margin
             limits[row] = min(shape.max_steps, max(longest, _steps(prefix)))
             prefixes[row, : len(prefix)] = prefix
-            random[:, row] = random_words(source, decode.seed)
+            random[:, row] = sampling.random_words(source, decode.seed)
         positions = np.where(segments > 0, np.arange(length, dtype=np.int32), 0)
         batch = {
             "source_ids": ids,
@@ -423,13 +375,6 @@ class Translator:
         if decode.method == "sample":
             batch |= {"random0": random[0], "random1": random[1]}
         return batch
-
-
-def _specs(pieces: Mapping[str, decoding_weights.Piece]) -> dict[str, ArraySpec]:
-    return {
-        name: ArraySpec(piece.shape, np.dtype(piece.dtype), piece.letters)
-        for name, piece in pieces.items()
-    }
 
 
 def _steps(prefix: Sequence[int]) -> int:

@@ -73,15 +73,10 @@ def write(
     never: Sequence[int] = (),
     longest: int = 0,
 ) -> None:
-    """Writes a model into an empty folder.
+    """Writes a model that passes `check` into an empty folder.
 
-    Args:
-      model: its settings; see `check`.
-      weights: its parameters by name, float32.
-      vocabularies: those of "source" and "target".
-      folder: the folder.
-      never: the ids that a translation never has. Their logits get a bias.
-      longest: the largest number of tokens of a sentence.
+    A translation never has the ids of `never`: their logits get a bias. `longest` is the largest number
+    of tokens of a sentence.
     """
     specs = _specs()
     spec = specs.TransformerSpec.from_config(

@@ -34,12 +34,9 @@ _UNKNOWN_PENALTY = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The tokens of a folder, one for each row of the embedding.
+    """The tokens of a folder: the name of each old id, and those of the special ones.
 
-    Attributes:
-      names: the token of each old id.
-      pad, eos, unk, start: the old ids of these tokens; the decoder reads `start` first.
-      tags: the symbols that replace the names of some old ids, such as `<fr>`.
+    The decoder reads `start` first. `tags` are the symbols that replace some names, such as `<fr>`.
     """
 
     names: Sequence[str]
@@ -58,12 +55,9 @@ class Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """A vocabulary, and the rows of its embedding.
+    """A SentencePiece model, and the rows of its embedding: int32[V], the old id of each new id.
 
-    Attributes:
-      model: the content of the SentencePiece model file.
-      rows: int32[V], the old id of each new id.
-      never: the new ids that are no tokens of the decoder. Their probability is 0.
+    `never` are the new ids that are no tokens of the decoder. Their probability is 0.
     """
 
     model: bytes
@@ -75,9 +69,6 @@ def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
     """Returns a vocabulary that splits text as a SentencePiece model, with the ids of `Tokens.order`.
 
     It has at least `size` ids. Ids without a piece read as UNK.
-
-    Raises:
-      UserError: the content is not a SentencePiece model.
     """
     model = _parsed(spm)
     known = {p.piece: p for p in model.pieces if p.type not in (p.CONTROL, p.UNKNOWN)}

@@ -11,6 +11,7 @@ move, and all other ids stay:
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,10 @@ _CONFIG = fields(
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How a family names its tensors, and its settings that config.json does not have.
+    """How a family names its tensors, and its settings of `Model` that config.json does not have.
 
-    Attributes:
-      settings: settings of `Model`.
-      defaults: keys that config.json may leave out, with their values in transformers.
-      names: the beginnings of the names of the parts of a layer, by our names.
+    `defaults` are keys that config.json may leave out, with their values in transformers; `names` the
+    beginnings of the names of the parts of a layer, by our names.
     """
 
     settings: Mapping[str, Any]
@@ -113,10 +112,8 @@ FAMILIES: Mapping[str, Family] = {
 class Layout:
     """A model in the layout of a family of transformers.
 
-    Attributes:
-      config: the content of config.json, with the defaults of the family.
-      model: the settings of our model.
-      orders: the vocabulary of each side, "source" and "target"; `rows` are the ids of the family.
+    `config` is config.json with the defaults of the family, and `orders` the vocabularies of "source" and
+    "target"; their `rows` are the ids of the family.
     """
 
     config: Mapping[str, Any]
@@ -125,16 +122,11 @@ class Layout:
 
     @property
     def family(self) -> Family:
-        """The family of the model."""
         return FAMILIES[self.config["model_type"]]
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Returns the content of config.json, with the defaults of the family.
-
-    Raises:
-      UserError: the file is missing, or the model is none that can be read.
-    """
+    """Returns config.json, with the defaults of the family, or raises UserError if it cannot be read."""
     file = folder / CONFIG
     if not file.is_file():
         raise UserError(
@@ -157,66 +149,38 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def model_of(config: Mapping[str, Any]) -> Model:
-    """Returns the settings of the model that config.json describes.
-
-    Raises:
-      UserError: the model has a part that our Transformer does not have.
-    """
+    """Returns the model that config.json describes; raises UserError if ours lacks a part of it."""
     is_marian, settings = config["model_type"] == "marian", FAMILIES[config["model_type"]].settings
     heads, activation = config["encoder_attention_heads"], config["activation_function"]
     is_moe, steps = config["model_type"] == "nllb-moe", {}
     for side in ("encoder", "decoder") if is_moe else ():
         if step := config[f"{side}_sparse_step"]:
             steps[side] = step
-    checks = [
-        *(
-            (
-                config[f"encoder_{name}"] != config[f"decoder_{name}"],
-                f"encoder_{name} is {config[f'encoder_{name}']} and decoder_{name} "
-                f"{config[f'decoder_{name}']}",
-                f"equal, as both are Model.{ours}",
-            )
-            for name, ours in (("ffn_dim", "hidden_dim"), ("attention_heads", "heads"))
-        ),
-        (
-            config["d_model"] % heads,
-            f"d_model is {config['d_model']}",
-            f"a multiple of the {heads} attention heads",
-        ),
-        (
-            activation not in _ACTIVATIONS,
-            f"activation_function is {activation!r}",
-            f"one of {', '.join(_ACTIVATIONS)}",
-        ),
-        (
-            config.get("tie_word_embeddings") is False,
-            "tie_word_embeddings is false",
-            "true, as the logits use the target embedding",
-        ),
-        (
-            is_marian and not config.get("scale_embedding"),
-            "scale_embedding is false",
-            "true in a Marian model",
-        ),
-        (config.get("router_bias"), "router_bias is true", "false, as our gate has no bias"),
-        (
-            len(set(steps.values())) > 1,
-            f"encoder_sparse_step is {steps.get('encoder')} and decoder_sparse_step "
-            f"{steps.get('decoder')}",
-            "equal, as both are Model.moe_every",
-        ),
-        *(
-            (
-                config[f"{side}_layers"] % step,
-                f"{side}_layers is {config[f'{side}_layers']}",
-                f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks",
-            )
-            for side, step in steps.items()
-        ),
-    ]
-    for is_wrong, what, allowed in checks:
-        if is_wrong:
-            raise UserError(f"in {CONFIG} {what}; it must be {allowed}. Choose another model.")
+
+    def check(is_right: bool, names: str, allowed: str) -> None:
+        if not is_right:
+            found = " and ".join(f"{n} is {json.dumps(config.get(n))}" for n in names.split())
+            raise UserError(f"in {CONFIG} {found}; it must be {allowed}. Choose another model.")
+
+    for name, ours in (
+        ("ffn_dim", "hidden_dim"),
+        ("attention_heads", "heads"),
+        *([("sparse_step", "moe_every")] if len(steps) == 2 else []),
+    ):
+        both = [f"encoder_{name}", f"decoder_{name}"]
+        is_same = config[both[0]] == config[both[1]]
+        check(is_same, " ".join(both), f"equal, as both are Model.{ours}")
+    check(config["d_model"] % heads == 0, "d_model", f"a multiple of the {heads} attention heads")
+    known = ", ".join(_ACTIVATIONS)
+    check(activation in _ACTIVATIONS, "activation_function", f"one of {known}")
+    is_tied = config.get("tie_word_embeddings") is not False
+    check(is_tied, "tie_word_embeddings", "true, as the logits use the target embedding")
+    is_scaled = not is_marian or bool(config.get("scale_embedding"))
+    check(is_scaled, "scale_embedding", "true in a Marian model")
+    check(not config.get("router_bias"), "router_bias", "false, as our gate has no bias")
+    for side, step in steps.items():
+        allowed = f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks"
+        check(config[f"{side}_layers"] % step == 0, f"{side}_layers", allowed)
     experts: dict[str, Any] = {"experts": 0}
     if steps:
         experts = {
@@ -265,57 +229,34 @@ _ALLOWED_EXPERTS: Mapping[str, tuple[Any, ...]] = {
 
 
 def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
-    """Returns the layout of a model that was trained here.
-
-    Raises:
-      UserError: the model has a part that the layout does not have. The message names each setting.
-    """
+    """Returns the layout of a model of our own, or raises UserError with each setting that it lacks."""
     model = config.model
     _check_settings(model)
     orders = {side: own_order(vocabulary) for side, vocabulary in vocabularies.items()}
     lengths = (config.data.source_length, config.data.target_length, *config.decode.source_lengths)
     kind, name = ("nllb-moe", "NllbMoe") if model.experts else ("m2m_100", "M2M100")
-    stacks = {
-        f"{stack}_{key}": value
-        for stack in ("encoder", "decoder")
-        for key, value in zip(
-            _SIZES, (model.depth(stack), model.hidden_dim, model.heads), strict=True
-        )
-    }
-    experts: dict[str, Any] = {}
+    stacks: dict[str, Any] = {}
+    for stack in ("encoder", "decoder"):
+        sizes = (model.depth(stack), model.hidden_dim, model.heads)
+        stacks |= {f"{stack}_{k}": size for k, size in zip(_SIZES, sizes, strict=True)}
+        if model.experts:
+            step = model.moe_every if model.has_experts(stack) else 0
+            stacks[f"{stack}_sparse_step"] = step
     if model.experts:
-        experts = {
-            **{
-                f"{stack}_sparse_step": model.moe_every if model.has_experts(stack) else 0
-                for stack in ("encoder", "decoder")
-            },
-            "num_experts": model.experts,
-            "router_bias": False,
-            "normalize_router_prob_before_dropping": False,
-            "moe_token_dropout": 0.0,
-            **_OUR_ROUTER,
-        }
+        stacks |= {"num_experts": model.experts, "moe_token_dropout": 0.0, **_OUR_ROUTER}
+        no = ("router_bias", "normalize_router_prob_before_dropping")
+        stacks |= dict.fromkeys(no, False)
+    # fmt: off
     content = {
-        "architectures": [f"{name}ForConditionalGeneration"],
-        "model_type": kind,
-        "vocab_size": len(orders["target"].rows),
-        "d_model": model.model_dim,
-        **stacks,
-        **experts,
-        "activation_function": model.activation,
-        "dropout": model.residual_dropout,
-        "attention_dropout": model.attention_dropout,
-        "activation_dropout": 0.0,
-        "encoder_layerdrop": 0.0,
-        "decoder_layerdrop": 0.0,
-        "scale_embedding": True,
-        "tie_word_embeddings": True,
-        "max_position_embeddings": max(lengths),
-        "bos_token_id": 0,
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 0,
+        "architectures": [f"{name}ForConditionalGeneration"], "model_type": kind,
+        "vocab_size": len(orders["target"].rows), "d_model": model.model_dim, **stacks,
+        "activation_function": model.activation, "dropout": model.residual_dropout,
+        "attention_dropout": model.attention_dropout, "activation_dropout": 0.0,
+        "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
+        "scale_embedding": True, "tie_word_embeddings": True, "max_position_embeddings": max(lengths),
+        "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
     }
+    # fmt: on
     return Layout(content, model, orders)
 
 
@@ -327,9 +268,8 @@ def own_order(vocabulary: Vocabulary, never: list[int] | None = None) -> Order:
 
 
 def _check_settings(model: Model) -> None:
-    name, allowed = "M2M-100", dict(_ALLOWED)
-    if model.experts:
-        name, allowed = "NLLB-MoE", {**_ALLOWED, **_ALLOWED_EXPERTS}
+    name = "NLLB-MoE" if model.experts else "M2M-100"
+    allowed = {**_ALLOWED, **(_ALLOWED_EXPERTS if model.experts else {})}
     wrong = [
         f"Model.{setting} is {getattr(model, setting)!r}; it must be {' or '.join(map(repr, values))}"
         for setting, values in allowed.items()
@@ -337,16 +277,12 @@ def _check_settings(model: Model) -> None:
     ]
     if not model.encoder_layers:
         wrong.append("Model.encoder_layers is 0; it must be at least 1")
-    if model.heads * model.head_dim != model.model_dim:
-        wrong.append(
-            f"Model.heads * Model.head_dim is {model.heads * model.head_dim}; it must be "
-            f"Model.model_dim = {model.model_dim}"
-        )
+    if (width := model.heads * model.head_dim) != model.model_dim:
+        right = f"Model.model_dim = {model.model_dim}"
+        wrong.append(f"Model.heads * Model.head_dim is {width}; it must be {right}")
     if model.experts and model.expert_hidden_dim not in (0, model.hidden_dim):
-        wrong.append(
-            f"Model.expert_hidden_dim is {model.expert_hidden_dim}; it must be Model.hidden_dim = "
-            f"{model.hidden_dim}"
-        )
+        right = f"Model.hidden_dim = {model.hidden_dim}"
+        wrong.append(f"Model.expert_hidden_dim is {model.expert_hidden_dim}; it must be {right}")
     if wrong:
         lines = "".join(f"\n  {line}" for line in wrong)
         raise UserError(
@@ -385,11 +321,9 @@ _SETTLED = (
 class Generation:
     """How transformers searches with a model.
 
-    Attributes:
-      content: the content of generation_config.json; {} if there is no such file.
-      never: the tokens that are never written, as ids of the folder.
-      beam: the size of the beam; None if the folder does not say.
-      unused: the settings that our search does not have, such as "length_penalty = 2.0".
+    `content` is that of generation_config.json, {} if there is none. `never` are the ids of the folder
+    that are never written, `beam` is None if the folder does not say, and `unused` are the settings that
+    our search does not have, such as "length_penalty = 2.0".
     """
 
     content: Mapping[str, Any]
@@ -399,11 +333,7 @@ class Generation:
 
 
 def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
-    """Reads generation_config.json. Older folders have the same keys in config.json, which is `config`.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Reads generation_config.json. Older folders have its keys in config.json, which is `config`."""
     file, content = folder / GENERATION, {}
     if file.is_file():
         content = dict(json_shape.read(file, mapping_of(anything()), _REMEDY))

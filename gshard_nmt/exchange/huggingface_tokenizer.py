@@ -55,19 +55,14 @@ _REMEDY = "Copy the file again from where the model was published."
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
-    """The vocabularies of a folder.
-
-    Attributes:
-      orders: the vocabulary of each side, "source" and "target".
-      directions: source and target of each direction, as BCP 47 tags.
-    """
+    """The vocabularies of "source" and "target", and the directions as BCP 47 tags."""
 
     orders: Mapping[str, Order]
     directions: Sequence[tuple[str, str]]
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    """Reads the files of the tokenizer of a folder with this config.json.
+    """Reads the tokenizer of a folder with this config.json.
 
     Raises:
       UserError: a file is missing or damaged, or has other tokens than the model.
@@ -79,9 +74,6 @@ def own_tokenizer(folder: Path) -> Tokenizer | None:
     """Returns the vocabularies and directions of a folder that `gshard-export` wrote, else None.
 
     An imported model is exported with the tokenizer files of its family, so this is None for it too.
-
-    Raises:
-      UserError: a file is missing or damaged.
     """
     if not (folder / FACTS).is_file() or not (folder / SIDES["target"]).is_file():
         return None
@@ -100,7 +92,12 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     else:
         names = [*_FAIRSEQ_TOKENS, *piece_names(spm)[_SPECIAL_PIECES:]]
     names = _with_special_tokens(folder, names, config["vocab_size"])
-    languages = _languages(folder, names, _FAIRSEQ_LANGUAGE)
+    languages = _languages(names, _FAIRSEQ_LANGUAGE)
+    if len(languages) < 2:
+        raise UserError(
+            f"--from {folder} names {len(languages)} languages in tokenizer.json, tokenizer_config.json "
+            "and special_tokens_map.json; a model of this kind has at least two. Copy these files too."
+        )
     orders = {}
     for side, tag in (("source", source_tag), ("target", first_tag)):
         tags = {i: tag(language) for i, language in languages.items()}
@@ -135,7 +132,7 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     names = {
         s: _padded(folder, dict(enumerate(_listed(folder, files[s]))), sizes[s]) for s in sizes
     }
-    languages = _languages_in(names["source"], _MARIAN_LANGUAGE)
+    languages = _languages(names["source"], _MARIAN_LANGUAGE)
     tags = {"source": {i: target_tag(tag) for i, tag in languages.items()}, "target": {}}
 
     def order(side: str, least: int = 0) -> Order:
@@ -211,18 +208,7 @@ def _padded(folder: Path, tokens: Mapping[int, str], size: int) -> list[str]:
     return [tokens.get(i, f"<filler {i}>") for i in range(size)]
 
 
-def _languages(folder: Path, names: Sequence[str], pattern: str) -> dict[int, str]:
-    """Returns the languages of a many-to-many model, by the ids of their tokens."""
-    languages = _languages_in(names, pattern)
-    if len(languages) < 2:
-        raise UserError(
-            f"--from {folder} names {len(languages)} languages in tokenizer.json, tokenizer_config.json "
-            "and special_tokens_map.json; a model of this kind has at least two. Copy these files too."
-        )
-    return languages
-
-
-def _languages_in(names: Sequence[str], pattern: str) -> dict[int, str]:
+def _languages(names: Sequence[str], pattern: str) -> dict[int, str]:
     """Returns the BCP 47 tags of the tokens that name languages, by id. No two are equal."""
     codes = {}
     for i, name in enumerate(names):

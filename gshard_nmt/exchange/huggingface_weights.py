@@ -11,7 +11,6 @@ Some constants of transformers are part of our weights:
 `_tensor_of` has the name and the factor of each tensor, for both ways.
 """
 
-import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,17 +49,18 @@ class Tensors:
     """The tensors of a folder by name. The files are mapped into memory, and read when needed."""
 
     def __init__(self, folder: Path) -> None:
-        """Reads the headers of all files.
-
-        Raises:
-          UserError: there is no file of tensors, or one is damaged.
-        """
+        """Reads the headers of all files; raises UserError if there is none, or one is damaged."""
         self.folder = folder
         self._files: dict[str, Any] = {}
         for name in _names(folder):
-            with _damage_named(folder / name):
+            try:
                 file = safetensors.safe_open(folder / name, framework="numpy")
                 self._files |= dict.fromkeys(file.keys(), file)
+            except FileNotFoundError:
+                problem = "is missing, but the index names it"
+                raise UserError(f"{folder / name} {problem}. {_REMEDY}") from None
+            except (safetensors.SafetensorError, OSError) as error:
+                raise UserError(f"{folder / name} is damaged: {error}. {_REMEDY}") from None
         self.unread = set(self._files)
         """The names of the tensors that have not been read."""
 
@@ -68,11 +68,7 @@ class Tensors:
         return name in self._files
 
     def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns a tensor as float32.
-
-        Raises:
-          UserError: the tensor is missing, or has another shape or no float dtype.
-        """
+        """Returns a tensor as float32; raises UserError if it is missing, or of another shape or kind."""
         if name not in self._files:
             raise UserError(
                 f"--from {self.folder} has no tensor {name}, so it is not the whole model that its "
@@ -108,17 +104,6 @@ def _names(folder: Path) -> list[str]:
     index = json_shape.read(folder / INDEX, fields({"weight_map": mapping_of(text())}), _REMEDY)
     # Only files of the folder itself: the index may come from somebody else.
     return sorted({Path(name).name for name in index["weight_map"].values()})
-
-
-@contextlib.contextmanager
-def _damage_named(file: Path) -> Iterator[None]:
-    """Turns the errors of the library into a UserError that names the file."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise UserError(f"{file} is missing, but the index names it. {_REMEDY}") from None
-    except (safetensors.SafetensorError, OSError) as error:
-        raise UserError(f"{file} is damaged: {error}. {_REMEDY}") from None
 
 
 def read_weights(
@@ -163,11 +148,7 @@ def read_weight(layout: Layout, tensors: Tensors, name: str, parameter: Paramete
 
 
 def tensors_of(layout: Layout, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the tensors of a Hugging Face folder by name, float32, made of our parameters.
-
-    Raises:
-      UserError: the output bias has values, and the family has none.
-    """
+    """Returns the tensors of a Hugging Face folder by name, float32, of our parameters."""
     tensors: dict[str, np.ndarray] = {}
     for name, array in weights.items():
         values = np.asarray(array, np.float32)
@@ -285,15 +266,10 @@ def write(
     never: Sequence[int] = (),
     generation: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes config.json, generation_config.json and the weights into a folder.
+    """Writes config.json, generation_config.json and the weights into a folder; see `tensors_of`.
 
-    Args:
-      layout, weights, folder: the model, our parameters by name, and the folder.
-      never: our ids that the search never writes.
-      generation: what an imported model had in generation_config.json.
-
-    Raises:
-      UserError: see `tensors_of`.
+    The search never writes our ids of `never`. `generation` is what an imported model had in
+    generation_config.json.
     """
     write_tensors(folder / SINGLE, tensors_of(layout, weights))
     # Two names of one setting: transformers 5 reads the first, earlier versions the second.

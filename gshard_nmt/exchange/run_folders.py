@@ -66,14 +66,9 @@ def write_run(
     weights: Mapping[str, np.ndarray],
     facts: Mapping[str, Any],
 ) -> None:
-    """Writes a run folder with one checkpoint, of step 0.
+    """Writes a run folder with one checkpoint, of step 0, into a folder that exists.
 
-    Args:
-      folder: the folder, which exists.
-      config: the settings; those of the sizes of the vocabularies are changed.
-      vocabularies: the SentencePiece models of "source" and "target".
-      weights: the weights by name.
-      facts: the content of data.json besides what this function knows.
+    The sizes of the vocabularies in the config are changed. `facts` are what data.json has besides.
     """
     run = RunFolder(folder)
     sizes = {f"{side}_vocabulary": Vocabulary(v).size for side, v in vocabularies.items()}

@@ -20,6 +20,7 @@ from gshard_nmt.data.text.vocabulary import EOS, LINE_BREAKS
 from gshard_nmt.decoding.fitting import BatchShape, batch_shape
 from gshard_nmt.decoding.source_lines import INVISIBLE
 from gshard_nmt.errors import UserError
+from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import silenced_stderr
 
@@ -55,13 +56,9 @@ class Direction(NamedTuple):
 class TrainedModel:
     """All parts of a SavedModel.
 
-    Attributes:
-      config: the run, with the settings of the search.
-      search: (shape of a batch) -> function of the weights and a batch, as `Translator.search`.
-      weights: the weights by name, as `Translator.prepared_weights` returns them. They are the variables
-        of the SavedModel, so no call has to prepare them.
-      source_vocabulary, target_vocabulary: the contents of the SentencePiece model files.
-      directions: all directions that the model translates.
+    `search` and `weights` are those of `Translator.search` and `Translator.prepared_weights`: the weights
+    are the variables of the SavedModel, so no call has to prepare them. The vocabularies are the contents
+    of the SentencePiece model files.
     """
 
     config: Config
@@ -77,11 +74,8 @@ def write(model: TrainedModel, folder: Path) -> None:
 
     Its signature `serving_default` takes `text` string[n], `source` string[] and `target` string[], in
     UTF-8. It returns `translations` string[n] and `scores` float32[n].
-
-    Raises:
-      UserError: TensorFlow or TensorFlow Text cannot be imported.
     """
-    tf, tensorflow_text = _libraries()
+    tensorflow_text = _tensorflow_text()
     module = tf.Module()
     module.weights = {name: tf.Variable(array) for name, array in model.weights.items()}
     module.source = _tokenizer(tensorflow_text, model.source_vocabulary)
@@ -107,12 +101,10 @@ def write(model: TrainedModel, folder: Path) -> None:
         )
 
 
-def _libraries() -> tuple[Any, Any]:
-    """Imports TensorFlow and TensorFlow Text."""
+def _tensorflow_text() -> Any:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         with silenced_stderr():
-            import tensorflow as tf
             import tensorflow_text
 
             tf.config.list_physical_devices()
@@ -123,14 +115,13 @@ def _libraries() -> tuple[Any, Any]:
         ) from None
     # TensorFlow only traces here, so it must not reserve the memory of a GPU.
     tf.config.set_visible_devices([], "GPU")
-    return tf, tensorflow_text
+    return tensorflow_text
 
 
 def _tokenizer(tensorflow_text: Any, vocabulary: bytes) -> Any:
     """Returns the SentencePiece ops of a vocabulary.
 
-    A process that loads SavedModels keeps one vocabulary for each name. With the default name, all of
-    them would use the vocabulary that was loaded first.
+    A process that loads SavedModels keeps one vocabulary for each name, so each has its own.
     """
     name = f"vocabulary_{hashlib.sha256(vocabulary).hexdigest()}"
     with silenced_stderr():
@@ -142,8 +133,6 @@ def _tags(directions: Sequence[Direction], source, target):
 
     A direction that the model does not have is an error when the graph runs.
     """
-    import tensorflow as tf
-
     sources = sorted({direction.source for direction in directions})
     targets = sorted({direction.target for direction in directions})
     if len(sources) == 1:
@@ -165,12 +154,9 @@ def _tags(directions: Sequence[Direction], source, target):
 
 
 class _Sentences(NamedTuple):
-    """The lines of a call as tokens.
+    """The lines of a call as tokens: the tags, the tokens and EOS of each, ragged int32[n, None].
 
-    Attributes:
-      ids: int32[n, None], ragged: the tags, the tokens and EOS of each line.
-      lengths: int32[n], the number of ids of each line; 0 if the line is copied, or has no tokens.
-      copies: string[n], the lines that are copied, and "" for the others.
+    `lengths` int32[n] is 0 if a line is copied, or has no tokens. `copies` string[n] are "" for others.
     """
 
     ids: Any
@@ -180,8 +166,6 @@ class _Sentences(NamedTuple):
 
 def _sentences(vocabulary, text, tags, longest: int) -> _Sentences:
     """Returns the tokens of string[n]. A sentence with more ids than `longest` loses its last tokens."""
-    import tensorflow as tf
-
     count = tf.shape(text)[0]
     tokens = vocabulary.tokenize(tf.strings.regex_replace(text, _INVISIBLE, ""))
     tags = tf.RaggedTensor.from_tensor(tf.tile(tags[tf.newaxis], [count, 1]))
@@ -196,8 +180,6 @@ def _sentences(vocabulary, text, tags, longest: int) -> _Sentences:
 
 def _translate(model: TrainedModel, module, sentences: _Sentences):
     """Returns the translations string[n] and the scores float32[n], which are 0 for a copied line."""
-    import tensorflow as tf
-
     translations = sentences.copies
     scores = tf.zeros(tf.shape(sentences.lengths))
     shorter = 0
@@ -228,8 +210,6 @@ class _Best(NamedTuple):
 
 def _best_of(model: TrainedModel, weights: Mapping[str, Any], ids, lengths) -> _Best:
     """Translates sentences of one shape of batch: ids int32[n, L] and lengths int32[n]."""
-    import tensorflow as tf
-
     shape = batch_shape(model.config, ids.shape[1])
     search = _compiled_search(model, weights, shape)
 
@@ -265,8 +245,6 @@ def _compiled_search(
 
     A row of length 0 has no sentence.
     """
-    import tensorflow as tf
-
     search = model.search(shape)
     longest = [batch_shape(model.config, n).max_steps for n in range(shape.source_length + 1)]
     limits = np.array([1, *longest[1:]], np.int32)

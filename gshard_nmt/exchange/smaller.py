@@ -130,12 +130,9 @@ def least_share(use: ExpertUse, experts: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """The parts of a model that stay.
+    """The parts of a model that stay: the ids of "source" and "target", int64[V'] each.
 
-    Attributes:
-      ids: the ids of "source" and "target" that stay, int64[V'] each.
-      layers: the names of the MoE layers, such as "decoder_3".
-      experts: int64[layers, E'], their experts that stay; None if all do.
+    `experts` int64[layers, E'] are those of the MoE `layers`, such as "decoder_3"; None if all stay.
     """
 
     ids: Mapping[str, np.ndarray]

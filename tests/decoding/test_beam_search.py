@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
 from gshard_nmt.decoding.beam_search import BeamSearch, Hypotheses, flat_beam_search
-from gshard_nmt.errors import UserError
-from gshard_nmt.settings.config import EXPANSIONS, LENGTH_NORMS, Decode
+from gshard_nmt.settings.config import EXPANSIONS, LENGTH_NORMS
 from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
 from tests.decoding.beam_search_oracle import (
-    BOS,
     EOS,
     VOCABULARY,
     WIDTH,
@@ -140,26 +138,6 @@ def test_what_masked_slots_hold_does_not_matter(seed):
     spoilt = attention_search(search, True)(weights, [MAX_STEPS, 3])
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(clean, name), getattr(spoilt, name))
-
-
-@settings(deadline=None, max_examples=20)
-@given(seed=st.integers(0, 2**16))
-def test_a_beam_of_one_is_greedy_with_an_end_at_every_step(seed):
-    search = BeamSearch(1, MAX_STEPS, 3, "gnmt")
-    weights = attention_weights(seed)
-    hypotheses = attention_search(search, False)(weights, [MAX_STEPS, MAX_STEPS])
-    decoder, cache = plain_attention(weights), (np.zeros([0, WIDTH], "f"),) * 2
-    token, path, total, ends = BOS, [], 0.0, []
-    for i in range(MAX_STEPS):
-        log_probs, cache = decoder(token, i, cache)
-        ends.append(((total + log_probs[EOS]) / ((6 + i) / 6) ** 0.6, [*path, EOS]))
-        others = np.where(np.arange(VOCABULARY) == EOS, -np.inf, log_probs)
-        assume(np.diff(np.sort(others)[-2:])[0] > 1e-4)
-        token = int(others.argmax())
-        path, total = [*path, token], total + log_probs[token]
-    ends.sort(reverse=True)
-    assume(np.diff([-score for score, _ in ends[:4]]).min() > 1e-4)
-    assert texts(hypotheses) == [ids for _, ids in ends[:3]]
 
 
 def table_search(search: BeamSearch, early_stop: bool = True, rows: int = 2):
@@ -288,62 +266,19 @@ def number_decoder(rule):
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        (
-            "+1",
-            [
-                [2, 3, 4, 5, 6, 7, 8, 9, 0],
-                [2, 3, 4, 5, 6, 7, 9, 0],
-                [2, 3, 4, 5, 6, 8, 9, 0],
-                [2, 3, 4, 5, 7, 8, 9, 0],
-            ],
-        ),
-        (
-            "sum",
-            [
-                [1, 2, 4, 9, 0],
-                [1, 2, 5, 9, 0],
-                [1, 2, 4, 8, 16, 32, 64, 29, 0],
-                [1, 2, 4, 8, 16, 32, 65, 29, 0],
-            ],
-        ),
+        ("+1", ["2 3 4 5 6 7 8 9", "2 3 4 5 6 7 9", "2 3 4 5 6 8 9", "2 3 4 5 7 8 9"]),
+        ("sum", ["1 2 4 9", "1 2 5 9", "1 2 4 8 16 32 64 29", "1 2 4 8 16 32 65 29"]),
         (
             "fib",
-            [
-                [1, 2, 3, 5, 9, 0],
-                [1, 2, 3, 6, 9, 0],
-                [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 0],
-                [1, 2, 3, 5, 8, 13, 21, 34, 55, 90, 0],
-            ],
+            ["1 2 3 5 9", "1 2 3 6 9", "1 2 3 5 8 13 21 34 55 89", "1 2 3 5 8 13 21 34 55 90"],
         ),
     ],
 )
 @pytest.mark.parametrize("expansion", EXPANSIONS)
 def test_the_outputs_of_a_scripted_decoder_follow_its_rule(expansion, rule, expected):
     search = BeamSearch(4, 20, 4, "lingvo", 0.8, expansion, eos=0, bos=1)
-    assert texts(run_script(number_decoder(rule), search, 100)) == expected
-
-
-@pytest.mark.parametrize(("norm", "best"), [("lingvo", [2, 1]), ("gnmt", [1])])
-def test_the_two_length_norms_order_this_pair_differently(norm, best):
-    def rule(seen):
-        return log_of({1: 0.2, 2: 0.5, 4: 0.3} if seen == [3] else {1: 0.3176, 4: 0.6824}, 5)
-
-    search = BeamSearch(beam=2, max_steps=2, nbest=2, length_norm=norm, alpha=0.8)
-    hypotheses = run_script(rule, search, 5)
-    assert texts(hypotheses)[0] == best
-    scores = dict(zip(map(tuple, texts(hypotheses)), hypotheses.scores.numpy()[0], strict=True))
-    expected = {"lingvo": -1.590372, "gnmt": -1.626621}[norm]
-    assert scores[(2, 1)] == pytest.approx(expected, abs=1e-5)
-    assert scores[(1,)] == pytest.approx(-1.609438, abs=1e-5)
-
-
-def test_the_end_takes_no_place_among_those_that_go_on():
-    calls = []
-    search = BeamSearch(beam=2, max_steps=2, nbest=3, length_norm="none")
-    hypotheses = run_script(lambda _: log_of({1: 0.6, 4: 0.3, 2: 0.1}, 5), search, 5, calls)
-    assert calls[1][0].tolist() == [[4, 2]]
-    assert texts(hypotheses) == [[1], [4, 1], [2, 1]]
-    np.testing.assert_allclose(hypotheses.log_probs[0], np.log([0.6, 0.18, 0.06]), rtol=1e-5)
+    found = texts(run_script(number_decoder(rule), search, 100))
+    assert found == [[*map(int, numbers.split()), 0] for numbers in expected]
 
 
 @pytest.mark.parametrize(
@@ -422,22 +357,6 @@ def test_an_id_that_is_never_written_keeps_its_probability_if_it_is_forced(expan
     np.testing.assert_allclose(hypotheses.log_probs[1:, 0], np.log([0.1, 0.1]), 1e-5)
 
 
-def test_every_mask_is_a_line_of_descent():
-    calls, search = [], BeamSearch(beam=3, max_steps=5)
-    table = np.random.default_rng(1).dirichlet(np.ones(6), size=20)
-    run_script(lambda seen: np.log(table[sum(seen) % 20]), search, 6, calls, early_stop=False)
-    assert len(calls) == 5
-    parents = np.zeros([3, 15])
-    for i, (_, positions, masks) in enumerate(calls):
-        newest = masks[0].reshape(3, 5, 3)[:, i]
-        np.testing.assert_array_equal(newest, np.eye(3))
-        np.testing.assert_array_equal(masks.sum(-1), positions + 1)
-        np.testing.assert_array_equal(masks[0].reshape(3, 5, 3).sum(-1).max(0), np.arange(5) <= i)
-        older = masks[0] * (np.arange(15) < 3 * i)
-        assert all(any((line == parent).all() for parent in parents) for line in older)
-        parents = masks[0]
-
-
 @pytest.mark.parametrize(
     ("norm", "alpha", "steps", "best"),
     [
@@ -489,26 +408,6 @@ def test_if_there_are_fewer_continuations_than_beams_the_others_are_missing():
     assert short.scores.numpy()[0, 2:].tolist() == [-1e9, -1e9]
     broken = run_script(lambda _: np.full(5, np.nan), search, 5)
     assert texts(broken) == []
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"beam": 0}, "Decode.beam is 0; it must be from 1 to 16777216."),
-        ({"alpha": -0.5}, "Decode.alpha is -0.5; it must be from 0 to 10."),
-        (
-            {"expansion": "mtf"},
-            "Decode.expansion is 'mtf'; it must be one of ['eos_aside', 'fairseq', 'lingvo'].",
-        ),
-        (
-            {"length_norm": "GNMT"},
-            "Decode.length_norm is 'GNMT'; it must be one of ['gnmt', 'lingvo', 'none'].",
-        ),
-    ],
-)
-def test_the_settings_of_decoding_refuse_rules_out_of_range(values, message):
-    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        Decode(**values)
 
 
 def test_every_length_norm_that_settings_allow_is_known():

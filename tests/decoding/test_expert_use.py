@@ -77,28 +77,14 @@ def test_sentences_that_are_empty_or_too_long_are_left_out():
     assert use.tokens[0].tolist() == [2, 0, 0]
 
 
-def test_no_text_at_all_gives_zeros():
-    assert not count([[], [], []], Devices()).tokens.any()
-
-
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [({}, (16, 12)), ({"num_groups": 0}, (8, 6)), ({"group_size": 4}, (4, 4))],
+    [
+        ({}, (16, 12)),
+        ({"num_groups": 0}, (8, 6)),
+        ({"group_size": 4}, (4, 4)),
+        ({"dispatch": "dense"}, (0, 0)),  # no capacity
+    ],
 )
 def test_groups_have_the_size_that_they_have_in_the_run(model, expected):
     assert expert_use.group_sizes(CONFIG.replace(model=model)) == expected
-
-
-@pytest.mark.parametrize("dispatch", ["blocks", "dense"])
-def test_there_is_no_capacity_if_evaluation_has_none(dispatch):
-    assert expert_use.group_sizes(CONFIG.replace(model={"dispatch": dispatch})) == (0, 0)
-
-
-def test_a_large_batch_of_the_run_becomes_a_small_one_of_whole_groups():
-    large = CONFIG.replace(data={"rows": 4096}, model={"num_groups": 512})
-    sizes = expert_use.group_sizes(large)
-    assert sizes == (64, 48)
-    assert expert_use._rows(large, sizes, 1) == 64
-    assert expert_use._rows(large, sizes, 24) == 48
-    assert expert_use._rows(large, sizes, 256) == 256
-    assert expert_use._rows(CONFIG, expert_use.group_sizes(CONFIG), 2) == 4

@@ -70,12 +70,6 @@ def test_numbers_of_devices_over_which_a_size_does_not_divide_are_passed_over(co
     assert "dimension E has size 8, which does not divide over the 64" in reason
 
 
-def test_rows_that_do_not_divide_are_rounded_up_and_change_no_mesh(counts, capsys):
-    counts(64, 1)
-    assert shape_of(POD.replace(decode={"rows": 6})) == (8, 8)
-    assert capsys.readouterr().err == ""
-
-
 def test_no_mesh_mends_lengths_that_the_model_cannot_take(counts):
     counts(64, 1)
     config = POD.replace(model={"positions": "learned", "max_positions": 63})

@@ -29,6 +29,7 @@ def only_sentences(line: str) -> list[str]:
             ['He said: "No."', "(Really?)", "Then he left."],
         ),
         ("Oui... «Non!» Si.", ["Oui...", "«Non!»", "Si."]),
+        ("It was 1990. Then came more", ["It was 1990.", "Then came more"]),
         ("我来了。他说：“你好！”然后走了", ["我来了。", "他说：“你好！”", "然后走了"]),
         ("本当？！はい｡いいえ", ["本当？！", "はい｡", "いいえ"]),
         ("मैं घर गया। तुम कहाँ हो॥ हाँ", ["मैं घर गया।", "तुम कहाँ हो॥", "हाँ"]),
@@ -60,10 +61,6 @@ def test_abbreviations_numbers_and_addresses_end_no_sentence(line):
     assert together == [line + "!", "Next"]
 
 
-def test_the_full_stop_after_a_year_ends_a_sentence():
-    assert only_sentences("It was 1990. Then came more") == ["It was 1990.", "Then came more"]
-
-
 def test_a_long_sentence_is_split_at_commas_then_at_spaces_then_anywhere():
     assert split("one two, three four, five six.", letters, 22) == [
         "one two, three four,",
@@ -76,11 +73,6 @@ def test_a_long_sentence_is_split_at_commas_then_at_spaces_then_anywhere():
     ]
     assert split("one two three four", letters, 9) == ["one two", "three", "four"]
     assert split("abcdefghij", letters, 6) == ["abcde", "fghij"]
-
-
-def test_parts_are_put_together_though_each_has_an_end_of_sentence_of_its_own():
-    # 4 words of 3 characters and a space each, and one end of sentence.
-    assert split("abc " * 8, letters, 17) == ["abc abc abc abc", "abc abc abc abc"]
 
 
 def test_a_character_cluster_stays_together_if_it_can():
@@ -122,17 +114,10 @@ def test_a_line_of_a_hundred_thousand_characters_takes_no_quadratic_time(unit):
 @pytest.mark.parametrize(
     ("language", "space"),
     [
-        *[
-            ("en", " "),
-            ("th", " "),
-            ("km", " "),
-            ("ko", " "),
-            ("zha", " "),
-            ("zh-Latn-pinyin", " "),
-        ],
-        *[("zh", ""), ("zh-Hant-TW", ""), ("zh_CN", ""), ("ja", ""), ("yue", "")],
+        ("en", " "), ("th", " "), ("km", " "), ("ko", " "), ("zha", " "), ("zh-Latn-pinyin", " "),
+        ("zh", ""), ("zh-Hant-TW", ""), ("zh_CN", ""), ("ja", ""), ("yue", ""),
     ],
-)
+)  # fmt: skip
 def test_only_chinese_and_japanese_have_no_space_between_sentences(language, space):
     assert separator(language) == space
 

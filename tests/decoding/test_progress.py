@@ -55,11 +55,6 @@ def test_a_terminal_has_a_bar(capsys, monkeypatch):
     assert "translating" in text
 
 
-def test_a_terminal_that_cannot_move_its_cursor_has_lines(capsys, monkeypatch):
-    use_terminal(monkeypatch, "dumb")
-    assert shown(capsys, 200, [(50, 100)]) == ["100 of 200 lines, 2.0 lines/s, 50 s left\n"]
-
-
 def test_what_is_translated_at_once_has_no_bar(capsys, monkeypatch):
     use_terminal(monkeypatch)
     assert shown(capsys, 64, [(1, 64)]) == [""]

@@ -38,24 +38,3 @@ def test_runs_are_loaded_when_they_are_used_and_two_stay(monkeypatch, tmp_path):
     chosen = runs.RunTranslators(changes=read_changes(["Mesh.shape = (1,)"]))
     chosen.translate(tmp_path / "a", "fr", "en", [], "last")
     assert loaded[-1] == ("a", 4, 1, False)
-
-
-def test_the_experts_are_counted_with_the_model_that_translates(monkeypatch, tmp_path):
-    loaded = []
-
-    def load(config, run, checkpoint, processes, fits):
-        loaded.append(checkpoint)
-        return types.SimpleNamespace(
-            translate=upper,
-            origin="step 7",
-            checkpoint="a",
-            expert_use=lambda tests: ("use", tests),
-        )
-
-    monkeypatch.setattr(runs, "load_translator", load)
-    (tmp_path / "config.gin").write_text(load_config("demo").text)
-    translators = runs.RunTranslators()
-    translators.translate(tmp_path, "fr", "en", ["un"], "last")
-    tests = [["fr", "en", ["un"], ["one"]]]
-    assert translators.expert_use(tmp_path, tests, "last") == ("use", tests)
-    assert loaded == ["last"]

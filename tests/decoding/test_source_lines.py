@@ -77,16 +77,6 @@ def test_bytes_that_are_not_utf8_are_named_after_the_lines_before_them(content, 
     assert str(error.value).startswith(words)
 
 
-def test_skipped_lines_are_counted_and_hashed():
-    lines = SourceLines(io.BytesIO(b"a\nb\nc\nd"), "x")
-    lines.skip(2)
-    assert (lines.number, lines.take(9)) == (2, ["c", "d"])
-    everything = SourceLines(io.BytesIO(b"a\nb\nc\nd"), "x")
-    everything.skip(9)
-    assert lines.take(1) == everything.take(1) == []
-    assert lines.sha256 == everything.sha256
-
-
 def test_a_survey_counts_the_lines_and_finds_bad_bytes(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"a\n" * 9000 + b"b")

@@ -17,7 +17,6 @@ from gshard_nmt.decoding.sampling import random_words
 from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
-from gshard_nmt.spmd.mesh import Mesh
 from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
 
 SENTENCES = st.lists(
@@ -106,24 +105,12 @@ def test_the_weights_are_prepared_by_a_program_that_is_compiled_once_and_for_tex
     assert devices.most_at_once == at_once
 
 
-def test_only_the_programs_that_a_text_needs_are_compiled():
-    search, devices = copying()
-    search.compile([[5, EOS]], [[]])
-    assert len(devices.compiled) == 1
-
-
 def test_after_a_warm_up_no_translation_waits_for_a_compiler():
     search, devices = copying()
     search.warm_up()
     assert len(devices.compiled) == len(CONFIG.decode.source_lengths)
     search.translate_ids([[5, EOS], [*range(10, 15), EOS], [*range(10, 30), EOS]])
     assert len(devices.compiled) == len(CONFIG.decode.source_lengths)
-
-
-def test_a_sentence_that_is_too_long_keeps_its_beginning_and_its_end():
-    search, devices = copying()
-    search.translate_ids([[*range(10, 30), EOS]])
-    assert devices.batches[0]["source_ids"][0].tolist() == [10, 11, 12, 13, 14, 15, 16, EOS]
 
 
 def test_a_prefix_is_in_its_row_and_gets_a_batch_that_is_long_enough():
@@ -217,23 +204,6 @@ def test_every_program_is_checked_against_the_memory_before_it_runs(is_cpu):
     for _ in range(2):
         with pytest.raises(UserError, match=r"^a batch of decoding does not fit\. Lower the beam "):
             search.translate_ids([[5, EOS]])
-
-
-@pytest.mark.parametrize(
-    ("beam", "devices", "rows", "expected"),
-    [(4, 1, 64, 64), (4, 1, 3, 16), (4, 2, 33, 64), (3, 1, 3, 64), (128, 2, 3, 4)],
-)
-def test_a_cpu_gets_a_multiple_of_64_hypotheses_for_each_device(beam, devices, rows, expected):
-    fake = CopyingDevices()
-    fake.is_cpu, fake.mesh = True, Mesh(shape=(devices,))
-    config = CONFIG.replace(decode={"beam": beam, "rows": rows})
-    search = Translator(config, step_functions(config), fake, {})
-    assert search.rows == expected
-    search.translate_ids([[5, EOS]])
-    assert fake.batches[0]["source_ids"].shape[0] == expected
-    fake.is_cpu = False  # here the rows must only divide over the mesh
-    expected = -(-rows // devices) * devices
-    assert Translator(config, step_functions(config), fake, {}).rows == expected
 
 
 def test_new_weights_are_prepared_anew():

@@ -95,19 +95,14 @@ def test_the_special_ids_are_those_of_fairseq(vocabulary):
     ("changes", "lines"),
     [
         (
-            {"norm": "rms", "positions": "relative", "position_offset": 0},
+            {"norm": "rms", "activation": "geglu", "encoder_layers": 0, "head_dim": 8},
             [
                 "Model.norm is 'rms'; it must be 'layer'",
-                "Model.positions is 'relative'; it must be 'sinusoidal'",
-                "Model.position_offset is 0; it must be 2",
+                "Model.activation is 'geglu'; it must be 'relu' or 'gelu' or",
+                "Model.encoder_layers is 0; it must be at least 1",
+                "Model.heads * Model.head_dim is 32; it must be Model.model_dim = 64",
             ],
         ),
-        ({"activation": "geglu"}, ["Model.activation is 'geglu'; it must be 'relu' or 'gelu' or"]),
-        (
-            {"head_dim": 8},
-            ["Model.heads * Model.head_dim is 32; it must be Model.model_dim = 64"],
-        ),
-        ({"encoder_layers": 0}, ["Model.encoder_layers is 0; it must be at least 1"]),
         (
             {"experts": 4, "moe_every": 1, "routing": "switch", "expert_hidden_dim": 9},
             [
@@ -181,15 +176,6 @@ def test_a_folder_without_our_vocabularies_has_no_tokenizer_of_ours(tmp_path, vo
     (tmp_path / "gshard_nmt.json").write_text('{"directions": [], "never": []}')
     with pytest.raises(UserError, match="Export the model again"):
         own_tokenizer(tmp_path)
-
-
-@pytest.mark.parametrize("is_scaled", [True, False])
-def test_embeddings_that_are_not_multiplied_come_back_too(is_scaled):
-    layout = golden_layout("m2m_100", scale_embedding=is_scaled)
-    size, golden = len(layout.orders["target"].rows), Tensors(GOLDENS / "m2m_100")
-    weights = read_weights(layout, golden, declare(layout.model, size, size))
-    for name, values in tensors_of(layout, weights).items():
-        np.testing.assert_allclose(values, golden.read(name, values.shape), rtol=2e-7, atol=0)
 
 
 def test_a_token_that_stands_twice_has_the_value_of_its_own_id():

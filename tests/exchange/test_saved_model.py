@@ -3,8 +3,6 @@
 Most tests replace the search by one that copies the source. Its score says in which batch a sentence was.
 """
 
-import types
-
 import numpy as np
 import pytest
 
@@ -16,14 +14,9 @@ from gshard_nmt.data.text.vocabulary import (
     target_tag,
     train_vocabulary,
 )
-from gshard_nmt.decoding.fitting import BatchShape
 from gshard_nmt.decoding.source_lines import copied, visible
-from gshard_nmt.decoding.text_translator import TextTranslator
-from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.exchange import saved_model
 from gshard_nmt.exchange.saved_model import FEW, Direction, TrainedModel
-from gshard_nmt.model import decoding_weights
-from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 
@@ -212,9 +205,7 @@ def test_a_translation_is_one_line(loaded, vocabularies):
     assert loaded(texts, "fr", "en")[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("source", "target"), [("xx", "en"), ("fr", "de"), ("fr", "xx"), ("", "en"), ("", "")]
-)
+@pytest.mark.parametrize(("source", "target"), [("fr", "de"), ("fr", "xx"), ("", "en")])
 @pytest.mark.parametrize("texts", [["red"], []])
 def test_an_unknown_direction_is_an_error_that_names_the_languages(loaded, source, target, texts):
     import tensorflow as tf
@@ -225,65 +216,3 @@ def test_an_unknown_direction_is_an_error_that_names_the_languages(loaded, sourc
         f"there is no direction from {source} to {target} in this model. Its sources are de, fr. Its "
         "targets are en, fr."
     ) in str(error.value)
-
-
-class EagerDevices:
-    """Devices that run a search op by op, which compiles nothing."""
-
-    mesh = CONFIG.mesh
-    is_cpu = True
-    translator: Translator
-
-    def compile(self, key, lower, independent_rows, meanwhile=None):
-        import tensorflow as tf
-
-        def run(weights, batch=None):
-            weights = {name: tf.constant(weight) for name, weight in weights.items()}
-            if batch is None:
-                return [decoding_weights.prepare(self.translator._pieces, weights)]
-            batch = {name: tf.constant(array) for name, array in batch.items()}
-            return self.translator.search(BatchShape(SHORT, SHORT + 3))(weights, batch)
-
-        run.signature = types.SimpleNamespace(inputs=({}, {}))
-        if meanwhile:
-            meanwhile()
-        return run
-
-    def check_fits(self, program, work, held):
-        pass
-
-    def put(self, arrays, specs):
-        return arrays
-
-    def fetch(self, arrays):
-        return {name: array.numpy() for name, array in arrays.items()}
-
-
-def test_the_search_of_a_trained_model_gives_what_gshard_decode_gives(
-    files, vocabularies, tmp_path
-):
-    import tensorflow as tf
-
-    # A large alpha prefers long translations; those of random weights would else be empty.
-    config = CONFIG.replace(decode={"source_lengths": (SHORT,), "rows": FEW, "alpha": 3.0})
-    rng = np.random.default_rng(0)
-    sizes = {f"{side}_vocabulary": v.size for side, v in zip(WORDS, vocabularies, strict=True)}
-    functions = step_functions(config, sizes | {"pairs": [{"language": "fr"}]})
-    specs = sorted(weight_specs(functions).items())
-    weights = {name: rng.normal(size=s.shape).astype(s.dtype) for name, s in specs}
-    devices = EagerDevices()
-    devices.translator = translator = Translator(config, functions, devices, weights)
-    directions = [Direction("fr", "en", tuple(vocabularies[0].tags("fr", "en")))]
-    prepared = {name: array.numpy() for name, array in translator.prepared_weights().items()}
-    assert prepared.keys() != weights.keys()
-    trained = TrainedModel(config, translator.search, prepared, *files, directions)
-    saved_model.write(trained, tmp_path / "model")
-
-    run = types.SimpleNamespace(vocabularies=lambda: vocabularies)
-    texts = ["red tree", "green", "house is", "is"]
-    expected = [n[0] for n in TextTranslator(run, translator, 1).translate(texts, "fr", "en")]
-    # "" is the only language on its side.
-    texts, scores = texts_of(tf.saved_model.load(tmp_path / "model"))(texts, "", "")
-    assert texts == [hypothesis.text for hypothesis in expected]
-    assert len(set(texts)) > 2
-    np.testing.assert_allclose(scores, [h.score for h in expected], rtol=0, atol=1e-4)

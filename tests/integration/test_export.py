@@ -26,14 +26,8 @@ print(json.dumps([texts, result["scores"].numpy().tolist()]))
 @pytest.mark.slow
 def test_a_fresh_process_gives_what_gshard_decode_gives(trained, tmp_path):
     words = [word[::-1] for word in WORDS]
-    lines = [
-        *words,
-        " ".join(words),
-        "",
-        "né  5 € ",
-        "\u3000",
-        *map(" ".join, zip(words[2:], words, strict=False)),
-    ]
+    pairs = map(" ".join, zip(words[2:], words, strict=False))
+    lines = [*words, " ".join(words), "", "né  5 € ", "\u3000", *pairs]
     # This model has hardly learned anything. A large alpha prefers translations that are not empty.
     search, out = ["--workdir", trained, "--alpha", "3"], tmp_path / "exported"
     told = succeed(program("export", *search, "--out", out, "--format", "savedmodel")).stdout

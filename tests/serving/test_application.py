@@ -252,19 +252,6 @@ def test_a_translation_that_takes_too_long_is_given_up():
     client.batcher.close()
 
 
-def test_a_full_queue_says_when_to_try_again():
-    client = Client(queue=1)
-    client.translator.hold()
-    client.batcher.submit("fr", "en", ["first"])
-    body = json.dumps({"q": "un", "source": "fr", "target": "en"}).encode()
-    status, headers, content = client.ask("POST", "/translate", body)
-    assert status == 429
-    assert content == {"error": "the server is busy: 1 requests wait. Try again later."}
-    assert int(headers["retry-after"]) >= 1
-    client.translator.gate.set()
-    client.batcher.close()
-
-
 def test_a_client_that_goes_away_takes_its_lines_with_it(client):
     client.translator.hold()
     client.batcher.submit("fr", "en", ["first"])

@@ -24,18 +24,6 @@ def batching(rows=4, queue=10):
         assert batcher.join(SECONDS)
 
 
-def test_lines_that_wait_share_a_batch():
-    with batching() as (batcher, translator):
-        futures = [batcher.submit("fr", "en", [word]) for word in ("a", "b", "c")]
-        translator.gate.set()
-        assert [future.result(SECONDS) for future in futures] == [
-            [["A>en"]],
-            [["B>en"]],
-            [["C>en"]],
-        ]
-        assert translator.batches[1:] == [(["a", "b", "c"], "fr", "en")]
-
-
 def test_a_short_request_does_not_wait_for_a_long_one():
     with batching() as (batcher, translator):
         long = batcher.submit("fr", "en", [f"l{i}" for i in range(8)])

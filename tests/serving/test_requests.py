@@ -61,7 +61,6 @@ def test_an_empty_field_has_its_default(empty):
         ({"q": None}, "missing q parameter"),
         ({"q": 5}, "q is not a string or a list of strings"),
         ({"q": ["a", None]}, "q is not a string or a list of strings"),
-        ({"q": {"a": "b"}}, "q is not a string or a list of strings"),
         ({"q": "a\0b"}, "q has a NUL character"),
         ({"q": "\ud800"}, "q has a NUL character or half of a surrogate pair"),
         ({"q": "x" * 21}, "q has 21 characters; at most 20 are allowed"),
@@ -74,7 +73,6 @@ def test_an_empty_field_has_its_default(empty):
         ({"alternatives": -1}, "alternatives is not a number"),
         ({"alternatives": True}, "alternatives is not a number"),
         ({"alternatives": "many"}, "alternatives is not a number"),
-        ({"alternatives": 1.5}, "alternatives is not a number"),
     ],
 )
 def test_a_wrong_field_is_named(changes, problem):
