@@ -55,7 +55,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "settings/": ("settings", "data", "model", "spmd", *GROUND),
     "run/": ("run", "settings", "data", "model", "spmd", *GROUND),
     "decoding/": ("decoding", "run", "settings", "data", "model", "spmd", *GROUND),
-    "decoding/beam_search.py": ("decoding.ranking",),
+    "decoding/beam_search.py": ("decoding.ranking", "model.lazy_tensorflow"),
     "exchange/": ("exchange", "decoding", "settings", "data", "model", "spmd", *GROUND),
     "exchange/run_folders.py": ("run", "settings", "data", "model", *GROUND),
     "evaluation/": ("evaluation", "decoding", "run", "settings", "data", "model", "spmd", *GROUND),
