@@ -144,7 +144,12 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
     console = Console(stderr=True, highlight=False, markup=False)
     # `join` needs the temporary folder of the data itself.
     with outputs.temporary_folder(request.data.with_name(f"{request.data.name}.parts")) as folder:
-        models = grow_pair(_newcomer(request, old, config, pairs), old_data, folder, console.print)
+        directions = [direction for pair in pairs for direction in _directions(config, pair)]
+        targets = {pair["target"] for pair in old.data["pairs"]}
+        newcomer = Newcomer(
+            request.language, pairs, directions, targets, config.data, old.path, request.new_pieces
+        )
+        models = grow_pair(newcomer, old_data, folder, console.print)
         data = dataclasses.replace(
             config.data,
             languages=(request.language,),
@@ -199,16 +204,6 @@ def _new_pairs(request: Request, old: RunFolder, config: Config) -> list[CorpusP
             f"{pairs[0].folder.name}."
         )
     return pairs
-
-
-def _newcomer(
-    request: Request, old: RunFolder, config: Config, pairs: Sequence[CorpusPair]
-) -> Newcomer:
-    directions = [direction for pair in pairs for direction in _directions(config, pair)]
-    targets = {pair["target"] for pair in old.data["pairs"]}
-    return Newcomer(
-        request.language, pairs, directions, targets, config.data, old.path, request.new_pieces
-    )
 
 
 def _directions(config: Config, pair: CorpusPair) -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number,
 from gshard_nmt.model.config import Model
 from gshard_nmt.ranges import LARGEST_SIZE
 from gshard_nmt.run.identity import data_differences, identity_of
-from gshard_nmt.run.lock import LOCK_NAME, SYSTEM_TIME, Time
+from gshard_nmt.run.lock import LOCK_NAME
 from gshard_nmt.settings.config import GIN_HEADER, Config, differences
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import program_cache
@@ -275,7 +275,7 @@ class RunFolder:
             self.write_json("data.json", facts | data.summary(config.data))
         self._remove_leftovers()
 
-    def wait_for(self, name: str, clock: Time = SYSTEM_TIME) -> None:
+    def wait_for(self, name: str, clock: Any = time) -> None:
         """Waits until this process sees a file that process 0 writes; UserError if it never does.
 
         A network file system may show a folder for a minute as it was when somebody last looked.

@@ -29,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from gshard_nmt import files, json_shape, paths
 from gshard_nmt.errors import UserError
@@ -44,18 +44,6 @@ WATCH_SECONDS = 3 * HEARTBEAT_SECONDS
 _BEAT_DIGITS = 12
 _FREE = b""
 """The lock in a bucket when nobody holds it. An object that is removed could be made by two hosts."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Time:
-    """The time, which tests replace."""
-
-    monotonic: Callable[[], float] = time.monotonic
-    """Returns seconds that never go back."""
-    sleep: Callable[[float], None] = time.sleep
-
-
-SYSTEM_TIME = Time()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +133,7 @@ class RunLock:
         folder: Path,
         is_holder: bool = True,
         say: Callable[[str], None] = lambda _: None,
-        clock: Time = SYSTEM_TIME,
+        clock: Any = time,
         owner: Owner | None = None,
     ) -> None:
         """Takes no lock yet.

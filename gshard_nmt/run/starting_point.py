@@ -34,7 +34,6 @@ from gshard_nmt.run.arrays import (
     weights_of,
 )
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.manifest import Manifest
 from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, Loaded, load_weights
 from gshard_nmt.run.folder import INIT, RunFolder
@@ -166,7 +165,10 @@ class StartingPoint:
         if choice.kind != "average":
             manifest = checkpoints.manifest(loaded.step)
             steps = loaded.step + manifest.facts.get("moment_steps", 0)
-            others = _specs_of(manifest, "optimizer")
+            others = {
+                name: ArraySpec(tensor.shape, np.dtype(tensor.dtype), tensor.letters)
+                for name, tensor in manifest.tensors.get("optimizer", {}).items()
+            }
             if others:
                 wanted = {"optimizer": placed(devices, others)}
                 arrays |= checkpoints.restore(wanted, [loaded.step]).groups["optimizer"]
@@ -305,13 +307,6 @@ def _matched_rows(weight: str, old_size: int, run: RunFolder, data: "PreparedDat
         return vocabulary_match.identity(old_size)
     old = dict(zip(VOCABULARIES, run.vocabularies(), strict=True))[name]
     return vocabulary_match.match_rows(old, Vocabulary.load(data.folder / name))
-
-
-def _specs_of(manifest: Manifest, group: str) -> dict[str, ArraySpec]:
-    return {
-        name: ArraySpec(tensor.shape, np.dtype(tensor.dtype), tensor.letters)
-        for name, tensor in manifest.tensors.get(group, {}).items()
-    }
 
 
 @dataclasses.dataclass(frozen=True)

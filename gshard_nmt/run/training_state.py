@@ -65,9 +65,6 @@ class Patience:
     def is_over(self, limit: int) -> bool:
         return bool(limit) and self.validations >= limit
 
-    def facts(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
     @classmethod
     def resumed(cls, metric: str, facts: Mapping[str, Any] | None) -> "Patience":
         """Returns the count of a checkpoint, or a new one if the run now follows another metric."""
@@ -227,8 +224,8 @@ def write_budget(run: RunFolder, manifest: Manifest) -> None:
 
 
 def _facts(state: TrainingState) -> dict[str, Any]:
-    return state.counters.metadata() | {
-        "patience": state.patience.facts(),
+    return dataclasses.asdict(state.counters) | {
+        "patience": dataclasses.asdict(state.patience),
         "divergence": dataclasses.asdict(state.divergence),
         "owes_validation": state.owes_validation,
         "moment_steps": state.moment_steps,

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from gshard_nmt.run.lock import Time
-
 
 class FakeTime:
     """The time of a lock. It goes on only when somebody sleeps, and does something at each tick."""
 
     def __init__(self, at_each_tick: Callable[[], object] = lambda: None) -> None:
         self.now, self.at_each_tick = 0.0, at_each_tick
-        self.clock = Time(lambda: self.now, self.sleep)
+
+    def monotonic(self) -> float:
+        return self.now
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

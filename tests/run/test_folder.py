@@ -161,10 +161,10 @@ def test_a_process_waits_until_it_sees_what_the_first_one_writes(tmp_path):
     """A network file system may show for a minute that a file is not there."""
     run = RunFolder(tmp_path)
     time = FakeTime(lambda: 60 < time.now < 60.15 and run.write_json("data.json", {}))
-    run.wait_for("data.json", time.clock)
+    run.wait_for("data.json", time)
     assert 60 < time.now < 61
     with pytest.raises(UserError) as raised:
-        run.wait_for("baselines.json", time.clock)
+        run.wait_for("baselines.json", time)
     assert str(raised.value) == (
         f"{tmp_path / 'baselines.json'}: this process does not see what process 0 wrote. All processes "
         "must see the same --workdir; give a folder on a shared file system."

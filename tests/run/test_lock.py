@@ -71,7 +71,7 @@ def test_a_process_that_does_not_write_takes_no_lock(tmp_path):
 def test_the_lock_of_a_process_that_is_gone_is_taken_over_at_once(tmp_path, ended_process):
     write_lock(tmp_path, dataclasses.replace(HERE, pid=ended_process, token="theirs"))
     time = FakeTime()
-    with RunLock(tmp_path, clock=time.clock) as held:
+    with RunLock(tmp_path, clock=time) as held:
         held.check()
     assert time.now == 0
 
@@ -107,7 +107,7 @@ def test_a_lock_from_elsewhere_is_taken_over_after_a_minute_without_heartbeat(
 ):
     write_lock(tmp_path, dataclasses.replace(OTHER_HOST, **elsewhere), age)
     time, lines = FakeTime(), []
-    with RunLock(tmp_path, say=lines.append, clock=time.clock) as held:
+    with RunLock(tmp_path, say=lines.append, clock=time) as held:
         held.check()
     assert seconds - 1 <= time.now <= seconds + 1
     assert lines[0].startswith(f"{tmp_path} is locked by process 7 on other-host; waiting ")
@@ -124,7 +124,7 @@ def test_a_trainer_elsewhere_that_shows_a_heartbeat_keeps_its_lock(tmp_path):
 
     time = FakeTime(beats)
     with pytest.raises(UserError, match="process 7 on other-host trains in it since"):
-        RunLock(tmp_path, clock=time.clock).__enter__()
+        RunLock(tmp_path, clock=time).__enter__()
     assert time.now == 5
     assert owner_of(tmp_path) == OTHER_HOST
     assert path.read_text().splitlines()[1] == f"{1:012}"
@@ -134,7 +134,7 @@ def test_a_trainer_elsewhere_that_shows_a_heartbeat_keeps_its_lock(tmp_path):
 def test_a_damaged_lock_counts_as_one_without_heartbeat(tmp_path, content):
     (tmp_path / LOCK_NAME).write_bytes(content)
     time = FakeTime()
-    with RunLock(tmp_path, clock=time.clock) as held:
+    with RunLock(tmp_path, clock=time) as held:
         held.check()
     assert time.now == 60
 
@@ -153,7 +153,7 @@ def test_a_trainer_that_lost_its_lock_notices_and_leaves_the_new_lock_alone(tmp_
 
 def test_a_lock_that_was_removed_is_lost(tmp_path):
     time = FakeTime()
-    with RunLock(tmp_path, clock=time.clock) as held:
+    with RunLock(tmp_path, clock=time) as held:
         (tmp_path / LOCK_NAME).unlink()
         with pytest.raises(UserError, match="somebody removed it"):
             held.check()
@@ -163,7 +163,7 @@ def test_a_lock_that_was_removed_is_lost(tmp_path):
 def test_a_lock_that_is_away_for_a_moment_is_not_lost(tmp_path):
     away = tmp_path / "away"
     time = FakeTime(lambda: away.rename(tmp_path / LOCK_NAME))
-    with RunLock(tmp_path, clock=time.clock) as held:
+    with RunLock(tmp_path, clock=time) as held:
         (tmp_path / LOCK_NAME).rename(away)
         held.check()
 
@@ -198,7 +198,7 @@ def test_a_lock_that_is_not_written_yet_is_watched_and_not_taken(tmp_path):
     (tmp_path / LOCK_NAME).touch()
     time = FakeTime(lambda: write_lock(tmp_path, OTHER_HOST))
     with pytest.raises(UserError, match="process 7 on other-host trains in it"):
-        RunLock(tmp_path, clock=time.clock).__enter__()
+        RunLock(tmp_path, clock=time).__enter__()
     assert time.now == 1
 
 
@@ -228,7 +228,7 @@ def test_a_trainer_that_was_killed_leaves_a_lock_that_the_next_one_takes(tmp_pat
     subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
     assert os.listdir(tmp_path) == [LOCK_NAME]
     time = FakeTime()
-    with RunLock(tmp_path, clock=time.clock) as held:
+    with RunLock(tmp_path, clock=time) as held:
         held.check()
     assert time.now == 0
 
@@ -255,7 +255,7 @@ def test_a_second_trainer_is_refused_and_a_third_starts_after_the_first(bucket, 
 def test_a_lock_of_another_machine_without_heartbeat_is_taken_over(bucket, folder):
     BucketLock(folder, owner=OTHER_HOST).create()
     time, lines = FakeTime(), []
-    with BucketLock(folder, say=lines.append, clock=time.clock) as held:
+    with BucketLock(folder, say=lines.append, clock=time) as held:
         held.check()
     assert 60 <= time.now < 62
     assert lines == [
@@ -270,7 +270,7 @@ def test_a_lock_of_another_machine_with_a_heartbeat_is_not(bucket, folder):
     time = FakeTime(theirs.beat)
     with (
         pytest.raises(UserError, match="is in use: process 7 on other-host trains in it since"),
-        BucketLock(folder, clock=time.clock),
+        BucketLock(folder, clock=time),
     ):
         pass
     theirs.check()
@@ -279,7 +279,7 @@ def test_a_lock_of_another_machine_with_a_heartbeat_is_not(bucket, folder):
 def test_a_trainer_that_lost_its_lock_notices_it_and_does_not_free_that_of_the_other(
     bucket, folder
 ):
-    with BucketLock(folder, clock=FakeTime().clock) as held:
+    with BucketLock(folder, clock=FakeTime()) as held:
         bucket.remove(LOCK)
         BucketLock(folder, owner=OTHER_HOST).create()
         with pytest.raises(UserError, match="process 7 on other-host took it over"):

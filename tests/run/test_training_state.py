@@ -1,5 +1,6 @@
 """What a checkpoint of training holds, and budget.json."""
 
+import dataclasses
 import types
 
 import jax
@@ -210,8 +211,9 @@ def test_a_validation_without_the_score_is_not_counted():
 
 def test_the_count_is_resumed_unless_another_metric_is_followed():
     patience = counted(Patience("dev_nll"), 2.0, 2.0, dev_batches=1)
-    assert Patience.resumed("dev_nll", patience.facts()) == patience
-    assert Patience.resumed("dev_bleu", patience.facts()) == Patience("dev_bleu")
+    facts = dataclasses.asdict(patience)
+    assert Patience.resumed("dev_nll", facts) == patience
+    assert Patience.resumed("dev_bleu", facts) == Patience("dev_bleu")
     assert Patience.resumed("dev_nll", None) == Patience("dev_nll")
 
 

@@ -143,10 +143,6 @@ class RunCounters:
     def total_tokens(self) -> int:
         return sum(self.tokens.values())
 
-    def metadata(self) -> dict[str, Any]:
-        """Returns the counters as JSON values; `RunCounters(**metadata)` restores them."""
-        return {"step": self.step, "tokens": dict(self.tokens), "seconds": self.seconds}
-
     def count(self, tokens_seen: Any, languages: Sequence[str]) -> None:
         """Counts one more step without waiting for it. `tokens_seen` is a uint32[languages, 2]."""
         self.step += 1

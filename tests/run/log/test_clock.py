@@ -1,5 +1,7 @@
 """The steps and tokens of a run, what it waits for, and whether it is complete."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -110,7 +112,7 @@ def test_tokens_are_those_of_the_last_step_that_was_read():
     before = TokensSeen.waits
     run.read()
     assert TokensSeen.waits == before, "nothing is new"
-    assert RunCounters(**run.metadata()) == run
+    assert RunCounters(**dataclasses.asdict(run)) == run
 
 
 def test_a_language_without_tokens_is_left_out():
@@ -163,7 +165,7 @@ def test_a_run_ends_at_the_first_step_that_reaches_its_tokens(
         if run.step % log_every == 0 or run.step == resumed_at:
             run.read()
         if run.step == resumed_at:
-            run = RunCounters(**run.metadata())
+            run = RunCounters(**dataclasses.asdict(run))
     assert run.step == last
 
 
