@@ -57,7 +57,6 @@ class Request:
     slice_link: float | None = None
 
     def machines(self) -> list[Topology]:
-        """Returns the topologies by their names."""
         return [Topology.parse(name, self.slice_link) for name in self.topologies]
 
 
@@ -72,7 +71,6 @@ class Target:
 
 
 def show_parameters(config: Config) -> None:
-    """Prints every array of the training state, and totals; compiles and allocates nothing."""
     functions = step_functions(config)
     sys.stdout.write(parameter_table(state_specs(functions), config.mesh))
     counts = count(config, functions)
@@ -86,10 +84,6 @@ def inspect(request: Request, json_file: Path | None = None) -> None:
     """Compiles the step for each topology and prints a report, also if a program does not fit.
 
     `json_file` gets the JSON record, which is a list for several topologies.
-
-    Raises:
-      UserError: a topology is unknown, the config does not divide over its mesh, or a file cannot be
-        written. Nothing is compiled then.
     """
     # Compiling takes minutes, so every check that needs no compiler comes first.
     _check_json(json_file)
@@ -125,15 +119,6 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
     """Ranks all meshes of a config on one slice by formula, compiles the best, and prints the result.
 
     The mesh of the config is compiled too, if it has the slice's number of devices.
-
-    Args:
-      request: what to inspect; it names one topology.
-      best: how many meshes to compile. If one does not fit, the next is compiled, at most this many
-        more.
-      json_file: gets the ranking with the records of the compiled meshes.
-
-    Raises:
-      UserError: the topology is unknown or has no links, or no mesh divides and fits.
     """
     _check_json(json_file)
     (topology,) = request.machines()
@@ -279,7 +264,6 @@ def inspect_one(request: Request, target: Target) -> Inspection:
 
 
 def decoding_shape(config: Config) -> BatchShape:
-    """Returns the shape of the largest batch that gshard-decode makes."""
     return batch_shape(config, max(config.decode.source_lengths))
 
 

@@ -43,8 +43,7 @@ class Outcome:
       code: exit code on the small disk.
       stderr: what it printed there.
       left: the files and folders below the small disk after that, without those of the root's name.
-      second_code: exit code of the same command when there was room.
-      second_stderr: what it printed then.
+      second_code: exit code of the same command when there was room; 0 if it needed no second start.
     """
 
     limit: str
@@ -52,7 +51,6 @@ class Outcome:
     stderr: str
     left: list[str]
     second_code: int
-    second_stderr: str
 
 
 def small_disks(

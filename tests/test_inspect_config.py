@@ -11,7 +11,6 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import memory
 from gshard_nmt.inspection.compute import UNKNOWN, Work
 from gshard_nmt.inspection.program_cost import Compilation, Counts, Inspection
-from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.topology import Topology
 
@@ -69,24 +68,6 @@ def test_a_size_that_does_not_divide_is_an_error_in_the_users_letters_before_com
         inspect.inspect(inspect.Request(load_config("demo", settings), "demo", ["cpu:2"]))
 
 
-def test_active_weights_are_all_but_the_experts_a_token_does_not_visit():
-    config, _ = adapted("cpu:2")
-    counts = inspect.count(config, step_functions(config))
-    experts = 2 * 8 * 2 * 128 * 512  # two layers of 8 experts of two matrices
-    assert counts.total - counts.active_per_token == experts * 6 // 8
-    # Only the experts are split. Each device has a copy of the gates.
-    assert counts.total - counts.per_device == experts // 2
-
-
-def test_a_switch_token_visits_one_expert_and_a_dense_model_uses_all_its_weights():
-    config, _ = adapted("cpu:2", "Model.routing = 'switch'")
-    counts = inspect.count(config, step_functions(config))
-    assert counts.total - counts.active_per_token == 2 * 8 * 2 * 128 * 512 * 7 // 8
-    config, _ = adapted("cpu:2", "Model.experts = 0")
-    counts = inspect.count(config, step_functions(config))
-    assert counts.total == counts.active_per_token == counts.per_device
-
-
 def test_the_parameter_table_of_a_trillion_weights_needs_no_tensorflow_and_no_memory():
     """In a process of its own, with less memory than the weights of one layer would take."""
     code = """
@@ -121,13 +102,6 @@ def test_the_decoding_step_has_the_rows_that_gshard_decode_uses(topology, rows, 
     steps = inspect.decoding_shape(adapted_target.config).max_steps
     tokens = inspect._tokens_per_step(decoding, adapted_target.config, target)
     assert tokens == int(words.split()[0]) * steps
-
-
-def test_a_language_model_has_the_tokens_of_its_only_side():
-    settings = ("Model.encoder_layers = 0", "Data.source_length = 64", "Data.target_length = 32")
-    model = request("Data.rows = 16", *settings)
-    topology = Topology.parse("cpu:2")
-    assert inspect._tokens_per_step(model, model.config, topology) == 16 * 32
 
 
 @pytest.mark.parametrize(

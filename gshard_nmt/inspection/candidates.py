@@ -135,7 +135,6 @@ class DeviceOrder:
         return _transposed(sorted(in_order, key=lambda part: _speed(part, self.counted)), in_order)
 
     def place(self, topology: Topology, mesh_axes: Sequence[int]) -> links.Placement:
-        """Returns the placement of the devices that differ along some mesh axes, given by number."""
         parts = tuple(part for axis in sorted(mesh_axes) for part in self.parts[axis])
         return _placement(topology, parts)
 

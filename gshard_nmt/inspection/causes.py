@@ -56,7 +56,6 @@ class Reason:
 def explain(
     kind: str, array: Array, origin: Origin, axes: tuple[str, ...], context: Context
 ) -> Reason:
-    """Returns the cause of a collective, and what would remove it."""
     over = f"; the collective runs over mesh axes {list(axes)}" if axes else ""
     moe = "moe" in origin.layer
     if context.dispatch == "dense" and moe and kind in ("all-gather", "all-to-all"):
@@ -115,7 +114,6 @@ def explain(
 
 
 def _along_stages(axes: tuple[str, ...], context: Context) -> bool:
-    """Returns whether a collective runs only over mesh axes that divide the stages of a pipeline."""
     return bool(axes) and set(axes) <= set(context.mesh.partition("P")[0])
 
 

@@ -81,7 +81,7 @@ def collectives(module: HloModule, context: Context) -> list[Source]:
 
 
 def count_instructions(module: HloModule) -> dict[str, int]:
-    """Counts the collective instructions in the program's text; one in a loop counts once."""
+    """An instruction in a loop counts once."""
     channels: set[str] = set()
     fused = {
         name
@@ -105,9 +105,6 @@ def _kind(instruction: Instruction, inner: Instruction) -> str:
     """Returns the kind of a collective, or the opcode of an instruction that is not a collective.
 
     On a TPU a reduce-scatter may be a fusion of an all-reduce and a slice.
-
-    Args:
-      inner: the same instruction, or one inside it if it is a fusion.
     """
     kind = transfer_kind(inner) or inner.opcode.removesuffix("-start")
     if (
@@ -202,7 +199,6 @@ def _sources(
 
 
 def _group(instruction: Instruction, context: Context) -> tuple[int, ...]:
-    """Returns the first group of devices of a collective, by their places in the mesh."""
     number = context.topology.slices
     if number == 1 or context.coordinates is None:
         return replica_group(instruction.attributes, context.mesh.num_devices)

@@ -69,7 +69,6 @@ class Origin:
 
     @property
     def backward(self) -> bool:
-        """Whether it is part of the gradient."""
         return self.direction == "backward"
 
     @property
@@ -84,7 +83,6 @@ UNKNOWN = Origin("", "", "other")
 
 @functools.lru_cache(maxsize=65536)
 def origin_of(op_name: str) -> Origin:
-    """Returns the origin of an operation by its TensorFlow name."""
     # If XLA merged several operations, it joins their names with ";", the most useful one first.
     path = _PREFIX.sub("", op_name.split(";")[0])
     if not path:
@@ -114,7 +112,6 @@ def _direction(path: str) -> str:
 
 
 def _part(inside: list[str]) -> str:
-    """Returns the innermost known name scope, or else the operation."""
     scopes = [part for part in inside[:-1] if part in _SCOPES]
     if scopes or not inside:
         return scopes[-1] if scopes else ""
@@ -136,7 +133,6 @@ _SCOPES = {
 
 
 def _kind(sublayer: str, inside: list[str]) -> str:
-    """Returns the kind of work of an operation inside a sub-layer."""
     if sublayer.endswith("attention", 0, sublayer.rfind("_")):
         return "attention"
     if sublayer.startswith("feed_forward"):
@@ -152,7 +148,6 @@ def _kind(sublayer: str, inside: list[str]) -> str:
 
 
 def _outside(path: str) -> tuple[str, str, str]:
-    """Returns layer, part and kind of an operation outside the layers."""
     last = re.sub(r"_\d+$", "", path.rsplit("/", 1)[-1])
     if "adafactor" in path:
         return "", "adafactor", "optimizer"
@@ -243,7 +238,6 @@ def work_by_origin(module: HloModule, chip: Chip | None) -> dict[Origin, Work]:
 
 
 def is_collective(instruction: Instruction) -> bool:
-    """Returns whether an instruction sends messages; its time is counted on the links."""
     name = instruction.opcode.removesuffix("-start").removesuffix("-done")
     return name in (
         *COLLECTIVE_KINDS,
@@ -252,7 +246,6 @@ def is_collective(instruction: Instruction) -> bool:
 
 
 def work_of(module: HloModule, instruction: Instruction, chip: Chip | None) -> Work:
-    """Returns the work of one execution of an instruction."""
     products = [
         (float(count), _dtype(module, inner))
         for inner in module.fused(instruction)
@@ -418,7 +411,6 @@ def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]],
 
 
 def _written(root: Instruction, by_name: Mapping[str, Instruction]) -> int:
-    """Returns the bytes that a fusion writes for its result."""
     while root.opcode == "bitcast" and root.operands[0] in by_name:
         root = by_name[root.operands[0]]
     if root.opcode == "tuple":

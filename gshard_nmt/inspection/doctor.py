@@ -52,7 +52,6 @@ class Finding:
 
     @property
     def is_problem(self) -> bool:
-        """Whether the run would fail because of it."""
         return self.mark == "PROBLEM"
 
 
@@ -74,7 +73,6 @@ def show_doctor(request: DoctorRequest) -> None:
 
 
 def examine(request: DoctorRequest) -> Iterator[Finding]:
-    """Yields the result of every check, in the order in which a run meets them."""
     machines, unknown = [], []
     for name in request.topologies:
         try:
@@ -290,7 +288,6 @@ def _memory(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> 
 
 
 def _state_bytes(mesh: Mesh, specs: ArraySpecs) -> int:
-    """Returns the bytes of the training state on one device."""
     total = 0
     for name, spec in specs.items():
         try:

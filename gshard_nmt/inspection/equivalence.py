@@ -58,14 +58,7 @@ SEEDS = 4
 
 
 def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
-    """Runs a reduced config on one CPU device and on a mesh of several, and prints the comparison.
-
-    Args:
-      devices: the number of devices of the mesh; 0 takes the config's, at most 8.
-
-    Raises:
-      UserError: loss or a gradient differs by more than the tolerance.
-    """
+    """Runs a reduced config on one CPU device and on a mesh of several, and prints the comparison."""
     reduced = reduced_config(config, devices)
     mesh = reduced.mesh
     shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
@@ -311,11 +304,9 @@ class _Recorder:
     shape: tuple[int, int, int]  # G, S and E
 
     def declare(self, repeats: int) -> dict[str, Total]:
-        """Declares `logits`."""
         return {"logits": Total((repeats, *self.shape))}
 
     def totals_of(self, routing: Routing, repeat: Index, repeats: int) -> Totals:
-        """Returns the logits of one layer."""
         return {"logits": row_of(routing.logits, repeat, repeats)}
 
 

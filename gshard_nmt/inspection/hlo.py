@@ -52,7 +52,6 @@ class Array:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return math.prod(self.dims)
 
     @property
@@ -109,7 +108,7 @@ class Instruction:
 
     @property
     def op_name(self) -> str:
-        """TensorFlow's name of the operation that it was compiled from; "" if XLA kept none."""
+        """TensorFlow's name of the operation; "" if XLA kept none."""
         match = _OP_NAME.search(self.attributes)
         return match[1] if match else ""
 
@@ -126,7 +125,6 @@ class Instruction:
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """Names of the computations that it calls."""
         names = _CALLS.findall(self.attributes)
         for listed in _CALL_LISTS.findall(self.attributes):
             names += _NAME.findall(listed)
@@ -143,7 +141,6 @@ class HloModule:
 
     @property
     def num_instructions(self) -> int:
-        """Number of instructions in all computations, including those inside fusions."""
         return sum(map(len, self.computations.values()))
 
     @functools.cached_property
@@ -156,7 +153,6 @@ class HloModule:
 
     @functools.cached_property
     def users(self) -> dict[str, list[Instruction]]:
-        """The instructions that read each result."""
         users: dict[str, list[Instruction]] = {}
         for instruction in self.by_name.values():
             for operand in instruction.operands:
@@ -287,7 +283,6 @@ class HloModule:
 
 
 def _loop(instruction: Instruction) -> list[str]:
-    """Returns the names of a loop's body and condition."""
     matches = (_BODY.search(instruction.attributes), _CONDITION.search(instruction.attributes))
     return [match[1] for match in matches if match]
 

@@ -51,13 +51,10 @@ class Placement:
 
 
 def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> Placement:
-    """Returns the placement of a group.
+    """Returns the placement of a group of devices, given by their positions in the mesh.
 
-    Args:
-      group: devices, by their positions in the mesh.
-      coordinates: int[devices, axes], coordinates of each device's chip, in the order of the mesh. With
-        several slices, the last coordinate is the slice.
-      topology: the slice, or several. The group has an equal part in each slice that it uses.
+    `coordinates` int[devices, axes] are those of each device's chip; with several slices, the last is the
+    slice. The group has an equal part in each slice that it uses.
     """
     members, slices = coordinates[list(group)], 1
     if topology.slices > 1:
@@ -89,7 +86,6 @@ def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> 
 
 
 def whole(topology: Topology) -> Placement:
-    """Returns the placement of all devices of a machine."""
     coordinates = np.array(list(itertools.product(*map(range, topology.grid))))
     placement = place(range(topology.num_chips), coordinates, topology)
     per_chip = topology.chip.devices_per_chip if topology.chip else 1
@@ -102,11 +98,7 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
     All-reduce, all-gather and reduce-scatter use all axes at once. An all-to-all is limited by the
     links across the middle of the longest axis. On a square slice its time therefore grows as the
     square root of the devices (GShard section 5.3). In a permutation each device sends to its neighbor in
-    the group.
-
-    Args:
-      kind: one of COLLECTIVE_KINDS.
-      nbytes: bytes on one device: the output of an all-gather, the input of other kinds.
+    the group. `nbytes` are those of one device: the output of an all-gather, the input of other kinds.
     """
     if isinstance(chip, Gpu):
         return _seconds_of_gpus(kind, nbytes, placement, chip)

@@ -41,7 +41,6 @@ class Memory:
 
     @property
     def fits(self) -> bool:
-        """Whether the peak is within the device's memory; always true for a CPU."""
         return self.hbm is None or self.peak <= self.hbm
 
 
@@ -57,11 +56,7 @@ class Temporary:
 def measured(
     executable: Any, module: HloModule, signature: Signature, mesh: Mesh, hbm: int | None
 ) -> Memory:
-    """Returns the memory of a compiled program.
-
-    Args:
-      hbm: memory of a device in bytes; None for a CPU.
-    """
+    """Returns the memory of a compiled program."""
     stats = executable.memory_analysis()
     argument, temp = stats.argument_size_in_bytes, stats.temp_size_in_bytes
     output, alias = stats.output_size_in_bytes, stats.alias_size_in_bytes
@@ -95,7 +90,6 @@ def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporari
 
 
 def category_of(name: str, spec: ArraySpec, mesh: Mesh) -> str:
-    """Returns the category of a program's argument by its name."""
     kind, _, rest = name.partition("/")
     if kind in ("moments", "guard", "ema"):
         return "optimizer"
@@ -228,12 +222,7 @@ def _updates_in_place(module: HloModule, instruction: Instruction) -> bool:
 
 
 def suggestions(config: "Config", memory: Memory, decoding: bool = False) -> list[str]:
-    """Returns changes that would lower the memory of a device, the most promising first.
-
-    Args:
-      memory: what the program needs on one device, and what the device has.
-      decoding: whether the program is the search of a decoder instead of a training step.
-    """
+    """Returns changes that would lower the memory of a device, the most promising first."""
     lines = _for_decoding(config, memory) if decoding else _for_training(config, memory)
     replicated = memory.by_category["replicated_weights"]
     if replicated > GIB:

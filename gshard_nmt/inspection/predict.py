@@ -58,7 +58,7 @@ class Prediction:
 
     @property
     def step_seconds(self) -> float:
-        """The sum of all times: nothing overlaps."""
+        """Nothing overlaps."""
         return sum(self.seconds.values())
 
 
@@ -119,12 +119,7 @@ def _updated_bytes(name: str, spec: ArraySpec, mesh: Mesh) -> int:
 
 
 def predict(cost: Cost, chip: Chip, place: Callable[[tuple[str, ...]], Placement]) -> Prediction:
-    """Returns the predicted step time, with the devices of the mesh in their places.
-
-    Args:
-      cost: the cost of the step on a mesh.
-      place: returns the placement of the devices that exchange data along some mesh axes.
-    """
+    """Returns the predicted step time, with the devices of the mesh in their places."""
     seconds = {"products": cost.product_seconds, "optimizer": cost.optimizer_seconds}
     for (kind, axes), nbytes in cost.traffic.items():
         time = links.seconds(kind, nbytes, place(axes), chip)
@@ -208,11 +203,9 @@ class _Partitioner:
         self._layouts: dict[Tensor, _Layout] = {}
 
     def size(self, axes: Iterable[str]) -> int:
-        """Returns the number of devices along some axes."""
         return math.prod(self._axes[axis] for axis in axes)
 
     def layout(self, tensor: Tensor) -> _Layout:
-        """Returns the layout of a tensor between products."""
         if tensor not in self._layouts:
             home = {
                 axis: letter
@@ -257,11 +250,9 @@ class _Partitioner:
     def moves(
         self, einsum: _Einsum, letters: Mapping[str, str], only: str | None = None
     ) -> list[_Move]:
-        """Returns the collectives of an einsum that is computed by these letters.
+        """Returns the collectives of an einsum that is computed by these letters, one for each mesh axis.
 
-        Args:
-          letters: mesh axis -> letter.
-          only: the only mesh axis to look at; None looks at all.
+        `only` names the only mesh axis to look at; None looks at all.
         """
         homes = [
             {a: letter for a, letter in self.layout(tensor).home.items() if only in (None, a)}

@@ -57,7 +57,6 @@ class Tensor:
     in_stage: bool = False
 
     def partition(self, mesh: Mesh) -> Partition:
-        """Returns the mesh axes of each dimension."""
         if not self.weight:
             return mesh.partition("P" * self.in_stage + self.letters)[self.in_stage :]
         # The weights of a stack have one more dimension, R, for which an override may have an entry.
@@ -124,13 +123,8 @@ def step_of(
 ) -> Step:
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 
-    Args:
-      weights: the weights of the model, by name.
-      state: all arrays that the step takes, by name.
-      rounds_operands: whether products round float32 to bfloat16, as a TPU does.
-
-    Raises:
-      UserError: the config dispatches tokens in a way that has no formula here.
+    `rounds_operands`: whether products round float32 to bfloat16, as a TPU does. UserError: the config
+    dispatches tokens in a way that has no formula here.
     """
     model = config.model
     if model.experts and model.dispatch not in ("einsum", "gather"):
@@ -205,7 +199,6 @@ class _Reader:
     experts: int
 
     def product(self, operation: Any) -> Product | None:
-        """Returns the product that an operation computes; None if it computes none."""
         equation = _equation(operation)
         if operation.type == "GatherV2" and self._weight(operation.inputs[0], "VM"):
             return self._lookup(operation)
@@ -358,7 +351,6 @@ class _Layers:
             yield Exchange(outputs, slots, product.times, recomputed)
 
     def kept(self) -> Iterator[tuple[Tensor, int]]:
-        """Yields what the forward pass keeps: the inputs of parts and some results, or all results."""
         if not self._recomputed:
             for product in self.products:
                 yield product.result, product.times // self._microbatches

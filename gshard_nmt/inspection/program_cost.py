@@ -50,7 +50,6 @@ class ProgramCost:
 
     @property
     def total(self) -> Work:
-        """Work of all origins together, without communication."""
         return sum(self.work.values(), Work())
 
     def by_kind(self, direction: str = "") -> dict[str, Work]:
@@ -70,7 +69,6 @@ class ProgramCost:
 
     @property
     def recomputed(self) -> Work:
-        """The part of the work that computes the forward pass again."""
         return sum(self.by_kind("recomputed").values(), Work())
 
     @property
@@ -86,7 +84,6 @@ class ProgramCost:
         return self.total.seconds + self.communication_seconds
 
     def count(self, kind: str) -> int:
-        """Returns the number of tensors that the collectives of a kind send in a step."""
         return sum(source.count for source in self.sources if source.kind == kind)
 
     def bytes_of(self, kind: str) -> int:
@@ -137,13 +134,7 @@ def cost_of(
     dispatch: str = "gather",
     lower_seconds: float = 0.0,
 ) -> ProgramCost:
-    """Reads the cost of a program from its text.
-
-    Args:
-      devices: the devices that it was compiled for, as `ahead_of_time.devices_of` returned them.
-      weights: the weights of the model, by name; they explain collectives.
-      dispatch: how tokens reach their experts, as in Model.dispatch.
-    """
+    """Reads the cost of a program from its text."""
     topology, mesh = compiled.topology, devices.mesh
     module = hlo.parse(compiled.text)
     coordinates = ahead_of_time.coordinates_of(topology, devices)
@@ -197,12 +188,10 @@ class Inspection(ProgramCost):
 
     @property
     def fits(self) -> bool:
-        """Whether the compiler made a program that fits the memory of a device."""
         return self.memory.fits and not self.does_not_fit
 
     @property
     def roofline_seconds(self) -> float | None:
-        """Time of a step with everything at its peak."""
         if self.step_seconds is None:
             return None
         return self.total.roofline_seconds + self.communication_seconds

@@ -53,12 +53,10 @@ class Candidate:
         return " ".join([self.name, *sizes])
 
     def config(self, config: "Config") -> "Config":
-        """Returns the config with the mesh and the settings of this candidate."""
         return config.replace(mesh=self.mesh, **self.settings)
 
     @property
     def memory(self) -> int:
-        """The predicted bytes of a device."""
         return self.prediction.cost.memory
 
 
@@ -81,12 +79,7 @@ def rank(
 ) -> Ranking:
     """Ranks all meshes that `meshes` lists, each with its best order of the devices.
 
-    Args:
-      config: the run. Its own mesh is only listed beside the others.
-      arrays: the training state and the batch, by name.
-
-    Raises:
-      UserError: nothing is known about the links, no mesh divides, or none fits.
+    UserError: nothing is known about the links, no mesh divides, or none fits.
     """
     if topology.chip is None:
         raise UserError(
@@ -203,11 +196,7 @@ def report(
     name: str,
     topology: Topology,
 ) -> str:
-    """Returns the report for a terminal.
-
-    Args:
-      compiled: some of them and their compiled programs, in the order of `compiled_first`.
-    """
+    """Returns the report for a terminal."""
     inspections = {candidate.title: inspection for candidate, inspection in compiled}
     others = [c for c in ranking.candidates if c.title not in inspections]
     listed = [*(candidate for candidate, _ in compiled), *others][:_MOST_LINES]
@@ -282,7 +271,6 @@ def gin_lines(candidate: Candidate) -> list[str]:
 
 
 def ranking_as_json(ranking: Ranking) -> list[dict[str, Any]]:
-    """Returns the predictions of all meshes for JSON; the mesh of the config is the last."""
     candidates = [*ranking.candidates, *([ranking.own] if ranking.own else [])]
     return [
         {

@@ -46,7 +46,6 @@ _CATEGORY_WORDS = {
 
 
 def report(inspection: Inspection, tokens: float) -> str:
-    """Returns the whole report; the cost of a run is given for `tokens` training tokens."""
     counts = inspection.counts
     lines = [
         f"{inspection.config}, one {inspection.step} step on {inspection.topology.name}: "
@@ -142,7 +141,6 @@ def _expected(inspection: Inspection) -> list[str]:
 
 
 def _unexpected(inspection: Inspection) -> list[str]:
-    """Returns lines for all other collectives, with what may remove them; [] if there are none."""
     sources = merged(source for source in inspection.sources if not source.asked_for)
     if not sources:
         return []

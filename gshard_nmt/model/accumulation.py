@@ -131,7 +131,6 @@ class WholeBatch:
         )
 
     def zeros(self) -> dict[str, "tf.Tensor"]:
-        """Returns the sums before the first microbatch."""
         return {name: total.zeros() for name, total in self._declared.items()}
 
     def added(self, index: "tf.Tensor", term: Forward, sums: Arrays) -> dict[str, "tf.Tensor"]:
@@ -152,7 +151,6 @@ class WholeBatch:
         }
 
     def result(self, sums: Arrays) -> Forward:
-        """Returns the results of the whole batch from the sums after the last microbatch."""
         values = dict(sums)
         for name, total in self._declared.items():
             if total.letters:
@@ -194,5 +192,4 @@ _LOSS_FIELDS = [field.name for field in dataclasses.fields(TokenLoss)]
 
 
 def _tokens(batch: Arrays, side: str) -> "tf.Tensor":
-    """Returns the number of tokens of one side, without padding; float32[]."""
     return tf.reduce_sum(tf.cast(batch[f"{side}_segments"] > 0, tf.float32))

@@ -72,7 +72,6 @@ class Plan:
 
 
 def most_blocks(choices: int, experts: int) -> int:
-    """Returns the largest number of blocks that this number of choices can fill."""
     one_row = min(choices, experts)
     return one_row + (choices - one_row) // BLOCK_ROWS
 

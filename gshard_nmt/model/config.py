@@ -337,7 +337,6 @@ class Model:
         return REMAT_KEEPS.index(kept) <= REMAT_KEEPS.index(self.remat_keeps)
 
     def depth(self, stack: str) -> int:
-        """Returns the number of layers of a stack, "encoder" or "decoder"."""
         return self.encoder_layers if stack == "encoder" else self.decoder_layers
 
     def has_experts(self, stack: str) -> bool:
@@ -356,7 +355,6 @@ class Model:
         return 0 if self.moe_place == "first" else self.block_layers(stack) - 1
 
     def repeats(self, stack: str) -> int:
-        """Returns R, the number of blocks of a stack."""
         return self.depth(stack) // self.block_layers(stack)
 
     def pipeline_schedule(self, stack: str, microbatches: int) -> Schedule:
@@ -364,7 +362,6 @@ class Model:
         return Schedule(self.stages, microbatches, visits)
 
     def moe(self, training: bool) -> MoE:
-        """Returns the settings of the MoE layers, for training or for evaluation."""
         gating = Gating(
             experts=self.experts,
             routing=self.routing,

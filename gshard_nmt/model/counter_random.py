@@ -33,7 +33,6 @@ class Key:
 
     @property
     def words(self) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Both words."""
         return self.word0, self.word1
 
     def spread(self, rank: int) -> "Key":
@@ -69,7 +68,6 @@ class KeyTable:
 
     @property
     def words(self) -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Both words of all keys."""
         return self.word0, self.word1
 
     def at(self, index: "int | tf.Tensor") -> dict[str, Key]:

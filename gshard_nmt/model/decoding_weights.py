@@ -53,7 +53,6 @@ class Piece:
         return self._size(self.kept), self._size(self.summed)
 
     def of(self, parameter: "tf.Tensor") -> "tf.Tensor":
-        """Returns the array, from the parameter `source`."""
         values = parameter if self.repeat is None else parameter[self.repeat]
         if self.summed:
             values = pack(values, self.declared.letters, self.summed)
@@ -107,7 +106,6 @@ def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dic
 
 
 def prepare(pieces: Mapping[str, Piece], p: Mapping[str, "tf.Tensor"]) -> dict[str, "tf.Tensor"]:
-    """Returns the array of each piece, from all parameters of the model."""
     return {name: piece.of(p[piece.source]) for name, piece in pieces.items()}
 
 

@@ -145,7 +145,6 @@ class _SlotIndices:
 
 
 def _slot_indices(routing: Routing, num_slots: int, dtype: "tf.DType") -> _SlotIndices:
-    """Returns the indices between tokens and slots, for J = `num_slots` slots of all experts."""
     _, group_size, assignments = routing.slot.shape.as_list()
     # Shape: [G, S, A] -> bool[G, S, A, J]
     is_in_slot = routing.slot[..., tf.newaxis] == tf.range(num_slots)

@@ -99,7 +99,6 @@ class Split:
 
     @property
     def hidden_shards(self) -> int:
-        """The number of parts into which the mesh splits the hidden units of an expert."""
         return self._size(self.summed) // self._size(self.experts)
 
     def expert(self, p: Tensors, x: "tf.Tensor") -> "tf.Tensor":
@@ -268,7 +267,6 @@ def _own_gradients(
 
 
 def _plan(weights: Tensors, by_token: Tensors, first_expert) -> tuple[blocks.Plan, "tf.Tensor"]:
-    """Returns the rows of the experts in `weights`, and the tokens [n, M]."""
     num_groups, group_size, _ = by_token["tokens"].shape.as_list()
     # Shape: [G, S, ...] -> [n, ...]
     tokens, expert, weight = (
@@ -279,7 +277,6 @@ def _plan(weights: Tensors, by_token: Tensors, first_expert) -> tuple[blocks.Pla
 
 
 def _zeros_like(x: "tf.Tensor") -> "tf.Tensor":
-    """Returns zeros of the shape of x[G, S, ...]."""
     return annotate(run_time_zeros(x.shape, x.dtype), "GS_")
 
 

@@ -211,7 +211,6 @@ def router_metrics(model: Model, encoder: Totals, decoder: Totals) -> dict[str, 
 
 
 def loss_total(encoder: Totals, decoder: Totals, name: str) -> "tf.Tensor":
-    """Returns a total over the layers of both stacks."""
     return tf.add_n([totals[name] for totals in (encoder, decoder) if totals])
 
 

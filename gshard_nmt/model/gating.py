@@ -73,7 +73,6 @@ class Gating:
 
     @property
     def choices(self) -> int:
-        """A, the number of experts that a token asks for at most."""
         return ROUTINGS[self.routing]
 
     def slots(self, group_size: int) -> int:

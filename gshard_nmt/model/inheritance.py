@@ -67,7 +67,6 @@ class _Side:
 def origins(
     old: Model, old_weights: Mapping[str, Shaped], new: Model, new_weights: Mapping[str, Shaped]
 ) -> dict[str, Origins]:
-    """Returns what each weight of the new model begins with."""
     sides = _Side(old, old_weights), _Side(new, new_weights)
     return {
         name: _of_stack(name, *sides) if "/block/" in name else [_of_rows(name, *sides)]
@@ -163,7 +162,6 @@ def describe(name: str, entries: Origins, before: Mapping[str, Shaped], after: S
 
 
 def _place(origin: Origin | None) -> str:
-    """Returns the sub-layer and the repeat of an origin, such as "moe_0[2]"."""
     if origin is None:
         return "new"
     sublayer = origin.name.partition("/block/")[2].partition("/")[0]

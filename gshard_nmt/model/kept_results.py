@@ -30,7 +30,6 @@ class Result:
     kind: str = "activation"
 
     def dtype(self, activations: "tf.DType") -> "tf.DType":
-        """Returns the dtype of the result, if activations have this dtype."""
         if self.kind == "int32":
             return tf.int32
         is_precise = self.kind == "activation" or activations == tf.float64
@@ -38,7 +37,6 @@ class Result:
 
 
 def not_kept(name: str, x: "tf.Tensor") -> "tf.Tensor":
-    """Keeps nothing."""
     del name
     return x
 

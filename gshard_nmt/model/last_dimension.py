@@ -15,17 +15,14 @@ PARTS = 32
 
 
 def maximum(x: "tf.Tensor") -> "tf.Tensor":
-    """Returns the largest numbers of the last dimension: [..., n] -> [..., 1]."""
     return _reduced(tf.reduce_max, tf.maximum, x)
 
 
 def minimum(x: "tf.Tensor") -> "tf.Tensor":
-    """Returns the smallest numbers of the last dimension: [..., n] -> [..., 1]."""
     return _reduced(tf.reduce_min, tf.minimum, x)
 
 
 def total(x: "tf.Tensor") -> "tf.Tensor":
-    """Returns the sums over the last dimension: [..., n] -> [..., 1]."""
     return _reduced(tf.reduce_sum, tf.add, x)
 
 

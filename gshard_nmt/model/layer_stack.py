@@ -38,7 +38,6 @@ Values = Mapping[str, "tf.Tensor"]
 
 
 def declare_block(model: Model, stack: str) -> dict[str, Parameter]:
-    """Declares the parameters of one block of a stack, "encoder" or "decoder"."""
     block: dict[str, Parameter] = {}
     for sublayer in sublayers(model, stack):
         block |= scoped(sublayer, _declare_sublayer(model, sublayer))
@@ -144,7 +143,6 @@ class StackInputs:
         return attention.segment_bias(self.segments, self.source_segments)
 
     def tensors(self) -> Tensors:
-        """Returns the tensors among the inputs, by their names."""
         names = ("segments", "positions", "source_segments")
         tensors = {name: getattr(self, name) for name in names}
         return {name: tensor for name, tensor in tensors.items() if tensor is not None}
@@ -157,14 +155,12 @@ class StackInputs:
         return dataclasses.replace(self, moe=moe, **tensors)
 
     def totals_of(self, routings: Sequence[Routing], repeat: Index, repeats: int) -> Totals:
-        """Returns what the MoE layer of a part of a block adds to the totals of the stack."""
         totals = figures.totals_of(routings, repeat, repeats)
         if self.counter is None or not routings:
             return totals
         return totals | self.counter.totals_of(routings[0], repeat, repeats)
 
     def declare_totals(self, repeats: int) -> dict[str, Total]:
-        """Declares the totals of a stack of R = `repeats` blocks."""
         rows, length = self.segments.shape.as_list()
         declared = figures.declare_totals(self.moe, rows, length, repeats)
         return declared if self.counter is None else declared | self.counter.declare(repeats)
@@ -223,7 +219,6 @@ class Blocks:
 
     @property
     def repeats(self) -> int:
-        """R."""
         return self.model.repeats(self.stack)
 
     def parts(self, inputs: StackInputs, keys: KeyTable | None) -> list[Part]:
@@ -234,7 +229,6 @@ class Blocks:
 
     @property
     def groups(self) -> list[list[str]]:
-        """The names of the sub-layers of each part of a block."""
         groups = _layers(self.model, self.stack)
         if self.model.remat != "layer":
             groups = [[name for names in groups for name in names]]
@@ -285,7 +279,6 @@ class Blocks:
         return Part(weights, apply, low_precision, self._kept(names, inputs))
 
     def _kept(self, names: Sequence[str], inputs: StackInputs) -> dict[str, Result]:
-        """Declares the results of these sub-layers that the backward pass finds ready."""
         kept: dict[str, Result] = {}
         for name in names:
             scope = f"{self.mode.scope}{name}"
@@ -341,7 +334,6 @@ class Blocks:
         inputs: StackInputs,
         memory: Sequence["tf.Tensor"],
     ) -> tuple["tf.Tensor", Totals]:
-        """Applies the blocks as a pipeline; see `run_stack`."""
         model, number = self.model, inputs.microbatches
         if inputs.moe is not None:
             inputs = dataclasses.replace(inputs, counter=LayerSums(model.experts, 1.0))

@@ -34,11 +34,9 @@ class Mode:
     keeper: kept_results.Keep = kept_results.not_kept
 
     def keep(self, name: str, x: "tf.Tensor") -> "tf.Tensor":
-        """Returns the result `name` of this layer: x, or what the forward pass kept of it."""
         return self.keeper(f"{self.scope}{name}", x)
 
     def named(self, name: str) -> "Mode":
-        """Returns the same mode for an inner layer of this name."""
         return dataclasses.replace(self, scope=f"{self.scope}{name}/")
 
     def key_of(self, use: str) -> counter_random.Key | None:
@@ -51,7 +49,6 @@ class Mode:
 
 
 def declare_norm(model_dim: int, kind: str = "rms") -> dict[str, Parameter]:
-    """Declares the scale of one norm, an array over the dimension M, and the bias of a "layer" norm."""
     declared = {"scale": Parameter((model_dim,), "M", ONES, keep_float32=True)}
     if kind == "layer":
         declared["bias"] = Parameter((model_dim,), "M", ZEROS, keep_float32=True)

@@ -42,7 +42,6 @@ class Parameter:
 
     @property
     def size(self) -> int:
-        """Returns the number of weights in the array."""
         return math.prod(self.shape)
 
 

@@ -260,7 +260,6 @@ class Pipeline:
         }
 
     def _blocks(self, stacked: Values) -> int:
-        """Returns the number of blocks that a stage applies in a visit."""
         repeats = next(iter(stacked.values())).shape[0]
         return repeats // (self.schedule.visits * self.schedule.stages)
 
@@ -326,7 +325,6 @@ class Pipeline:
     def _entered(
         self, state: "tf.Tensor", x: "tf.Tensor", iteration: "tf.Tensor", work: Work
     ) -> "tf.Tensor":
-        """Returns the inputs of all stages: the state, the microbatch that enters, zeros in bubbles."""
         first = self._legal(self.schedule.work(iteration, 0))
         state = _where(self._enters(work), read_at(x, first.microbatch)[tf.newaxis], state)
         return annotate(_where(work.is_valid, state, 0), "PBLM")
@@ -384,7 +382,6 @@ def _numbered_from(first: "tf.Tensor", part: Part) -> Part:
 
 
 def _rotated(state: "tf.Tensor", by: int) -> "tf.Tensor":
-    """Moves the state of each stage by one stage, forward (1) or backward (-1)."""
     return tf.concat([state[-by:], state[:-by]], axis=0)
 
 

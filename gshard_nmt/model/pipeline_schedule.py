@@ -37,12 +37,10 @@ class Schedule:
 
     @property
     def iterations(self) -> int:
-        """The number of iterations until the last microbatch has left."""
         return self.leaves(self.microbatches - 1)
 
     @property
     def bubble_share(self) -> float:
-        """The share of its iterations in which a stage has no microbatch."""
         return 1 - self.microbatches * self.visits / self.iterations
 
     def enters(self, microbatch: int) -> int:

@@ -31,11 +31,9 @@ class Total:
     letters: str = ""
 
     def zeros(self) -> "tf.Tensor":
-        """Returns the total before the first repeat."""
         return self.annotated(run_time_zeros(self.shape, tf.float32))
 
     def annotated(self, total: "tf.Tensor") -> "tf.Tensor":
-        """Annotates the total, which a loop carries from one repeat to the next."""
         return annotate(total, self.letters) if self.letters else total
 
 
@@ -375,7 +373,6 @@ def _repeats(stacked: Values) -> int:
 
 
 def _cut(flat: Sequence, sizes: Sequence[int]) -> list[list]:
-    """Cuts a sequence into consecutive lists of these sizes."""
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [list(flat[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 

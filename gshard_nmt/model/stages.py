@@ -31,7 +31,6 @@ class Lettered:
     name: str = ""
 
     def split(self, value: "tf.Tensor") -> "tf.Tensor":
-        """Annotates a value of this shape like the tensor."""
         mesh = active_mesh()
         return value if mesh is None else mesh_split(value, mesh, _partition(mesh, self))
 

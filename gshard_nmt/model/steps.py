@@ -67,16 +67,13 @@ class StepFunctions:
     moment_steps: int = 0
 
     def declare_parameters(self) -> dict[str, Parameter]:
-        """Returns the declarations of all weights of the model."""
         return transformer.declare(self.model, self.source_vocabulary, self.target_vocabulary)
 
     def declare_trained(self) -> dict[str, Parameter]:
-        """Returns the declarations of the weights that are not frozen."""
         declared = self.declare_parameters()
         return {name: p for name, p in declared.items() if name not in self.frozen}
 
     def declare_state(self) -> dict[str, Parameter]:
-        """Returns the declarations of all arrays of the training state."""
         declared = self.declare_parameters()
         moments = {
             name: dataclasses.replace(p, initializer=ZEROS)
@@ -95,9 +92,6 @@ class StepFunctions:
         """Returns the state of step 0, of which each device draws its own shards.
 
         The moving average begins as the initial weights.
-
-        Args:
-          control: `seed` uint32[2], the seed of the run.
         """
         key = counter_random.Key.from_seed(control["seed"])
         declared = self.declare_state()
@@ -190,7 +184,6 @@ class StepFunctions:
         return [new_state, metrics]
 
     def moe_layer_names(self) -> list[str]:
-        """Returns the names of the MoE layers, in the order of the metrics `layer_*`."""
         return figures.moe_layer_names(self.model)
 
     def gradients(
@@ -276,7 +269,6 @@ class StepFunctions:
         return [accumulation.for_each(batch, self.microbatches, start, add)]
 
     def _sums(self, parameters: Arrays, batch: Arrays) -> dict[str, "tf.Tensor"]:
-        """Returns the sums of `eval_step` over a batch or a microbatch."""
         _, metrics = self._loss(parameters, batch, Mode())
         return {"nll_sum": metrics["nll"] * metrics["tokens"], "tokens": metrics["tokens"]}
 
@@ -358,7 +350,6 @@ class StepFunctions:
         return Forward(loss, encoder, decoder)
 
     def _objective(self, forward: Forward) -> "tf.Tensor":
-        """Returns the loss with the auxiliary losses (GShard section 2.2), float32[]."""
         model, stacks = self.model, (forward.encoder, forward.decoder)
         total = forward.loss.loss
         if model.experts:
@@ -368,7 +359,6 @@ class StepFunctions:
         return total
 
     def _metrics(self, batch: Arrays, forward: Forward) -> dict[str, "tf.Tensor"]:
-        """Returns the metrics that `gradients` describes."""
         loss, stacks = forward.loss, (forward.encoder, forward.decoder)
         of_languages = LanguageMetrics(self.model, batch, self.languages)
         return {
@@ -385,5 +375,4 @@ def _annotated(batch: Arrays) -> dict[str, "tf.Tensor"]:
 
 
 def scoped_values(prefix: str, values: Arrays) -> dict[str, "tf.Tensor"]:
-    """Returns the same arrays with `prefix/` before each name."""
     return {f"{prefix}/{name}": value for name, value in values.items()}

@@ -64,7 +64,6 @@ Batch = Mapping[str, "tf.Tensor"]
 
 
 def embedding_name(model: Model, side: str) -> str:
-    """Returns the name of the embedding of a side, "source" or "target"."""
     return "target_embedding" if model.shared_embedding else f"{side}_embedding"
 
 

@@ -109,17 +109,15 @@ def compare(processes: "Processes", facts: Mapping[str, str]) -> None:
         return
     facts = {"--num_processes": str(processes.count), **facts}
     text = json.dumps(facts, sort_keys=True)
-    digests = _told(processes, "digest", hashlib.sha256(text.encode()).hexdigest())
-    if len(set(digests.values())) == 1:
+    if len({*processes.gather(hashlib.sha256(text.encode()).hexdigest())}) == 1:
         return
-    all_facts = {index: json.loads(text) for index, text in _told(processes, "facts", text).items()}
-    first = all_facts[0]
-    other = min(index for index in all_facts if all_facts[index] != first)
+    first, *others = processes.gather(facts)
+    index, other = next((i, theirs) for i, theirs in enumerate(others, 1) if theirs != first)
     differences = [
-        f"{name} is {all_facts[other].get(name, 'missing')} in process {other} and "
+        f"{name} is {other.get(name, 'missing')} in process {index} and "
         f"{first.get(name, 'missing')} in process 0"
-        for name in sorted({*first, *all_facts[other]})
-        if first.get(name) != all_facts[other].get(name)
+        for name in sorted({*first, *other})
+        if first.get(name) != other.get(name)
     ]
     raise UserError(
         f"{'; '.join(differences)}. Start all processes with the same command and package; only "
@@ -204,14 +202,6 @@ def _listen(joined: _Joined) -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")  # a progress bar hides the cursor
     _exit(code if code in (75, 130) else 130 if code == 141 else 2)
-
-
-def _told(processes: "Processes", name: str, value: str) -> dict[int, str]:
-    """Returns the values of all processes by their numbers. All processes must call it."""
-    _client().key_value_set(f"gshard-nmt {name}/{processes.index}", value)
-    processes.barrier(name)
-    told = _client().key_value_dir_get(f"gshard-nmt {name}")
-    return {int(key.rpartition("/")[2]): value for key, value in told}
 
 
 def _get(key: str) -> str:

@@ -62,10 +62,6 @@ def check_available(topologies: Sequence[Topology]) -> None:
 
     Call it before anything else in the process uses jax: CPU devices can be started only once, and
     there must be enough for the largest CPU topology.
-
-    Raises:
-      UserError: libtpu is not installed or does not know the slice, or too few CPU devices were
-        started.
     """
     for topology in sorted(topologies, key=lambda topology: -topology.num_devices):
         _devices(topology)

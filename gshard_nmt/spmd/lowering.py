@@ -35,7 +35,6 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """Size of the whole array in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 

@@ -26,7 +26,6 @@ class ProgramMemory:
 
     @property
     def total(self) -> int:
-        """The sum of all parts."""
         return self.arguments + self.temporaries + self.outputs + self.code
 
     def text(self) -> str:

@@ -208,7 +208,6 @@ class Mesh:
         return np.array(self._order, np.int64).reshape(tuple(self.shape))
 
     def axis_size(self, axes: Sequence[str]) -> int:
-        """Returns the number of shards of an array that is split over these axes."""
         sizes = dict(zip(self.axes, self.shape, strict=True))
         return math.prod(sizes[axis] for axis in axes)
 
@@ -310,7 +309,6 @@ class TileAssignment:
 
     @property
     def tiles(self) -> tuple[int, ...]:
-        """Number of tiles along each dimension of the tensor."""
         return self.dims[:-2]
 
     def devices(self, mesh: np.ndarray) -> np.ndarray:

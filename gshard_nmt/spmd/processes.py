@@ -73,12 +73,10 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is process 0, which writes the shared files of the run folder."""
         return self.index == 0
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the coordinator."""
         host, _, port = self.coordinator.rpartition(":")
         return host.strip("[]"), int(port)
 
@@ -151,7 +149,10 @@ class Processes:
         return json.loads(self.broadcast(content))
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the JSON values of all processes, by their numbers, however long they take to come."""
+        """Returns the JSON values of all processes, by their numbers, however long they take to come.
+
+        There are as many as have joined process 0, even if this process expects another number.
+        """
         if self.count == 1:
             return [value]
         from jax._src import distributed
@@ -164,7 +165,7 @@ class Processes:
         self.barrier("heard")
         if self.is_first:
             client.key_value_delete(folder)
-        return [json.loads(told[index]) for index in range(self.count)]
+        return [json.loads(told[index]) for index in sorted(told)]
 
     def should_stop(self) -> bool:
         """Returns whether all processes must stop now, because one of them was told to stop.

@@ -34,11 +34,9 @@ class Program:
         return unflatten(self.signature.outputs, self.executable(*arguments))
 
     def collectives(self) -> dict[str, int]:
-        """Counts the collectives of the compiled program by kind."""
         return count_collectives(self.executable.as_text())
 
     def memory(self) -> ProgramMemory:
-        """Returns the memory that the program needs on one device."""
         return of_program(self.executable)
 
 

@@ -44,7 +44,6 @@ _UNWRITTEN_ENTRY = "Error writing persistent compilation cache entry"
 
 
 def xla_folder(cache: Path) -> Path:
-    """Returns the folder in a cache in which XLA keeps its compiled programs."""
     return cache / "xla"
 
 
@@ -189,7 +188,6 @@ def _remove_damaged(folder: Path) -> None:
 
 
 def _tensorflow_version() -> str | None:
-    """Returns the version of the installed TensorFlow without importing it; None without one."""
     try:
         return importlib.metadata.version("tensorflow")
     except importlib.metadata.PackageNotFoundError:

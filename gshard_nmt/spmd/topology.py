@@ -50,7 +50,6 @@ class Topology:
 
     @property
     def num_chips(self) -> int:
-        """Number of chips, GPUs or CPU devices."""
         return math.prod(self.grid)
 
     @property

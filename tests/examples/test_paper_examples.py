@@ -58,10 +58,3 @@ def test_a_row_shows_printed_and_compiled_figures_in_turn(tmp_path):
     line = next(x for x in paper_examples.sections(tmp_path).splitlines() if x.startswith("| 1x2 "))
     cells = "| 1x2 | 128 | 4 | 14.8 | 16.0 | 1.56 | 1.25 | 41.9 | 20.0 | 3 | 2 | 0 |"
     assert line == cells
-
-
-def test_a_row_without_figures_says_why(tmp_path):
-    UNETS[0].file(tmp_path).write_text('{"refused": "the compiler refuses"}')
-    text = paper_examples.sections(tmp_path)
-    assert "| 14.8 | the compiler refuses | 1.56 |" in text
-    assert text.count("not compiled") == len(CONFORMERS) + len(UNETS) - 1

@@ -50,40 +50,6 @@ def test_a_row_without_new_figures_stays_and_a_compiled_one_changes():
     assert "New words." in merged
 
 
-def test_a_refused_row_replaces_old_figures():
-    old, new = page("T", ["a | 1.0"]), page("T", ["a | refused: too large"])
-    assert rows_of(merge(new, old, {"a"}), "T") == ["a | refused: too large"]
-
-
-def test_a_row_that_the_new_table_lacks_stays_at_its_place():
-    old, new = page("T", ["a | 1.0", "b | 2.0", "c | 3.0"]), page("T", ["a | 9.0", "c | 8.0"])
-    assert rows_of(merge(new, old, {"a", "c"}), "T") == ["a | 9.0", "b | 2.0", "c | 8.0"]
-
-
-def test_a_compiled_row_that_no_longer_belongs_to_the_table_goes():
-    old, new = page("T", ["a | 1.0", "b | 2.0"]), page("T", ["b | not compiled"])
-    assert rows_of(merge(new, old, {"a"}), "T") == ["b | 2.0"]
-
-
-def test_an_empty_table_takes_the_old_columns():
-    old, new = page("T", ["a | 1.0"]), page("T", [], header="model")
-    merged = merge(new, old, {})
-    assert rows_of(merged, "T") == ["a | 1.0"]
-    assert "| model | GiB |" in merged
-
-
-def test_rows_of_a_pipeline_are_identified_by_mesh_and_microbatches():
-    title, header = "GSPMD table 4: narrow dense layers as pipelines", "mesh | n | GiB"
-    old = page(title, ["2 x 4 | 16 | 1.0", "2 x 4 | 32 | 2.0"], header=header)
-    new = page(title, ["2 x 4 | 16 | not compiled", "2 x 4 | 32 | 9.0"], header=header)
-    assert rows_of(merge(new, old, {}), title) == ["2 x 4 | 16 | 1.0", "2 x 4 | 32 | 9.0"]
-
-
-def test_a_section_can_stay_whole():
-    old, new = page("T", ["8 | 1.0"], "Grew by 5 %."), page("T", ["8 | 9.0"], "Grew by 7 %.")
-    assert merge(new, old, {}, whole=["T"]) == old
-
-
 def test_other_columns_are_refused_if_rows_would_be_lost():
     old, new = page("T", ["a | 1.0", "b | 2.0"]), page("T", ["b | 9.0"], header="model | GB")
     with pytest.raises(ValueError, match=r"'T' .* other columns .* 1 rows cannot be kept"):

@@ -1,7 +1,6 @@
 """Meshes and device orders: each is what its text says, and the boxes of chips are the good ones."""
 
 import itertools
-import math
 
 import pytest
 
@@ -9,11 +8,9 @@ from gshard_nmt.inspection import links
 from gshard_nmt.inspection.candidates import (
     FAMILIES,
     PIPELINES,
-    coordinates_by_number,
     device_orders,
     factorizations,
     meshes,
-    pipelines,
     place_on,
 )
 from gshard_nmt.settings.gin_reader import load_config
@@ -59,16 +56,6 @@ def test_all_shapes_of_the_families_that_suit_a_model():
     assert {name for name, _ in moe} & {"data_tensor", "data_tensor_attempt1"} == set()
     assert len(dense) == len(set(dense)) == 2 + 2 + 3 * 2
     assert len(moe) == len(set(moe)) == 2 + 2 + 1 + 2
-
-
-def test_pipelines_have_two_stages_or_more():
-    found = [(family.name, tuple(mesh.shape)) for family, mesh in pipelines(4)]
-    assert found == [
-        ("pipeline", (2, 2, 1)),
-        ("pipeline", (2, 1, 2)),
-        ("pipeline", (4, 1, 1)),
-        ("pipeline_tensor", (2, 1, 2)),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -120,27 +107,3 @@ def test_figure_10_a_ring_of_neighbors_beats_a_row_of_the_machine():
         frozenset((0, 1, 4, 5)),
         frozenset((2, 3, 6, 7)),
     }
-
-
-def test_numbers_count_the_gpus_of_a_host_first_and_the_first_axis_of_a_torus_first():
-    assert coordinates_by_number(Topology.parse("h100:16"))[:9].tolist() == [
-        *([0, gpu] for gpu in range(8)),
-        [1, 0],
-    ]
-    assert coordinates_by_number(Topology.parse("v3:4x2"))[:10:2].tolist() == [
-        *([x, 0] for x in range(4)),
-        [0, 1],
-    ]
-
-
-def test_numbers_count_slices_last():
-    numbered = coordinates_by_number(Topology.parse("v5e:2x2*2")).tolist()
-    assert numbered[:5] == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
-
-
-def test_there_is_an_order_for_every_shape_of_a_slice():
-    for name in ("v3:8x4", "v5e:4x4*4", "v5p:4x4x4", "v6e:16x16", "v4:4x4x12", "h100:64"):
-        topology = Topology.parse(name)
-        for _, mesh in meshes(topology.num_devices, has_experts=True):
-            assert math.prod(mesh.shape) == topology.num_devices
-            assert next(device_orders(topology, mesh.shape), None) is not None, (name, mesh.shape)

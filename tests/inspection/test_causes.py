@@ -60,16 +60,11 @@ GUARD = Origin("", "guard", "optimizer")
     ("dims", "origin", "why"),
     [
         ((2, 256, 1024), GUARD, "the new encoder/block/feed_forward_1/wi"),
-        ((1024, 256, 2), GUARD, "the new encoder/block/feed_forward_1/wi"),
         ((2, 1, 1024), ADAFACTOR, "a second moment of encoder/block/feed_forward_1/wi"),
         ((256,), ADAFACTOR, "a second moment of encoder/block/feed_forward_1/wi"),
         # Eight devices send a sum each, over the dimension that they divide.
         ((8, 1, 1024), ADAFACTOR, "a second moment of encoder/block/feed_forward_1/wi"),
-        ((4, 1, 1024), ADAFACTOR, ""),
-        ((8,), ADAFACTOR, ""),
         ((2, 256), GUARD, "a second moment of encoder/block/feed_forward_1/wi"),
-        ((2, 256, 512), GUARD, ""),
-        ((2, 2), ADAFACTOR, ""),
         # A whole gradient is gathered: no device needs it.
         ((2, 256, 1024), Origin("", "gradient norm", "gradients and metrics"), ""),
         ((2, 256, 1024), ADAFACTOR, ""),
@@ -87,39 +82,12 @@ def test_a_shared_update_asks_for_gathers_of_weights_and_moments(dims, origin, w
     assert not explain("all-gather", Array("f32", dims), origin, (), CONTEXT).asked_for
 
 
-def test_only_weights_whose_update_is_divided_are_gathered_after_it():
-    """Each device has experts of its own, so it updates them alone."""
-    experts = ArraySpec((8, 64, 128), np.dtype(np.float32), "EMH")
-    mesh = Mesh(("x",), (8,), rules={"E": "x"}, shared_update=True)
-    context = dataclasses.replace(CONTEXT, mesh=mesh, weights={"moe_0/wi": experts})
-    array = Array("f32", (1, 64, 128))
-    assert not explain("all-gather", array, GUARD, (), context).asked_for
-
-
-def test_a_gather_of_one_of_several_weights_says_so():
-    weights = {"decoder/block/feed_forward_1/wi": WI, **CONTEXT.weights}
-    mesh = Mesh(("x",), (8,), shared_update=True)
-    context = dataclasses.replace(CONTEXT, mesh=mesh, weights=weights)
-    reason = explain("all-gather", Array("f32", (2, 256, 1024)), GUARD, (), context)
-    named = "decoder/block/feed_forward_1/wi, or another weight of this shape"
-    assert reason.why.startswith(f"gathers the new {named}: ")
-
-
-@pytest.mark.parametrize("part", ["token_counts", "figures"])
-def test_a_sum_of_figures_is_a_statistic_of_the_batch(part):
-    origin = Origin("", part, "gradients and metrics")
-    assert explain("all-reduce", Array("s32", (100,)), origin, ("x",), CONTEXT).why.startswith(
-        "adds up a statistic of the batch"
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "part", "direction", "why"),
     [
         ("reduce-scatter", "dispatch", "forward", "adds up the inputs of a group's slots over"),
         ("all-gather", "combine", "forward", "gathers the outputs of a group's slots for"),
         ("all-gather", "dispatch", "backward", "gathers the gradients of the inputs of a group's"),
-        ("all-reduce", "combine", "backward", "adds up the gradients of the outputs of a group's"),
         (
             "all-gather",
             "gating",
@@ -136,9 +104,3 @@ def test_the_devices_that_share_a_group_have_reasons_to_communicate(kind, part, 
     reason = explain(kind, Array("f32", (8, 64)), origin, ("member",), context)
     assert reason.why.startswith(why)
     assert reason.asked_for
-
-
-def test_an_unexpected_collective_of_a_layer_has_a_remedy():
-    origin = Origin("decoder 2 self_attention_0", "transpose", "attention")
-    reason = explain("collective-permute", Array("f32", (8, 64)), origin, ("x",), CONTEXT)
-    assert reason.remedy.startswith("annotate the tensor in decoder 2 self_attention_0")

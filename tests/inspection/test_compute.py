@@ -99,21 +99,6 @@ def test_a_slice_of_stacked_layers_reads_one_layer():
     assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * layer + 4
 
 
-def test_a_fusion_that_slices_an_array_reads_the_slice():
-    fused = """
-%fused (param_0: f32[1024,8]) -> f32[2,8] {
-  %param_0 = f32[1024,8]{1,0} parameter(0)
-  ROOT %part = f32[2,8]{1,0} slice(%param_0), slice={[4:6], [0:8]}
-}
-"""
-    module = module_of(
-        "  %x = f32[1024,8]{1,0} parameter(0)\n"
-        "  ROOT %out = f32[2,8]{1,0} fusion(%x), kind=kLoop, calls=%fused",
-        fused,
-    )
-    assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * (2 * 8 * 4)
-
-
 def test_an_update_in_place_writes_its_own_size():
     fused = """
 %fused (param_0: f32[36,8,128], param_1: f32[1,8,128], param_2: s32[]) -> f32[36,8,128] {
@@ -210,15 +195,9 @@ PREFIX = "jit(call)/lowered_program/"
         ("while_1/decoder_moe_0/combine/transpose_1", "decoder moe_0", "combine",
          "dispatch and combine", "forward"),
         ("encoder_1_cross_attention_0/Sum", "encoder 1 cross_attention_0", "Sum", "attention", "forward"),
-        ("while/encoder_feed_forward_1/Relu", "encoder feed_forward_1", "Relu", "feed-forward",
-         "forward"),
         ("adafactor/Mean_3", "", "adafactor", "optimizer", "forward"),
-        ("guard/SelectV2_7", "", "guard", "optimizer", "forward"),
-        ("ema/add_3", "", "ema", "optimizer", "forward"),
         ("token_counts/Sum", "", "token_counts", "gradients and metrics", "forward"),
         ("gradient_tape/loss/mul/Mul", "", "loss", "embedding and loss", "backward"),
-        ("gradient_tape/einsum/Einsum_1", "", "embedding and logits", "embedding and loss", "backward"),
-        ("UnsortedSegmentSum", "", "embedding and logits", "embedding and loss", "backward"),
         # The gradient of what was computed again belongs to the backward pass.
         ("while_3/recomputed_1/encoder_moe_0/gating/Softmax", "encoder moe_0", "gating", "gating",
          "recomputed"),
@@ -228,8 +207,6 @@ PREFIX = "jit(call)/lowered_program/"
         ("while/encoder_moe_0/gating/XlaDot", "encoder moe_0", "gating", "gate einsums", "forward"),
         ("while_2/gradient_tape/encoder_moe_0/gating/einsum_1/Einsum", "encoder moe_0", "gating",
          "gate einsums", "backward"),
-        ("while/accumulation/add_3", "", "accumulation", "gradients and metrics", "forward"),
-        ("AddN_4", "", "gradient norm", "gradients and metrics", "forward"),
     ],
 )  # fmt: skip
 def test_the_name_of_an_operation_gives_its_origin(op_name, layer, part, kind, direction):
@@ -240,13 +217,3 @@ def test_the_name_of_an_operation_gives_its_origin(op_name, layer, part, kind, d
         kind,
         direction,
     )
-
-
-def test_an_operation_without_a_name_has_an_unknown_origin():
-    assert origin_of("").kind == "other"
-
-
-def test_the_place_of_an_origin_is_a_short_name():
-    origin = origin_of(PREFIX + "gradient_tape/decoder_3_moe_0/experts/einsum_4/Einsum_1")
-    assert origin.place == "decoder 3 moe_0, experts (backward)"
-    assert origin_of(PREFIX + "adafactor/Mean").place == "adafactor"

@@ -95,12 +95,6 @@ def test_a_counter_that_starts_from_a_computed_value_counts_from_0():
     assert module.trip_count(module.by_name["loop"]) == 8
 
 
-def test_a_loop_of_unknown_length_counts_once():
-    unknown = TEXT.replace("%nine = s32[]{:T(256)} constant(9)", "%nine = s32[] bitcast(%a)")
-    module = hlo.parse(unknown)
-    assert module.trip_count(module.by_name["loop"]) == 1
-
-
 @pytest.mark.parametrize(
     ("shape", "arrays"),
     [
@@ -114,8 +108,3 @@ def test_a_loop_of_unknown_length_counts_once():
 def test_a_tpu_rounds_arrays_up_to_its_tiles(shape, arrays):
     parsed = hlo.parse_shape(shape)
     assert [(str(array), array.nbytes, array.allocated) for array in parsed] == arrays
-
-
-def test_the_memory_space_of_an_array_is_read():
-    (array,) = hlo.parse_shape("bf16[1,256,8]{1,0,2:T(4,128)(2,1)S(1)}")
-    assert array.space == 1

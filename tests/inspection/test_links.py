@@ -44,14 +44,6 @@ def test_a_closed_ring_halves_the_way_and_doubles_the_links_at_its_ends():
     assert opened / closed == pytest.approx(2.0, rel=0.01)
 
 
-def test_the_whole_slice_is_the_group_of_all_devices():
-    topology = Topology.parse("v3:8x16")
-    everyone = links.place(range(topology.num_devices), coordinates(topology), topology)
-    assert links.whole(topology) == everyone
-    assert everyone.devices_of_chip == 2
-    assert everyone.chips == 128
-
-
 def test_a_part_of_a_slice_is_never_slower_than_the_whole():
     """Half the rows of a pod: half the chips, and the same rows to cross."""
     whole = seconds("all-to-all", "v3:32x32")
@@ -62,43 +54,12 @@ def test_a_part_of_a_slice_is_never_slower_than_the_whole():
     assert seconds("all-to-all", "v3:8x8", range(64)) < 1.01 * seconds("all-to-all", "v3:8x8")
 
 
-def test_interleaved_groups_share_their_links():
-    near = seconds("all-reduce", "v3:16x16", range(8))  # four neighbors
-    far = seconds("all-reduce", "v3:16x16", [8 * i + c for i in range(4) for c in (0, 1)])
-    assert far == pytest.approx(4 * near)
-
-
 def test_cores_of_one_chip_use_its_memory_and_cores_of_two_chips_a_link():
     chip = CHIPS["v3"]
     assert seconds("all-reduce", "v3:2x2", (0, 1)) == pytest.approx(32 * MIB / chip.hbm_bandwidth)
     # Both cores of the chip send to their partners on the other: half of each array, there and back.
     payload = 2 * 32 * MIB
     assert seconds("all-reduce", "v3:2x2", (0, 2)) == pytest.approx(payload / chip.link_bandwidth)
-
-
-def test_a_permutation_travels_as_far_as_its_pair():
-    near, far = (seconds("collective-permute", "v3:16x16", (0, 32 * n)) for n in (1, 5))
-    assert far == pytest.approx(5 * near)
-
-
-@pytest.mark.parametrize("stages", [(4,), (2, 4), (4, 8)])
-def test_a_permutation_along_an_axis_travels_as_far_as_one_of_its_pairs(stages):
-    """So --advise, which has the whole axis, and gshard-inspect, which has a pair, agree."""
-    group = 2 * np.arange(np.prod(stages))  # the first core of each chip
-    pair, whole = (seconds("collective-permute", "v3:16x16", g) for g in (group[:2], group))
-    assert whole == pair
-
-
-def test_a_group_that_is_no_box_takes_the_box_around_it():
-    topology = Topology.parse("v4:4x4x4")
-    placement = links.place((0, 1, 2, 7), coordinates(topology), topology)
-    assert [line.places for line in placement.lines] == [2, 4]
-    assert placement.chips == 4
-
-
-def test_a_slice_of_whole_cubes_is_closed():
-    assert Topology.parse("v4:4x4x8").wraps() == (True, True, True)
-    assert Topology.parse("v4:2x2x4").wraps() == (False, False, False)
 
 
 def between_slices(kind: str, group=None, nbytes: int = 32 * MIB) -> float:
@@ -126,18 +87,6 @@ def test_half_of_an_all_to_all_goes_to_the_other_slice():
     inside = seconds("all-to-all", "v5e:4x4", nbytes=nbytes // 2)
     assert between_slices("all-to-all") == pytest.approx(inside + nbytes / 2 / 2e9)
     assert between_slices("collective-permute", (0, 16)) == pytest.approx(nbytes / 2e9)
-
-
-def test_a_group_inside_a_slice_uses_its_own_links_alone():
-    for kind in ("all-reduce", "all-to-all"):
-        assert between_slices(kind, range(16)) == seconds(kind, "v5e:4x4")
-        assert between_slices(kind, range(16, 32)) == seconds(kind, "v5e:4x4")
-
-
-def test_the_whole_of_several_slices():
-    placement = links.whole(Topology.parse("v5p:4x4x4*3"))
-    assert (placement.slices, placement.chips) == (3, 64)
-    assert placement.slice_bandwidth == 6.25e9  # 50 Gbit/s
 
 
 def test_gpus_of_a_host_use_nvlink_and_gpus_of_two_hosts_the_network():
@@ -170,8 +119,3 @@ def test_gpus_reduce_in_their_host_before_they_use_the_network():
     assert seconds("all-to-all", "h100:64") == pytest.approx(
         nbytes * 56 / 64 / gpu.network_bandwidth
     )
-
-
-def test_an_all_to_all_of_gpus_stays_constant_if_the_network_is_large_enough():
-    smaller, larger = (seconds("all-to-all", f"h100:{n}") for n in (512, 4096))
-    assert larger / smaller == pytest.approx(1.0, abs=0.02)

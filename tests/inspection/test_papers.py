@@ -4,26 +4,6 @@ from gshard_nmt.inspection.papers import REPORTED, reported
 from gshard_nmt.settings.gin_reader import load_config
 
 
-def test_two_meshes_of_as_many_cores_have_their_own_rows():
-    wide, narrow = (reported("gspmd_narrow_16b", mesh, 96 * 1024) for mesh in ((8, 16), (16, 8)))
-    assert (wide.step_seconds, wide.memory_gb) == (3.43, 14.6)
-    assert (narrow.step_seconds, narrow.memory_gb) == (3.37, 12.7)
-
-
-@pytest.mark.parametrize(
-    ("config", "mesh", "rows"),
-    [
-        # gshard-inspect resizes the first axis for v3:16x16; the paper has (16, 32) and 256 rows.
-        ("gspmd_dense_64b", (32, 16), 64),
-        ("gspmd_dense_64b", (16, 32), 64),
-        ("gspmd_dense_64b", (8, 16), 128),
-        ("demo", (8, 16), 64),
-    ],
-)
-def test_another_mesh_or_batch_has_no_row(config, mesh, rows):
-    assert reported(config, mesh, rows * 1024) is None
-
-
 def test_another_model_under_the_same_name_has_no_row():
     row = ("moe_2048e_36l", (2048,), 2**22)
     assert reported(*row, weights=619_400_000_000).parameters == "600B"

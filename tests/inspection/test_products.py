@@ -49,47 +49,6 @@ def test_every_matrix_of_a_model_with_experts_has_a_product():
     assert {e.before.shape[0] for e in demo.exchanges} == {8}
 
 
-def test_a_shared_expert_has_products_of_every_token():
-    plain, shared = (step("demo", f"Model.shared_expert_dim = {n}") for n in (0, 64))
-    config = load_config("demo")
-    tokens = config.data.rows * (config.data.source_length + config.data.target_length)
-    more = forward_flops(shared.products) - forward_flops(plain.products)
-    assert more == 2 * tokens * 2 * config.model.model_dim * 64
-
-
-def test_what_a_shared_expert_computes_is_not_kept():
-    settings = (
-        "Model.shared_expert_dim = 64",
-        "Model.remat = 'layer'",
-        "Model.remat_keeps = 'experts'",
-    )
-    products = step("demo", *settings).products
-    found = {p.right.weight: p.is_found for p in products if p.right.weight.endswith("/wo")}
-    moe = {name: kept for name, kept in found.items() if "/moe_" in name}
-    assert {kept for name, kept in moe.items() if "/shared/" in name} == {False}
-    assert {kept for name, kept in moe.items() if "/shared/" not in name} == {True}
-
-
-def test_a_block_of_one_layer_is_recomputed_as_a_layer_is():
-    settings = ("Model.experts = 0", "Model.stack = 'scan'")
-    blocks, layers = (step("demo", *settings, f"Model.remat = {r!r}") for r in ("block", "layer"))
-    assert blocks.products == layers.products
-    assert any(product.is_found for product in blocks.products)
-
-
-def test_the_encoders_output_has_the_length_of_the_source():
-    demo = step("demo", "Data.source_length = 48", "Data.target_length = 16")
-    lengths = {p.right.weight: p.left.shape[1] for p in demo.products if "cross" in p.sublayer}
-    lengths = {name.rpartition("/")[2]: n for name, n in lengths.items() if "_0/" in name}
-    assert lengths == {"query": 16, "key": 48, "value": 48, "output": 16}
-
-
-def test_microbatches_are_smaller_and_more():
-    whole, parts = (step("gspmd_narrow_16b", f"Train.microbatches = {n}") for n in (1, 4))
-    assert forward_flops(whole.products) == forward_flops(parts.products)
-    assert parts.products[0].times == 4 * whole.products[0].times
-
-
 def test_a_pipeline_computes_bubbles_and_sends_its_state():
     """GSPMD Table 4: two stages of 32 blocks, 16 microbatches of 64 rows, so 17 iterations."""
     pipeline = step("gspmd_narrow_16b_pipeline")

@@ -22,12 +22,6 @@ def test_the_predicted_step_is_work_and_communication_one_after_the_other(inspec
     assert on_cpu.step_seconds is on_cpu.roofline_fraction is on_cpu.device_years(1e12) is None
 
 
-def test_work_is_added_up_by_kind_and_by_direction(inspection):
-    assert inspection.by_kind()["experts"].seconds == 3.0
-    assert inspection.by_kind("recomputed")["experts"].seconds == inspection.recomputed.seconds == 1
-    assert inspection.by_kind("backward") == {}
-
-
 def test_the_json_adds_up_and_can_be_written(inspection):
     record = json.loads(json.dumps(as_json(inspection)))
     assert sum(record["per_device"]["by_category"].values()) == record["per_device"]["peak_bytes"]

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection import links, ranking
+from gshard_nmt.inspection import ranking
 from gshard_nmt.inspection.candidates import place_on
 from gshard_nmt.inspection.ranking import Ranking
 from gshard_nmt.run.arrays import step_functions, training_arrays, weight_specs
@@ -137,33 +137,6 @@ def test_the_axis_of_the_rows_or_of_the_stages_goes_between_slices(name, topolog
     assert "B" in {letter for letter, axes in best.mesh.rules.items() if between[0] in axes}
 
 
-def test_a_faster_network_makes_the_step_shorter_up_to_that_of_one_slice():
-    def best(topology: Topology) -> float:
-        config = load_config("gspmd_hybrid_33b", [])
-        functions = step_functions(config)
-        arrays = training_arrays(config, functions)
-        result = ranking.rank(config, weight_specs(functions), arrays, topology)
-        return result.candidates[0].prediction.step_seconds
-
-    slow, fast = (best(Topology.parse("v5e:4x4*2", slice_link=rate)) for rate in (1e9, 1e12))
-    assert slow > 1.5 * fast
-    assert fast == pytest.approx(best(Topology.parse("v5e:4x8")), rel=0.35)
-
-
-@pytest.mark.slow
-def test_every_mesh_shares_its_update_if_that_of_the_config_does():
-    """Without experts, all devices along x have the same weights."""
-    alone, shared = (
-        ranked("demo", "v5e:2x2", f"Mesh.shared_update = {value}") for value in (False, True)
-    )
-    for before, after in zip(
-        *(sorted(r.candidates, key=lambda c: c.title) for r in (alone, shared)), strict=True
-    ):
-        assert after.prediction.seconds["optimizer"] < before.prediction.seconds["optimizer"]
-        assert "Mesh.shared_update = True" in ranking.gin_lines(after)
-        assert not any("shared_update = True" in line for line in ranking.gin_lines(before))
-
-
 def test_shardy_gets_no_pipelines_and_stays():
     result = ranked("gspmd_narrow_16b", "v3:4x8", "Mesh.partitioner = 'shardy'")
     assert {candidate.name for candidate in result.candidates} == {
@@ -181,26 +154,6 @@ def test_many_experts_take_experts_over_all_devices_or_shard_the_other_weights_a
     own = result.own.prediction.step_seconds
     assert own == pytest.approx(seconds_of(result, "expert x=2048"))
     assert own < 1.02 * result.candidates[0].prediction.step_seconds
-
-
-def test_meshes_of_gpus_are_ranked_by_their_links_too():
-    """Eight GPUs of a host share NVLink, which is faster than the network between hosts."""
-    result = ranked("gspmd_narrow_16b", "h100:64")
-    rows, columns = (
-        dataclasses.replace(
-            load_config("gspmd_narrow_16b", []).mesh, shape=(8, 8), device_order=order
-        )
-        for order in ("[64]", "[8,8]T(1,0)")
-    )
-    topology = Topology.parse("h100:64")
-    hosts = [place_on(topology, mesh, ["y"]).shape for mesh in (rows, columns)]
-    assert hosts == [(1, 8), (8, 1)]
-    times = [
-        links.seconds("all-gather", 2**30, placement, topology.chip)
-        for placement in (place_on(topology, rows, ["y"]), place_on(topology, columns, ["y"]))
-    ]
-    assert times[0] < times[1]
-    assert result.candidates[0].mesh.num_devices == 64
 
 
 def test_a_slice_without_a_mesh_that_fits_is_an_error():
@@ -242,13 +195,3 @@ def test_the_report_has_the_best_mesh_why_and_settings_that_give_it(inspection):
     records = ranking.ranking_as_json(result)
     assert records[-1]["name"] == "the config's mesh"
     assert records[0]["gin"] == lines
-
-
-def test_a_compiled_mesh_that_does_not_fit_is_last_and_says_so(inspection, refused):
-    result = ranked("gspmd_narrow_16b", "v3:8x8")
-    first, second = result.candidates[:2]
-    compiled = ranking.compiled_first([(first, refused), (second, inspection)])
-    assert [candidate for candidate, _ in compiled] == [second, first]
-    text = ranking.report(result, compiled, "gspmd_narrow_16b", Topology.parse("v3:8x8"))
-    assert "20.00 GiB (does not fit)" in text
-    assert "DOES NOT FIT: temporaries" in text

@@ -35,14 +35,6 @@ def test_an_unexpected_collective_gets_a_setting_that_keeps_the_configs_own(insp
     assert "Mesh.overrides = {'decoder/gate': {'E': None}, '*': {'M': 'x'}}" in unexpected
 
 
-def test_equal_layers_are_one_cause(inspection):
-    source = inspection.sources[0]
-    origin = dataclasses.replace(source.origin, layer="encoder 1 moe_0")
-    sources = [*inspection.sources, dataclasses.replace(source, origin=origin)]
-    text = report.report(dataclasses.replace(inspection, sources=sources), 1e12)
-    assert "8 x all-to-all f32[8,16], 8.00 MiB" in text
-
-
 def test_without_a_program_the_report_ends_after_the_memory(refused):
     text = report.report(refused, 1e12)
     assert "  estimated, because there is no program" in text.splitlines()
@@ -93,15 +85,3 @@ def test_the_papers_figures_are_shown_for_their_own_mesh_batch_and_model_only(in
     ):
         other = dataclasses.replace(on_paper, **changes)
         assert "the paper measured" not in words(other), changes
-
-
-def test_columns_are_aligned_and_words_at_the_end_are_not():
-    lines = report.table([("a", "1", "some words"), ("long", "1000", "more")]).splitlines()
-    assert lines == ["    a        1  some words", "    long  1000  more"]
-    assert report.table([]) == ""
-
-
-def test_a_task_and_its_time_are_printed_on_stderr(capsys):
-    with report.waiting("compiling [it]"):
-        pass
-    assert capsys.readouterr() == ("", "compiling [it]: 0.0 s\n")

@@ -21,7 +21,8 @@ def main(prepared: Path, corpus: str) -> None:
                 bucket.write(f"bucket/{name}", file.read_bytes())
         workdir = "--workdir=gs://bucket/run"
         for steps in (4, 6):
-            flags = ["--config=demo", "--data=gs://bucket/data", workdir, *gin(STEPS=steps)]
+            flags = ["--config=demo", "--data=gs://bucket/data", workdir]
+            flags += gin(**{"Train.steps": steps})
             assert commands.main(["train", *flags]) == 0
         text = prepared / "text"
         text.write_text("der elppa\n")

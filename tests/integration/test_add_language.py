@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from gshard_nmt import add_language
 from gshard_nmt.cli import commands
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.evaluation.language_guard import Outcome
@@ -26,9 +27,10 @@ def test_a_language_is_added_and_the_old_ones_are_compared(
         write_pairs(tmp_path / "text" / "el-en", split, "el", "en", rows)
     workdir = tmp_path / "with-el"
     words = ["--add_language", "el", "--init_from", trained, "--data", tmp_path / "text"]
-    words += ["--workdir", workdir, "--gin=Train.bleu_sentences = 4", "--gin=Train.steps = 2"]
+    words += ["--workdir", workdir, "--gin=Train.bleu_sentences = 2", "--gin=Train.steps = 2"]
     # As if the old languages lost with most of the new weights.
     monkeypatch.setattr(Outcome, "loses", property(lambda outcome: outcome.share > 0.7))
+    monkeypatch.setattr(add_language, "SHARES", (0.5, 0.2))
     assert commands.main(["train", *map(str, words)]) == 0
     output, log = capsys.readouterr()
     assert "0 are split in another way" in log
@@ -48,10 +50,6 @@ def test_a_language_is_added_and_the_old_ones_are_compared(
     share, old, new = _parts(manifest.average_of, trained, workdir, name)
     mean = (1 - share) * old + share * new
     np.testing.assert_allclose(checkpoints.read(manifest, "parameters", name), mean, rtol=1e-5)
-    (tmp_path / "text.el").write_text("ρεδ ηουσε\n")
-    flags = ["--lang=el", f"--input={tmp_path / 'text.el'}", f"--output={tmp_path / 'text.en'}"]
-    assert commands.main(["decode", f"--workdir={workdir}", *flags]) == 0
-    assert (tmp_path / "text.en").read_text().count("\n") == 1
 
 
 def _parts(average_of, old, new, name):

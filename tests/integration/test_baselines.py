@@ -1,12 +1,10 @@
 """Baselines of two tiny languages are trained until they converge, by the program that a user runs."""
 
 import json
-import signal
-import subprocess
 
 import pytest
 
-from tests.integration.conftest import SETTINGS, command, environment, program, succeed
+from tests.integration.conftest import SETTINGS, program, succeed
 
 CHANGES = {
     "STEPS": 3000,
@@ -22,37 +20,14 @@ CHANGES = {
 }
 
 
-def arguments(prepared, trained, workdir):
-    """Returns the flags of the program: dense models of the size of the config."""
+@pytest.mark.slow
+def test_two_languages_converge(prepared, trained, tmp_path):
+    workdir = tmp_path / "converged"
     dropped = ("EXPERTS", "Model.expert_hidden_dim")
     settings = {k: v for k, v in (SETTINGS | CHANGES).items() if k not in dropped}
-    return [
-        *("--config", "bilingual", "--data", prepared / "data", "--baselines_of", trained),
-        *("--workdir", workdir, "--sizes", "config"),
-        *(f"--gin={name} = {value!r}" for name, value in settings.items()),
-    ]
-
-
-@pytest.mark.slow
-def test_two_languages_converge_after_an_interruption(prepared, trained, tmp_path):
-    workdir = tmp_path / "converged"
-    words = arguments(prepared, trained, workdir)
-    started = subprocess.Popen(
-        command("train", *words), stderr=subprocess.PIPE, text=True, env=environment()
-    )
-    # Ctrl-C while the first language trains
-    lines = []
-    for line in started.stderr:
-        lines.append(line)
-        if line.startswith("step 50/"):
-            started.send_signal(signal.SIGINT)
-            break
-    _, rest = started.communicate()
-    assert started.returncode == 130, "".join(lines) + rest
-    assert "the same command goes on from there" in rest
-
-    ended = succeed(program("train", *words)).stderr
-    assert "resuming" in ended
+    flags = ["--data", prepared / "data", "--baselines_of", trained, "--workdir", workdir]
+    flags += [f"--gin={name} = {value!r}" for name, value in settings.items()]
+    succeed(program("train", "--config", "bilingual", "--sizes", "config", *flags))
     for language in ("fr", "de"):
         record = json.loads((workdir / language / "baseline.json").read_text())
         # The task is learned, and the model ended because dev BLEU does not rise any more. Then it has

@@ -7,40 +7,33 @@ import sys
 
 import pytest
 
-from tests.integration.conftest import environment, gin, program, succeed
+from tests.integration.conftest import environment, program, succeed
 
-TIMES = ("tokens_per_second", "seconds_per_step", "share_input", "share_step", "share_save")
+EQUAL = ("loss", "nll", "tokens", "learning_rate", "gradient_norm", "dev_nll/fr", "dev_nll/de")
 
 
-def lines_of(run) -> list[dict]:
+def numbers_of(run) -> dict[tuple[int, str], float]:
+    """Returns the numbers that do not depend on the machine, by step and name."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
+    return {(line["step"], name): line[name] for line in lines for name in EQUAL if name in line}
 
 
 @pytest.mark.slow
-def test_a_run_in_a_bucket_is_equal_to_one_on_a_disk(prepared, tmp_path):
+def test_a_run_in_a_bucket_is_equal_to_one_on_a_disk(prepared, trained, tmp_path):
+    """The run in the bucket is stopped after four of six steps."""
     shutil.copytree(prepared / "data", tmp_path / "data")
     words = [sys.executable, "-m", "tests.integration.in_a_bucket", tmp_path, prepared / "corpus"]
-    variables = environment() | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     succeed(
         subprocess.run(
-            words, capture_output=True, text=True, env=variables, check=False, timeout=600
+            words, capture_output=True, text=True, env=environment(), check=False, timeout=600
         )
     )
-    for steps in (4, 6):
-        flags = ["--config", "demo", "--data", tmp_path / "data", "--workdir", prepared / "on_disk"]
-        succeed(program("train", *flags, *gin(STEPS=steps)))
-    bucket, disk = tmp_path / "downloaded", prepared / "on_disk"
-    assert lines_of(bucket) == lines_of(disk)
-    flags = ["--workdir", disk, "--lang", "fr", "--input", tmp_path / "text"]
+    bucket, expected = tmp_path / "downloaded", numbers_of(trained)
+    assert {key: numbers_of(bucket).get(key) for key in expected} == expected
+    flags = ["--workdir", trained, "--lang", "fr", "--input", tmp_path / "text"]
     translation = succeed(program("decode", *flags)).stdout
     assert (tmp_path / "translation").read_text() == translation
-    report = ["--corpus", prepared / "corpus", "--report", tmp_path / "of_disk"]
-    succeed(program("eval", "--workdir", disk, *report))
-    bleu = [
-        json.loads((tmp_path / name / "bleu.json").read_text()) for name in ("report", "of_disk")
-    ]
-    assert bleu[0]["languages"] == bleu[1]["languages"]
+    assert json.loads((tmp_path / "report" / "bleu.json").read_text())["languages"]
     assert list((bucket / "decodes").iterdir())
     assert list((bucket / "tensorboard").iterdir())
     assert any((bucket / "checkpoints").rglob("commit_success.txt"))

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.worker_pool import DaskPool
 from gshard_nmt.errors import TryAgain, UserError
-from tests.data.preparation.small_corpus import sentences, write_corpus
+from tests.data.preparation.small_corpus import write_corpus
 from tests.data.test_worker_pool import call
 
 pytestmark = pytest.mark.slow
@@ -151,13 +150,6 @@ def test_the_bytes_are_those_of_one_process_whoever_is_killed(tmp_path, cluster)
         assert code == 0, said
         assert content(tmp_path / "killed scheduler") == expected
         assert not (tmp_path / "killed scheduler.partial").exists()
-
-        # The text changes: the data is that of a new start.
-        write_pairs(corpus / "fr-en", "train", "fr", "en", sentences("fr", "new", 50))
-        for name, flags in (("killed scheduler", on_other), ("anew", ("--workers=1", *own))):
-            code, said = end(start(tmp_path, corpus, name, *flags))
-            assert code == 0, said
-    assert content(tmp_path / "killed scheduler") == content(tmp_path / "anew") != expected
 
 
 def test_errors_of_calls_arrive_and_a_call_that_ends_its_workers_is_given_up(tmp_path, cluster):

@@ -40,10 +40,7 @@ def test_a_run_folder_says_what_was_run(folder):
     assert budget["steps"] == 6
     assert set(budget["tokens_by_language"]) == {"de", "fr"}
     assert sum(budget["tokens_by_language"].values()) == steps[-1]["tokens"]
-
-
-def test_no_file_of_a_run_folder_may_be_an_output_of_gshard_decode(folder):
-    """The list of these files is by hand; a new file belongs on it."""
+    # None of these files may be an output of gshard-decode. A new file belongs on the list.
     assert {path.name for path in (folder / "run").iterdir()} <= {*RUN_FILES, "programs"}
 
 
@@ -125,13 +122,9 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
     """It works with a read-only run folder, and reads no program that the folder brings."""
     text = "der\n\n" + " ".join(["neerg"] * 5) + "\nelppa eert\n"
     flags = ["--workdir", folder / "run", "--lang", "fr"]
-    done = succeed(program("decode", *flags, stdin=text))
-    assert len(done.stdout.split("\n")) == 5
-    assert done.stdout.split("\n")[1] == ""
-    programs = sorted((folder / "programs").glob("*.jaxexport"))
-    assert programs
-    before = contents_of(folder / "run"), contents_of(folder / "programs")
-    again = subprocess.run(
+    assert list((folder / "programs").glob("*.jaxexport"))
+    before = contents_of(folder / "run")
+    done = subprocess.run(
         [
             *with_read_only(folder / "run"),
             *(sys.executable, "-c", DECODE_AND_RECORD, str(tmp_path / "opened"), *map(str, flags)),
@@ -143,28 +136,16 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
         timeout=300,
         check=False,
     )
-    assert succeed(again).stdout == done.stdout
+    assert len(succeed(done).stdout.split("\n")) == 5
+    assert done.stdout.split("\n")[1] == ""
     opened = (tmp_path / "opened").read_text().splitlines()
     cache = program_cache.user_cache()
     assert any(path.startswith(str(cache)) for path in opened)
     assert not [path for path in opened if path.startswith(str(folder / "programs"))]
-    assert (contents_of(folder / "run"), contents_of(folder / "programs")) == before
-    scored = succeed(
-        program(
-            "decode",
-            "--workdir",
-            folder / "run",
-            "--lang",
-            "fr",
-            "--nbest",
-            2,
-            "--checkpoint",
-            "average:2",
-            "--trust_programs",
-            # The second line has more tokens than a row of the encoder, so it is translated in pieces.
-            stdin="der\n" + "elppa eert. " * 8 + "\n",
-        )
-    )
+    assert contents_of(folder / "run") == before
+    flags += ["--nbest", 2, "--checkpoint", "average:2", "--trust_programs"]
+    # The second line has more tokens than a row of the encoder, so it is translated in pieces.
+    scored = succeed(program("decode", *flags, stdin="der\n" + "elppa eert. " * 8 + "\n"))
     columns = [line.split("\t") for line in scored.stdout.splitlines()]
     assert [row[0] for row in columns] == ["1", "1", "2", "2"]
     assert float(columns[0][1]) >= float(columns[1][1])
@@ -192,16 +173,15 @@ def test_baselines_and_the_report(folder):
     assert all(row["delta_ci95"] for row in report["languages"])
     assert {row["ended"] for row in report["baselines"]["languages"]} == {"tokens"}
     assert "are not converged" in report["provenance"]["baselines"]
-    decoded = folder / "run" / "decodes" / "test.fr-en.txt"
-    before = decoded.stat().st_mtime_ns
-    succeed(program("eval", *evaluate))
-    assert decoded.stat().st_mtime_ns == before
 
 
 def _dense() -> list[str]:
-    """Returns the settings of a small dense run, with the learning rate schedule of its config."""
+    """Returns the settings of a small dense run, with the learning rate schedule of its config.
+
+    It is not validated, so that only its training step and the search of gshard-eval are compiled.
+    """
     dropped = ("EXPERTS", "Model.expert_hidden_dim", "STEPS", "Optimizer.cooldown_steps")
-    settings = {k: v for k, v in SETTINGS.items() if k not in dropped}
+    settings = {k: v for k, v in SETTINGS.items() if k not in dropped} | {"Train.dev_every": 0}
     return [f"--gin={name} = {value!r}" for name, value in settings.items()]
 
 
@@ -214,13 +194,7 @@ def _dense() -> list[str]:
             "gshard-train: Model.experts: dimension E has size 5, which does not divide over the 2 "
             "devices of mesh axes ['x']; the nearest legal sizes are 4 or 6.\n",
         ),
-        ("train", ["--gin=Model.heads = 1"], "Model.heads: 2, now 1"),
         ("decode", ["--lang", "xx"], "--lang xx: this model translates from de, fr."),
-        (
-            "decode",
-            ["--lang", "fr", "--nbest", "9"],
-            "gshard-decode: --nbest is 9; it must be from 1 to the beam size, 2.",
-        ),
     ],
 )
 def test_mistakes_get_one_message_and_exit_code_2(folder, name, arguments, message):
@@ -231,13 +205,3 @@ def test_mistakes_get_one_message_and_exit_code_2(folder, name, arguments, messa
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_missing_checkpoint_is_said(folder, tmp_path):
-    import shutil
-
-    shutil.copytree(folder / "run", tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "checkpoints")
-    done = program("decode", "--workdir", tmp_path / "run", "--lang", "fr", stdin="der\n")
-    assert done.returncode == 2
-    assert "has no checkpoint; train with gshard-train first" in done.stderr

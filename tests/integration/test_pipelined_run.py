@@ -1,4 +1,4 @@
-"""The real programs with a pipeline: a run that changes between a loop and a pipeline, and its score."""
+"""A run that changes between a loop over its layers and a pipeline."""
 
 import json
 from pathlib import Path
@@ -43,13 +43,3 @@ def test_a_run_goes_on_as_a_pipeline_and_back(prepared):
         np.testing.assert_allclose(
             values, [expected[step] for step in steps], rtol=1e-4, err_msg=key
         )
-
-
-@pytest.mark.slow
-def test_a_pipelined_run_is_evaluated(prepared, tmp_path):
-    """Decoding uses no stages."""
-    train(prepared, "pipelined", 1, pipelined=True)
-    folders = ["--workdir", prepared / "pipelined", "--corpus", prepared / "corpus"]
-    succeed(program("eval", *folders, "--report", tmp_path / "report"))
-    report = json.loads((tmp_path / "report" / "bleu.json").read_text())
-    assert {row["lang"] for row in report["languages"]} == {"fr", "de"}

@@ -9,6 +9,7 @@ import time
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,56 +46,51 @@ def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object
     return [*flags, *gin(**changes)]
 
 
+def start_all(
+    flags: Sequence[Sequence[object]], environments: Mapping[int, dict[str, str]], **options: Any
+) -> list["subprocess.Popen[str]"]:
+    """Starts processes that connect to process 0 over the loopback; they write to pipes.
+
+    Args:
+      flags: for each process, the name of its program, and the flags that do not name the processes.
+      environments: further environment variables of processes by their numbers.
+      **options: options of Popen.
+    """
+    address, started = f"127.0.0.1:{free_port()}", []
+    for index, words in enumerate(flags):
+        shared = ["--coordinator", address, "--num_processes", len(flags)]
+        shared += ["--peer_timeout", TIMEOUT, "--process_id", index]
+        variables = environment() | environments.get(index, {})
+        pipes = {"stderr": subprocess.PIPE, "text": True, "env": variables} | options
+        started.append(subprocess.Popen(command(*words, *shared), **pipes))
+        STARTED.append(started[-1])
+    return started
+
+
 def start(
     prepared: Path,
     workdir: Path,
-    *others: Path,
+    *,
     faults: Mapping[int, str] = types.MappingProxyType({}),
     count: int = 2,
     own: Mapping[int, Sequence[object]] = types.MappingProxyType({}),
     extra: Sequence[object] = (),
     **changes: object,
 ) -> list["subprocess.Popen[str]"]:
-    """Starts the processes of a run, which connect to process 0 over the loopback.
+    """Starts the processes of a training run.
 
     Args:
       prepared: the folder with the data and the programs.
       workdir: the run folder.
-      *others: if another prepared folder is given, process 1 reads it instead.
       faults: the faults of processes by their numbers, see faulty_process/sitecustomize.py.
       count: the number of processes.
       own: further flags of processes by their numbers.
       extra: further flags of all.
       **changes: settings.
     """
-    shared = [
-        "--coordinator",
-        f"127.0.0.1:{free_port()}",
-        "--num_processes",
-        count,
-        "--peer_timeout",
-        TIMEOUT,
-    ]
-    shared += extra
-    folders = (prepared, *others, *[prepared] * count)[:count]
-    started = [
-        subprocess.Popen(
-            command(
-                "train",
-                *train_flags(folder, workdir, **changes),
-                *shared,
-                "--process_id",
-                index,
-                *own.get(index, ()),
-            ),
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment() | (_with_fault(faults[index]) if index in faults else {}),
-        )
-        for index, folder in enumerate(folders)
-    ]
-    STARTED.extend(started)
-    return started
+    flags = ["train", *train_flags(prepared, workdir, **changes), *extra]
+    all_flags = [[*flags, *own.get(index, ())] for index in range(count)]
+    return start_all(all_flags, {index: _with_fault(fault) for index, fault in faults.items()})
 
 
 def _with_fault(fault: str) -> dict[str, str]:
@@ -120,7 +116,7 @@ def own_lines(text: str) -> str:
 
 def wait_for_step(workdir: Path, step: int) -> None:
     """Returns once the log has reached a step."""
-    for _ in range(1500):
+    for _ in range(3000):
         metrics = workdir / "metrics.jsonl"
         if metrics.exists() and f'"step": {step},' in metrics.read_text():
             return

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import accumulation, guard
+from gshard_nmt.model import guard
 from gshard_nmt.model.accumulation import WholeBatch
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
-from gshard_nmt.model.stack import join_microbatches, microbatches_of
+from gshard_nmt.model.stack import microbatches_of
 from gshard_nmt.model.steps import StepFunctions
 from tests.model.examples import DENSE, ONE, SMALL, TWO, rows
 from tests.model.test_steps import CONTROL
@@ -29,14 +29,6 @@ SHALLOW = dataclasses.replace(
 
 def functions(microbatches: int, model: Model = SHALLOW) -> StepFunctions:
     return StepFunctions(model, Optimizer(), 50, 40, languages=2, microbatches=microbatches)
-
-
-def test_one_microbatch_is_not_a_loop(monkeypatch):
-    monkeypatch.setattr(accumulation, "for_each", lambda *_: pytest.fail("a loop"))
-    steps, batch = functions(1), rows([ONE], [TWO], length=8)
-    (state,) = steps.initialize(CONTROL)
-    steps.gradients(within(state, "parameters"), batch, CONTROL, 1)
-    steps.eval_step(within(state, "parameters"), batch)
 
 
 def test_each_microbatch_has_its_own_dropout_its_share_and_its_guard():
@@ -128,10 +120,3 @@ def test_microbatch_m_has_every_nth_row_from_m():
     rows = tf.reshape(tf.range(12), [6, 2])
     split = microbatches_of(rows, 3, "BL")
     np.testing.assert_array_equal(split[:, :, 0] // 2, [[0, 3], [1, 4], [2, 5]])
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 6])
-def test_joining_microbatches_gives_the_batch(number):
-    batch = tf.random.stateless_uniform([6, 4, 2], [1, 2])
-    again = join_microbatches(microbatches_of(batch, number, "BLM"), "BLM")
-    np.testing.assert_array_equal(again, batch)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import attention, counter_random
-from gshard_nmt.model.parameters import initial_values
+from gshard_nmt.model import attention
 
 CAUSAL = {0: 0, 1: 1, 15: 15, 16: 16, 20: 17, 24: 19, 32: 21, 48: 24, 64: 26, 96: 29, 127: 31}
 CAUSAL |= {128: 31, -3: 0}
@@ -70,24 +69,3 @@ def test_cached_attention_reads_only_the_slots_of_its_stage(stage, read):
         p, tf.constant(x), *cache, tf.constant(bias), [2, 6], tf.constant(stage)
     )
     np.testing.assert_allclose(part, whole, rtol=1e-6)
-
-
-def test_query_times_key_has_unit_variance_at_the_start():
-    """The scale is in the initialization of the query, not at run time."""
-    declared = attention.declare_attention(64, 8, 16, relative=False)
-    p = initial_values(declared, counter_random.Key.from_seed(tf.constant([3, 3], tf.uint32)))
-    x = tf.constant(np.random.default_rng(0).normal(size=(1, 256, 64)), tf.float32)
-    query = tf.einsum("BLM,MND->BLND", x, p["query"])
-    keys, _ = attention.project_memory(p, x)
-    products = tf.einsum("BLND,BTND->BNLT", query, keys).numpy()
-    assert products.var() == pytest.approx(1.0, rel=0.15)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("length", [1, 2, 40])
-def test_the_bias_of_a_row_is_the_bias_of_each_distance(causal, length):
-    table = tf.constant(np.random.default_rng(0).normal(size=(3, attention.BUCKETS)), tf.float32)
-    places = tf.range(length)
-    distances = places[:, tf.newaxis] - places[tf.newaxis, :]
-    bias = attention.relative_bias_of_row(table, length, causal)
-    np.testing.assert_array_equal(bias, attention.relative_bias(table, distances, causal))

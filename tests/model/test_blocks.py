@@ -81,14 +81,3 @@ def test_blocks_equal_the_dense_mixture(rules):
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(output.numpy()[~is_token.numpy()], 0)
     assert routing.overflow_fraction == 0
-
-
-def test_a_router_that_sends_every_token_to_the_same_experts_drops_nothing():
-    p, x, is_token = layer(BY_ROW, rows=20, length=8)
-    p["gate"] = tf.constant(np.eye(5, 5) * 30.0, tf.float32)
-    x = tf.concat([tf.ones([20, 8, 2]) * [3.0, 2.0], x[..., 2:] * 0.01], axis=-1)
-    output, routing = moe_layer(p, x, is_token, BY_ROW, Mode())
-    assert routing.load[0] == 1
-    expected, _ = moe_layer(p, x, is_token, dataclasses.replace(BY_ROW, dispatch="dense"), Mode())
-    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-6)
-    assert (np.abs(output.numpy()).sum(-1) > 0).sum() == is_token.numpy().sum()

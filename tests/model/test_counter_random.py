@@ -30,11 +30,6 @@ def test_threefry_gives_the_known_answers_of_random123_for_13_rounds(key, counte
     assert tuple(int(word) for word in words) == answer
 
 
-def test_every_element_has_its_own_number_on_both_sides_of_the_index_cut():
-    word, _ = counter_random.bits(key_of(1, 2), (7, 300, 11))
-    assert len(np.unique(word.numpy())) > 7 * 300 * 11 - 4  # chance repeats a word rarely
-
-
 def test_four_devices_draw_the_numbers_of_one_each_only_its_own():
     """A device has 2 of 8 rows, and no collective brings it those of the others."""
 
@@ -83,12 +78,3 @@ def test_keep_mask_drops_its_rate(rate):
     kept = counter_random.keep_mask(key_of(2, 3), (300, 333), rate).numpy()
     expected = 5 * np.sqrt(rate * (1 - rate) / kept.size)
     assert abs((1 - kept.mean()) - rate) < expected
-
-
-def test_folding_names_together_gives_the_same_keys_as_folding_each_alone():
-    base = key_of(7, 8)
-    table = base.fold_each(["a", "b/c"], 3)
-    for index in range(3):
-        for name, key in table.at(index).items():
-            alone = base.fold(name, index)
-            assert (int(key.word0), int(key.word1)) == (int(alone.word0), int(alone.word1))

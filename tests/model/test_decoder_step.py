@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.model import decoder_step, transformer
 from gshard_nmt.model.layers import Mode
 from tests.model.examples import (
@@ -67,12 +66,6 @@ def test_decoding_token_by_token_equals_teacher_forcing(model, precision, tolera
                 np.testing.assert_allclose(log_probs[row], expected, rtol=0, atol=tolerance)
 
 
-def test_a_language_model_does_not_translate():
-    model = dataclasses.replace(SMALL, encoder_layers=0)
-    with pytest.raises(UserError, match="a language model has no source to translate"):
-        decoder_step.start(model, parameters(model), rows([ONE], length=8), 2, 4)
-
-
 @pytest.mark.parametrize("axis", [2, 3])
 @pytest.mark.parametrize("step", [0, 2])
 def test_eager_and_compiled_writes_fill_the_slots_of_one_step_only(step, axis):
@@ -87,12 +80,6 @@ def test_eager_and_compiled_writes_fill_the_slots_of_one_step_only(step, axis):
     compiled = tf.function(write, jit_compile=True, autograph=False)
     np.testing.assert_array_equal(write(*arguments), arrays[2])
     np.testing.assert_array_equal(compiled(*arguments), arrays[2])
-
-
-def test_a_step_reads_the_smallest_stage_that_holds_its_past():
-    assert decoder_step.stages(4 * 40, 4) == [32, 64, 128, 160]
-    assert decoder_step.stages(4 * 8, 4) == [32]
-    assert decoder_step.stages(4, 4) == [4]
 
 
 @pytest.mark.parametrize("routing", ["top2", "switch"])

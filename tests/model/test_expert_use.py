@@ -11,7 +11,7 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import StepFunctions
 from tests.model.algorithm_1 import top2_gating
-from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
+from tests.model.examples import ONE, SMALL, TWO, parameters, rows
 
 LANGUAGES = 3
 BATCH = rows([ONE, TWO], [TWO, TWO], [TWO], [ONE], length=8)
@@ -100,38 +100,6 @@ def test_the_choices_are_those_of_the_dispatch(layers):
         np.testing.assert_array_equal(counts["chosen"][i].sum(axis=(0, 1)), expected)
 
 
-def test_the_shares_of_a_language_sum_to_its_tokens():
-    counts = uses(SMALL)
-    per_choice = np.repeat(counts["tokens"][..., np.newaxis], 2, axis=-1)
-    np.testing.assert_array_equal(counts["chosen"].sum(axis=-1), per_choice)
-    np.testing.assert_allclose(counts["weight"].sum(axis=(-1, -2)), counts["tokens"], rtol=1e-5)
-    assert counts["tokens"][:, 2].tolist() == [0, 0, 0]
-    assert not counts["chosen"][:, 2].any()
-
-
-def test_the_order_of_the_rows_changes_nothing():
-    counts = uses(CROWDED, group=8)
-    other = {name: tf.gather(array, [2, 0, 3, 1]) for name, array in BATCH.items()}
-    for name, values in uses(CROWDED, other, group=8).items():
-        np.testing.assert_allclose(values, counts[name], rtol=1e-5, err_msg=name)
-
-
-def test_a_router_that_prefers_one_expert_gives_it_all_tokens():
-    weights = parameters(SMALL)
-    gates = [name for name in weights if name.endswith("/gate")]
-    # The expert with the lowest number wins if all logits are equal.
-    counts = uses(SMALL, p={**weights, **{name: tf.zeros_like(weights[name]) for name in gates}})
-    np.testing.assert_array_equal(counts["chosen"][:, :, 0, 0], counts["tokens"])
-    np.testing.assert_array_equal(counts["chosen"][:, :, 1, 1], counts["tokens"])
-    np.testing.assert_allclose(counts["weight"][:, :, 0, 0], counts["tokens"] / 2, rtol=1e-5)
-
-
-def test_second_choices_that_the_policy_drops_are_not_counted():
-    counts = uses(dataclasses.replace(SMALL, eval_second_expert="none"))
-    assert not counts["chosen"][:, :, 1].any()
-    np.testing.assert_array_equal(counts["chosen"][:, :, 0].sum(-1), counts["tokens"])
-
-
 def test_the_lost_experts_are_those_of_evaluation():
     """In a model with one MoE layer, evaluation and the study see the same logits."""
     model = dataclasses.replace(CROWDED, encoder_layers=0, num_groups=2)
@@ -143,10 +111,3 @@ def test_the_lost_experts_are_those_of_evaluation():
     np.testing.assert_allclose(shares[:, 0], metrics["language_lost_one_expert"], rtol=1e-5)
     np.testing.assert_allclose(shares[:, 1], metrics["language_lost_both_experts"], rtol=1e-5)
     assert not uses(model, group=0)["lost"].any()
-
-
-def test_training_and_evaluation_count_nothing(monkeypatch):
-    monkeypatch.setattr("gshard_nmt.model.expert_use.UseCounter.totals_of", pytest.fail)
-    steps = StepFunctions(SMALL, Optimizer(), 50, 40)
-    steps.eval_step(parameters(SMALL), BATCH)
-    StepFunctions(DENSE, Optimizer(), 50, 40).eval_step(parameters(DENSE), BATCH)

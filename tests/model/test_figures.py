@@ -112,40 +112,6 @@ def test_the_loss_of_a_language_is_that_of_its_own_tokens():
     assert metrics["language_nll"][0] == pytest.approx(sums / count, rel=1e-4)
 
 
-def test_a_dense_model_has_no_router():
-    assert figures.moe_layer_names(DENSE) == []
-    metrics = figures.router_metrics(DENSE, {}, {})
-    assert {name: float(value) for name, value in metrics.items()} == {
-        "aux_loss": 0,
-        "overflow_fraction": 0,
-    }
-
-
-@pytest.mark.parametrize(
-    ("load", "busiest", "effective"), [([0.25] * 4, 1, 4), ([1.0, 0, 0, 0], 4, 1)]
-)
-def test_the_figures_at_balance_and_if_one_expert_gets_all(load, busiest, effective):
-    assert float(figures.effective_experts(tf.constant(load))) == pytest.approx(effective)
-    scalars = {"aux_loss": tf.constant(1.5), "z_loss": tf.constant(1.5)}
-    totals = scalars | {"load": tf.constant(load), "by_layer": tf.fill([1, 4], 1.5)}
-    metrics = figures.router_metrics(SMALL, totals, totals)
-    assert float(metrics.pop("busiest_expert")) == busiest
-    assert {float(value) for value in metrics.values() if value.shape.rank == 0} == {1.5}
-    assert metrics["layer_router_entropy"].shape == [2]
-
-
-def test_totals_have_the_declared_shapes():
-    declared = figures.declare_totals(CROWDED.moe(training=True), 4, 8, 2)
-    logits = tf.zeros([4, 8, 4])
-    routing = gating.assign(logits, tf.ones([4, 8], tf.bool), CROWDED.moe(training=True).gating)
-    totals = figures.totals_of([routing], 1, 2)
-    assert {name: tuple(total.shape) for name, total in declared.items()} == {
-        name: tuple(total.shape) for name, total in totals.items()
-    }
-    assert not totals["by_layer"].numpy()[0].any()
-    assert figures.declare_totals(None, 4, 8, 2) == figures.totals_of([], 0, 2) == {}
-
-
 def test_the_totals_of_a_batch_weigh_its_microbatches_by_their_tokens():
     """The first microbatch has three tokens and the second one, in groups of two rows of two tokens."""
     segments = tf.constant([[[1, 1], [1, 0]], [[1, 0], [0, 0]]])

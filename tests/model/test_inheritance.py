@@ -61,12 +61,6 @@ def test_a_model_with_fewer_layers_takes_every_second_one():
     assert "decoder/block/feed_forward_0/wi" not in unused
 
 
-def test_layers_are_mapped_one_by_one_if_the_depth_is_no_number_of_blocks():
-    odd = dataclasses.replace(DENSE, decoder_layers=3)
-    pairs = layer_map(odd, dataclasses.replace(SMALL, decoder_layers=4), "decoder")
-    assert pairs == [(0, False), (0, True), (1, False), (2, False)]
-
-
 def test_a_dense_feed_forward_becomes_each_expert():
     plan = between(DENSE, SMALL)
     wi = plan["encoder/block/moe_0/wi"]
@@ -81,13 +75,6 @@ def test_a_dense_feed_forward_becomes_each_expert():
         "copied to each of 4 experts: feed_forward_0[0], feed_forward_0[2]"
     )
     assert left_out(plan, declared(DENSE)) == {}
-
-
-def test_more_layers_with_experts_take_experts_and_dense_layers():
-    everywhere = dataclasses.replace(SMALL, moe_every=1)
-    wi = between(SMALL, everywhere)["encoder/block/moe_0/wi"]
-    sublayers = [(o.name.split("/")[2], o.upcycled) for o in wi]
-    assert sublayers == [("moe_0", False), ("feed_forward_1", True)] * 2
 
 
 def test_experts_do_not_become_a_dense_layer():
@@ -105,15 +92,6 @@ def test_experts_do_not_become_a_dense_layer():
     )
 
 
-def test_experts_are_copied_in_turn():
-    more = dataclasses.replace(SMALL, experts=8)
-    plan = between(SMALL, more)
-    assert [o.resized for o in plan["encoder/block/moe_0/wi"]] == ["E", "E"]
-    assert [o.resized for o in plan["encoder/block/moe_0/gate"]] == ["_", "_"]
-    assert words("encoder/block/moe_0/wi", SMALL, more) == "expert j begins as expert j mod 4"
-    assert words("encoder/block/moe_0/wi", more, SMALL) == "experts 0 to 3 of 8 copied"
-
-
 def test_a_weight_of_another_shape_is_new_and_the_old_one_is_left_out():
     wider = dataclasses.replace(SMALL, hidden_dim=32)
     name = "decoder/block/feed_forward_1/wi"
@@ -124,11 +102,3 @@ def test_a_weight_of_another_shape_is_new_and_the_old_one_is_left_out():
     relative = dataclasses.replace(SMALL, positions="learned")
     unused = left_out(between(SMALL, relative), declared(SMALL))
     assert unused["decoder/block/self_attention_0/relative_bias"] == "all of it"
-
-
-def test_positions_are_copied_as_far_as_both_have_them():
-    short = dataclasses.replace(SMALL, positions="learned", max_positions=8)
-    longer = dataclasses.replace(short, max_positions=12)
-    name = "source_position_embedding"
-    assert words(name, short, longer) == "8 of 12 positions copied"
-    assert words(name, short, short) == "copied"

@@ -37,14 +37,6 @@ def test_the_gated_feed_forward_equals_its_definition():
     np.testing.assert_allclose(output, (gelu * b) @ p["wo"].numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_the_plain_feed_forward_equals_its_definition():
-    p = initial_values(declare_feed_forward(6, 10), KEY)
-    assert set(p) == {"wi", "wo"}
-    x = np.random.default_rng(1).normal(size=(1, 3, 6)).astype("f")
-    expected = np.maximum(x @ p["wi"].numpy(), 0) @ p["wo"].numpy()
-    np.testing.assert_allclose(feed_forward(p, tf.constant(x)), expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_the_gradient_of_relu_is_that_of_tensorflow(dtype):
     x = tf.constant([-3.0, -0.0, 0.0, 1e-30, 2.5, math.inf], dtype)
@@ -57,23 +49,6 @@ def test_the_gradient_of_relu_is_that_of_tensorflow(dtype):
         results.append((y, tape.gradient(y, x, dy)))
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-def test_the_gradient_of_relu_has_the_scope_of_its_layer():
-    """gshard-inspect tells by the scope from which layer an instruction comes."""
-
-    @tf.function
-    def gradient(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            with tf.name_scope("encoder_moe_0"):
-                y = layers.relu(x)
-        return tape.gradient(y, x)
-
-    graph = gradient.get_concrete_function(tf.TensorSpec([3])).graph
-    made = [op.name for op in graph.get_operations() if op.type in ("Sign", "Mul")]
-    assert len(made) == 2
-    assert all(name.startswith("gradient_tape/encoder_moe_0/") for name in made), made
 
 
 def test_a_lookup_and_its_gradient_are_those_of_tensorflow():
@@ -105,26 +80,6 @@ def test_the_gradient_of_a_lookup_is_split_like_the_embedding():
     ]
 
 
-def test_dropout_zeroes_its_share_and_keeps_the_mean_in_training_only():
-    x = tf.ones([100, 100])
-    dropped = layers.dropout(x, 0.25, Mode(True, KEY), "residual").numpy()
-    assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.75)}
-    assert (dropped == 0).mean() == pytest.approx(0.25, abs=0.02)
-    for untouched in (
-        layers.dropout(x, 0.25, Mode(), "residual"),
-        layers.dropout(x, 0.0, Mode(True, KEY), "residual"),
-    ):
-        np.testing.assert_array_equal(untouched, x)
-
-
-def test_dropout_in_bfloat16_keeps_the_mean():
-    # All bfloat16 numbers from 1 to 2, rescaled and rounded.
-    x = tf.cast(1 + tf.tile(tf.range(128)[tf.newaxis] / 128, [100, 1]), tf.bfloat16)
-    dropped = tf.cast(layers.dropout(x, 0.1, Mode(True, KEY), "residual"), tf.float32).numpy()
-    ratios = dropped / tf.cast(x, tf.float32).numpy()
-    assert ratios[dropped > 0].mean() == pytest.approx(1 / 0.9, rel=2e-4)
-
-
 def test_each_layer_and_each_use_has_random_numbers_of_its_own():
     x, mode = tf.ones([8, 8]), Mode(True, KEY)
     masks = [
@@ -136,30 +91,6 @@ def test_each_layer_and_each_use_has_random_numbers_of_its_own():
         assert all((mask != other).any() for other in masks[i + 1 :])
     again = layers.dropout(x, 0.5, mode.named("encoder").named("0"), "residual")
     np.testing.assert_array_equal(again, masks[0])
-
-
-def test_a_key_that_was_prepared_is_the_key_that_would_be_derived():
-    mode = Mode(True, KEY).named("encoder")
-    prepared = Mode(True, KEY, prepared={"encoder/residual": KEY.fold("other")}).named("encoder")
-    x = tf.ones([8, 8])
-    derived = layers.dropout(x, 0.5, mode, "residual").numpy()
-    assert (layers.dropout(x, 0.5, prepared, "residual").numpy() != derived).any()
-    same = Mode(True, KEY, prepared={"encoder/residual": KEY.fold("encoder/residual")})
-    np.testing.assert_array_equal(
-        layers.dropout(x, 0.5, same.named("encoder"), "residual"), derived
-    )
-    # In a block a key that nobody prepared would be equal in all repeats.
-    with pytest.raises(KeyError, match="encoder/attention"):
-        prepared.key_of("attention")
-
-
-def test_sinusoids_equal_their_definition():
-    """The angles of position p are p / 10000**(i / 3), for i = 0, 1, 2, 3."""
-    positions = np.array([[0, 1, 5]])
-    angles = positions[..., np.newaxis] / 10_000 ** (np.arange(4) / 3)
-    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
-    encoded = layers.sinusoids(tf.constant(positions), 8)
-    np.testing.assert_allclose(encoded, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_sinusoids_of_the_paper_stop_before_the_longest_wavelength():
@@ -189,15 +120,13 @@ def test_a_feed_forward_with_biases(activation, expected):
     np.testing.assert_allclose(output, [[[3 * expected - 1]]], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [(tf.bfloat16, tf.float32), (tf.float32, tf.float32), (tf.float64, tf.float64)],
-)
-def test_to_float32_never_loses_precision(dtype, expected):
-    assert layers.to_float32(tf.ones([2], dtype)).dtype == expected
-
-
-def test_a_projection_has_the_dtype_of_its_input():
-    p = {"wi": tf.ones([4, 2])}
-    for dtype in (tf.bfloat16, tf.float32):
-        assert layers.project("BM,MH->BH", tf.ones([3, 4], dtype), p, "wi").dtype == dtype
+def test_dropout_zeroes_its_share_and_keeps_the_mean_in_training_only():
+    x = tf.ones([100, 100])
+    dropped = layers.dropout(x, 0.25, Mode(True, KEY), "residual").numpy()
+    assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert (dropped == 0).mean() == pytest.approx(0.25, abs=0.02)
+    for untouched in (
+        layers.dropout(x, 0.25, Mode(), "residual"),
+        layers.dropout(x, 0.0, Mode(True, KEY), "residual"),
+    ):
+        np.testing.assert_array_equal(untouched, x)

@@ -3,10 +3,6 @@
 import subprocess
 import sys
 
-import tensorflow
-
-from gshard_nmt.model.lazy_tensorflow import tf
-
 DECLARE = """
 import sys
 from gshard_nmt.model import steps
@@ -20,9 +16,3 @@ assert "tensorflow" not in sys.modules
 
 def test_a_model_is_declared_without_tensorflow():
     subprocess.run([sys.executable, "-c", DECLARE], check=True)
-
-
-def test_the_lazy_module_has_the_attributes_of_tensorflow():
-    assert tf.constant is tensorflow.constant
-    assert tf.float32 is tensorflow.float32
-    assert not hasattr(tf, "no_such_function")

@@ -10,7 +10,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.model import counter_random
 from gshard_nmt.model.gating import Gating
 from gshard_nmt.model.layers import Mode
-from gshard_nmt.model.moe import MoE, declare_moe, moe_layer, nearest_divisors
+from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import initial_values
 from tests.model.algorithm_1 import top2_gating
 
@@ -123,33 +123,6 @@ def test_without_a_capacity_limit_the_layer_is_the_mixture_of_two_experts():
     np.testing.assert_allclose(routing.weight.numpy().sum(-1), 1, rtol=1e-6)
 
 
-@pytest.mark.parametrize("num_groups", [1, 3, 8])
-def test_without_a_capacity_limit_groups_change_nothing(num_groups):
-    p, x, is_token = layer(ROOM)
-    regrouped = dataclasses.replace(ROOM, num_groups=num_groups)
-    two_groups, _ = moe_layer(p, x, is_token, ROOM, Mode())
-    other_groups, _ = moe_layer(p, x, is_token, regrouped, Mode())
-    np.testing.assert_allclose(two_groups, other_groups, rtol=1e-5, atol=1e-6)
-
-
-def test_groups_do_not_see_each_other():
-    p, x, is_token = layer(RULES)
-    whole, _ = moe_layer(p, x, is_token, RULES, Mode())
-    changed = tf.concat([x[:2], x[2:] * -3.0], axis=0)
-    other, _ = moe_layer(p, changed, is_token, RULES, Mode())
-    np.testing.assert_array_equal(whole[:2], other[:2])
-    swapped, _ = moe_layer(
-        p, tf.roll(x, 2, axis=0), tf.roll(tf.cast(is_token, tf.int32), 2, axis=0) > 0, RULES, Mode()
-    )
-    np.testing.assert_array_equal(tf.roll(swapped, 2, axis=0), whole)
-
-
-def test_expert_rows_are_the_capacity_factor_times_the_tokens():
-    p, x, is_token = layer(RULES)
-    _, routing = moe_layer(p, x, is_token, RULES, Mode())
-    assert 4 * 2 * routing.capacity == 2.0 * 4 * 6  # E G C = cf B L
-
-
 def test_dropout_inside_experts_is_drawn_in_training_only():
     p, x, is_token = layer(ROOM)
     rules = dataclasses.replace(ROOM, expert_dropout=0.5)
@@ -183,34 +156,6 @@ def test_tokens_that_do_not_divide_name_the_nearest_legal_values(change, message
     assert str(error.value) == message
 
 
-def test_groups_by_number_by_size_and_by_row():
-    by_size = dataclasses.replace(RULES, group_size=8)
-    by_row = dataclasses.replace(RULES, num_groups=0)
-    assert [r.groups(4, 6) for r in (RULES, by_size, by_row)] == [2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("number", "wanted", "nearest"),
-    [
-        (24, 5, [4, 6]),
-        (24, 6, [6]),
-        (24, 30, [24]),
-        (7, 3, [1, 7]),
-        (8192 * 128, 1000, [512, 1024]),
-    ],
-)
-def test_nearest_divisors(number, wanted, nearest):
-    assert nearest_divisors(number, wanted) == nearest
-
-
-def test_an_unknown_dispatch_is_refused():
-    with pytest.raises(UserError) as error:
-        dataclasses.replace(RULES, dispatch="scatter")
-    assert str(error.value) == (
-        "MoE.dispatch is 'scatter'; it must be one of ['gather', 'einsum', 'dense', 'blocks']."
-    )
-
-
 @pytest.mark.parametrize("dispatch", ["gather", "einsum", "dense", "blocks"])
 @pytest.mark.parametrize(
     "rules", [RULES, SWITCH, GEGLU, BIASED], ids=["top2", "switch", "geglu", "biases"]
@@ -239,3 +184,15 @@ def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
         expected = float(up - down) / 2e-6
         slope = float(tf.reduce_sum(gradient * direction))
         assert slope == pytest.approx(expected, rel=1e-6, abs=1e-7), name
+
+
+def test_groups_do_not_see_each_other():
+    p, x, is_token = layer(RULES)
+    whole, _ = moe_layer(p, x, is_token, RULES, Mode())
+    changed = tf.concat([x[:2], x[2:] * -3.0], axis=0)
+    other, _ = moe_layer(p, changed, is_token, RULES, Mode())
+    np.testing.assert_array_equal(whole[:2], other[:2])
+    swapped, _ = moe_layer(
+        p, tf.roll(x, 2, axis=0), tf.roll(tf.cast(is_token, tf.int32), 2, axis=0) > 0, RULES, Mode()
+    )
+    np.testing.assert_array_equal(tf.roll(swapped, 2, axis=0), whole)

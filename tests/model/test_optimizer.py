@@ -6,7 +6,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter
@@ -76,16 +75,6 @@ def test_two_steps_of_a_matrix_as_worked_by_hand():
     np.testing.assert_allclose(update, [[0.9222975, 0.6898427], [0.486239, 0.3636879]], rtol=1e-3)
 
 
-def test_a_vector_is_not_factored_and_its_update_is_clipped():
-    declared = {"scale": Parameter((1,), "M", ZEROS)}
-    value = {"scale": np.ones(1)}
-    new, moments = step(SMALL, declared, value, {"scale": [1.0]}, zeros(SMALL, declared), 1)
-    np.testing.assert_allclose(new["scale"], [0.99], rtol=1e-6)
-    new, moments = step(SMALL, declared, value, {"scale": [10.0]}, moments, 2)
-    np.testing.assert_allclose(moments["full/scale"], [57.8605686], rtol=1e-6)
-    np.testing.assert_allclose(new["scale"], [0.99], rtol=1e-6)  # 1.3146 clipped to 1
-
-
 @pytest.mark.parametrize(
     ("letters", "shape", "row", "column"),
     [
@@ -118,17 +107,6 @@ def test_updates_do_not_depend_on_the_gradients_scale(seed, scale):
         change = plain["w"][repeat] - value["w"][repeat]
         bound = 0.01 * max(1e-3, np.sqrt(np.mean(value["w"][repeat] ** 2)))
         assert np.sqrt(np.mean(change**2)) <= bound * 1.001
-
-
-def test_stacked_layers_and_experts_update_as_if_each_stood_alone():
-    rng = np.random.default_rng(1)
-    value, gradient = rng.normal(size=(3, 4, 5)), rng.normal(size=(3, 4, 5)) * 1e-2
-    stacked = {"w": Parameter((3, 4, 5), "RMH", ZEROS)}
-    alone = {"w": Parameter((4, 5), "MH", ZEROS)}
-    together, _ = step(SMALL, stacked, {"w": value}, {"w": gradient}, zeros(SMALL, stacked), 1)
-    for i in range(3):
-        single, _ = step(SMALL, alone, {"w": value[i]}, {"w": gradient[i]}, zeros(SMALL, alone), 1)
-        np.testing.assert_allclose(together["w"][i], single["w"], rtol=1e-5)
 
 
 def test_the_schedule_is_the_papers():
@@ -202,59 +180,6 @@ def test_float32_follows_the_reference_to_rounding():
     np.testing.assert_allclose(value["w"], expected[0], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("t", "beta2"),
-    [
-        (1, 0.0),
-        (2, 0.4256508),
-        (100, 0.9748811),
-        (316, 0.9899942),
-        (317, 0.9900195),
-        (10_000, 0.999369),
-        (250_000, 0.999952),
-    ],
-)
-def test_beta2_and_its_cap(t, beta2):
-    def decay(optimizer):
-        return float(adafactor._beta2(optimizer, tf.constant(float(t), tf.float64)))
-
-    assert decay(Optimizer()) == pytest.approx(beta2, abs=1e-6)
-    assert decay(Optimizer(maximum_beta2=0.99)) == pytest.approx(min(beta2, 0.99), abs=1e-6)
-    assert (t > 316) == (decay(Optimizer(maximum_beta2=0.99)) < decay(Optimizer()))
-
-
-@settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 2**16))
-def test_separable_squares_are_reproduced_exactly(seed):
-    """SEMANTICS 4.5: g**2 = a_e b_m c_h gives vhat = g**2, so the first update is sign(g)."""
-    rng = np.random.default_rng(seed)
-    a, b, c = (rng.uniform(0.1, 10, size) for size in (3, 4, 5))
-    signs = rng.choice([-1.0, 1.0], (3, 4, 5))
-    gradient = signs * np.sqrt(a[:, None, None] * b[:, None] * c)
-    declared = {"w": Parameter((3, 4, 5), "EMH", ZEROS)}
-    new, _ = step(
-        Optimizer(min_factored_size=1, scale_by_parameter=False),
-        declared,
-        {"w": np.zeros((3, 4, 5))},
-        {"w": gradient},
-        zeros(SMALL, declared),
-        1,
-    )
-    np.testing.assert_allclose(new["w"], -0.01 * signs, rtol=1e-5)
-
-
-def test_transposing_a_matrix_transposes_its_update():
-    rng = np.random.default_rng(2)
-    value, gradient = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
-    matrix = {"w": Parameter((4, 6), "MH", ZEROS)}
-    transposed = {"w": Parameter((6, 4), "HM", ZEROS)}
-    new, _ = step(SMALL, matrix, {"w": value}, {"w": gradient}, zeros(SMALL, matrix), 1)
-    turned, _ = step(
-        SMALL, transposed, {"w": value.T}, {"w": gradient.T}, zeros(SMALL, transposed), 1
-    )
-    np.testing.assert_allclose(new["w"], turned["w"].T, rtol=1e-6)
-
-
 def test_the_gate_is_factored_as_the_matrix_that_it_is():
     gate = Parameter((2, 256, 512), "RM_", ZEROS)
     moments = adafactor.declare_moments(Optimizer(), {"gate": gate})
@@ -262,29 +187,6 @@ def test_the_gate_is_factored_as_the_matrix_that_it_is():
         "row/gate": (2, 256),
         "column/gate": (2, 512),
     }
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"rms_over": "layer"},
-            "Optimizer.rms_over is 'layer'; it must be one of ['tensor', 'expert'].",
-        ),
-        (
-            {"maximum_beta2": 0.0},
-            "Optimizer.maximum_beta2 is 0.0; it must be above 0 and at most 1.",
-        ),
-        (
-            {"warmup_steps": 0},
-            "Optimizer.warmup_steps is 0; it must be from 1 to 2147483647.",
-        ),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(change, message):
-    with pytest.raises(UserError) as error:
-        Optimizer(**change)
-    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("rms_over", ["tensor", "expert"])
@@ -330,7 +232,21 @@ def test_it_follows_the_formula_over_several_steps(decay):
     assert decays[-1] == decay
 
 
-def test_weights_that_stay_leave_it_as_it_is_to_the_bit():
-    weights = {"w": tf.constant([0.1, -3e-9, 7e8])}
-    average = adafactor.moving_average(weights, weights, 0.9999, tf.constant(5))
-    np.testing.assert_array_equal(average["w"], weights["w"])
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**16))
+def test_separable_squares_are_reproduced_exactly(seed):
+    """SEMANTICS 4.5: g**2 = a_e b_m c_h gives vhat = g**2, so the first update is sign(g)."""
+    rng = np.random.default_rng(seed)
+    a, b, c = (rng.uniform(0.1, 10, size) for size in (3, 4, 5))
+    signs = rng.choice([-1.0, 1.0], (3, 4, 5))
+    gradient = signs * np.sqrt(a[:, None, None] * b[:, None] * c)
+    declared = {"w": Parameter((3, 4, 5), "EMH", ZEROS)}
+    new, _ = step(
+        Optimizer(min_factored_size=1, scale_by_parameter=False),
+        declared,
+        {"w": np.zeros((3, 4, 5))},
+        {"w": gradient},
+        zeros(SMALL, declared),
+        1,
+    )
+    np.testing.assert_allclose(new["w"], -0.01 * signs, rtol=1e-5)

@@ -71,10 +71,3 @@ def test_a_product_in_low_precision_sums_in_float32(equation, compiled):
     assert result.dtype == tf.float32
     exact = [array.astype(ml_dtypes.bfloat16).astype(np.float64) for array in (x, weight)]
     np.testing.assert_allclose(result.numpy(), np.einsum(equation, *exact), rtol=1e-5, atol=1e-5)
-
-
-def test_a_packed_weight_is_a_matrix_whose_sum_is_over_its_last_dimension():
-    _, weight = operands("BKM,MND->BKND")
-    values = pack(tf.constant(weight), "MND", "M")
-    assert values.shape == (8, 16)
-    np.testing.assert_array_equal(values[5], weight[:, 1, 1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import counter_random, parameters
+from gshard_nmt.model import counter_random
 from gshard_nmt.model.parameters import (
     ONES,
     ZEROS,
@@ -14,9 +14,7 @@ from gshard_nmt.model.parameters import (
     fan_in_uniform,
     initial_values,
     normal,
-    scoped,
     stacked,
-    within,
 )
 
 KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
@@ -43,14 +41,6 @@ def test_initial_values_have_the_declared_shape_dtype_and_distribution():
     assert values["step"] == 0
 
 
-def test_initial_values_depend_on_the_name_and_not_on_other_parameters():
-    table = DECLARED["table"]
-    (alone,) = initial_values({"table": table}, KEY).values()
-    np.testing.assert_array_equal(alone, initial_values(DECLARED, KEY)["table"])
-    (renamed,) = initial_values({"other_table": table}, KEY).values()
-    assert abs(np.corrcoef(np.ravel(alone), np.ravel(renamed))[0, 1]) < 5 / np.sqrt(table.size)
-
-
 def test_parameters_of_one_shape_are_drawn_together_as_each_alone():
     matrix, table = DECLARED["layer/matrix"], DECLARED["table"]
     declared = {
@@ -70,33 +60,6 @@ def test_parameters_of_one_shape_are_drawn_together_as_each_alone():
         else:
             expected = (2.0 * counter_random.uniform(key, parameter.shape) - 1.0) * scale
         np.testing.assert_array_equal(values[name], expected, err_msg=name)
-
-
-def test_no_more_parameters_are_drawn_together_than_a_group_may_hold(monkeypatch):
-    matrix, shapes = DECLARED["layer/matrix"], []
-    declared = dict.fromkeys("abc", matrix)
-    uniform = counter_random.uniform
-
-    def record(key, shape):
-        drawn = uniform(key, shape)
-        shapes.append(tuple(drawn.shape))
-        return drawn
-
-    monkeypatch.setattr(counter_random, "uniform", record)
-    expected = initial_values(declared, KEY)
-    assert shapes == [(3, *matrix.shape)]
-    for size, counts in ((2 * matrix.size, [2, 1]), (matrix.size - 1, [1, 1, 1])):
-        shapes.clear()
-        monkeypatch.setattr(parameters, "_GROUP_SIZE", size)
-        values = initial_values(declared, KEY)
-        assert shapes == [(count, *matrix.shape) for count in counts]
-        for name in declared:
-            np.testing.assert_array_equal(values[name], expected[name])
-
-
-def test_within_undoes_scoped_and_takes_no_longer_name():
-    assert within(scoped("encoder", DECLARED), "encoder") == DECLARED
-    assert within({"encoder/w": 1, "encoder_2/w": 2}, "encoder") == {"w": 1}
 
 
 def test_stacked_blocks_are_drawn_like_single_ones_and_differ():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import attention, counter_random, layers, transformer
+from gshard_nmt.model import attention, counter_random, transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
@@ -83,10 +83,3 @@ def test_attention_logits_of_bfloat16_activations_are_float32():
     weight = float(output[0, 0, 0])  # of the second key
     assert weight == pytest.approx(1 / (1 + np.exp(-300 * 0.0078125)), abs=0.004)
     assert weight != pytest.approx(1 / (1 + np.exp(-2.0)), abs=0.02)
-
-
-def test_the_norm_of_bfloat16_is_computed_in_float32():
-    x = tf.cast(tf.fill([1, 4096], 1.0), tf.bfloat16)  # bfloat16 counts ones to 256
-    normed = layers.rms_norm({"scale": tf.ones([4096])}, x)
-    assert normed.dtype == tf.bfloat16
-    np.testing.assert_array_equal(tf.cast(normed, tf.float32), np.ones((1, 4096)))

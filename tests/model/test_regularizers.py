@@ -12,7 +12,7 @@ from gshard_nmt.model.gating import Gating, route
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import initial_values, within
-from gshard_nmt.model.regularizers import Exchange, homes, mask_expert_outputs
+from gshard_nmt.model.regularizers import homes, mask_expert_outputs
 
 RULES = MoE(Gating(8, second_expert="all", capacity_factor=8.0), hidden_dim=8, num_groups=4)
 MASKED = dataclasses.replace(RULES, expert_output_masking=0.5)
@@ -71,32 +71,6 @@ def test_tokens_that_stay_at_home_visit_the_expert_of_their_home_with_the_same_n
         hidden = np.maximum(x[g, s].numpy() @ p["wi"][local].numpy(), 0)
         expected[g, s] += routing.weight[g, s, a] * (hidden @ p["wo"][local].numpy())
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("rules", [AT_HOME, dataclasses.replace(AT_HOME, num_groups=12)])
-def test_gather_and_einsum_agree_at_home(rules):
-    by_einsum = outputs_and_gradients(dataclasses.replace(rules, dispatch="einsum"))
-    for expected, actual in zip(by_einsum, outputs_and_gradients(rules), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
-
-
-def test_nothing_stays_at_home_outside_training():
-    for rules in (AT_HOME, MASKED):
-        for expected, actual in zip(
-            outputs_and_gradients(RULES, Mode()), outputs_and_gradients(rules, Mode()), strict=True
-        ):
-            np.testing.assert_array_equal(actual, expected)
-
-
-def test_all_layers_of_a_step_stay_at_home_together():
-    draws = []
-    for step in range(60):
-        mode = Mode(True, counter_random.Key.from_seed(tf.constant([7, step], tf.uint32)))
-        layers_of_step = [Exchange.of_step(0.3, 4, 8, mode.named(name)) for name in "ab"]
-        first, second = [bool(exchange.stays) for exchange in layers_of_step]
-        assert first == second
-        draws.append(first)
-    assert 8 <= sum(draws) <= 28
 
 
 def test_groups_and_experts_without_a_common_home_are_refused():

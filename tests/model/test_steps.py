@@ -99,14 +99,6 @@ def test_the_moving_average_is_that_of_the_weights_and_does_not_change_them():
     assert set(state) == set(steps.declare_state())
 
 
-def test_without_a_moving_average_nothing_of_it_is_computed(monkeypatch):
-    monkeypatch.setattr(adafactor, "moving_average", lambda *_: pytest.fail("computed"))
-    steps, batch = functions(SHALLOW), rows([ONE], [TWO], length=8)
-    (state,) = steps.initialize(CONTROL)
-    steps.train_step(state, batch, CONTROL)
-    assert not within(state, "ema")
-
-
 def test_frozen_weights_keep_their_bits_and_have_no_moments():
     plain, batch = functions(SHALLOW), rows([ONE, TWO], length=8)
     frozen = tuple(name for name in plain.declare_parameters() if "attention" in name)

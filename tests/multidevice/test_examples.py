@@ -17,14 +17,11 @@ EXAMPLES = {
         conformer.mesh_of,
     ),
     "unet3d": (unet3d.build(unet3d.Sizes(image=8, levels=2, filters=2)), unet3d.mesh_of),
-    # Over 8 devices, the 16 planes of an image become 8 and then 4: half of the devices have none.
-    "deep unet3d": (unet3d.build(unet3d.Sizes(image=16, filters=2)), unet3d.mesh_of),
 }
 SLOW = pytest.mark.slow
 CASES = [
     ("unet3d", (2, 4)),
     pytest.param("conformer", (2, 4), marks=SLOW),
-    pytest.param("deep unet3d", (1, 8), marks=SLOW),
 ]
 
 
@@ -45,11 +42,6 @@ def one_device(model, steps=1):
     return weights, velocities, metrics
 
 
-# Float32 sums in another order: the many halos of the deep network move small gradients more.
-TOLERANCE = {"deep unet3d": 1e-4}
-"""The largest difference, as a share of an array's largest value, if it is not 2e-5."""
-
-
 @pytest.mark.parametrize(("name", "shape"), CASES)
 def test_a_step_equals_that_of_one_device(name, shape):
     """The velocities were zero before the step, so after it they are the gradients."""
@@ -59,13 +51,12 @@ def test_a_step_equals_that_of_one_device(name, shape):
     assert loss == pytest.approx(float(metrics["loss"]), rel=1e-5)
     for group, reference in zip(arrays, expected, strict=True):
         for array, value in reference.items():
-            atol = max(TOLERANCE.get(name, 2e-5) * np.abs(value).max(), 1e-7)
+            atol = max(2e-5 * np.abs(value).max(), 1e-7)
             np.testing.assert_allclose(group[array], value, 1e-4, atol, err_msg=array)
 
 
-@pytest.mark.parametrize("name", ["unet3d", pytest.param("conformer", marks=SLOW)])
-def test_training_lowers_the_loss(name):
-    losses, *_ = trainer.train(*compiled(name, (2, 4)), steps=12)
+def test_training_lowers_the_loss():
+    losses, *_ = trainer.train(*compiled("unet3d", (2, 4)), steps=12)
     assert np.mean(losses[-2:]) < 0.8 * losses[0]
 
 

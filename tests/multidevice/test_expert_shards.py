@@ -138,7 +138,7 @@ def test_pieces_change_no_bit(monkeypatch):
 @pytest.mark.parametrize("mesh", ["one", "experts"])
 def test_the_order_of_the_rows_does_not_change_a_bit(mesh):
     layer, (x, is_token) = layer_of(mesh), (inputs()[name] for name in ("x", "is_token"))
-    for seed in range(4):
+    for seed in range(2):
         order = np.random.default_rng(seed).permutation(ROWS)
         permuted = layer(x=x[order], is_token=is_token[order])["y"]
         np.testing.assert_array_equal(permuted, results_of("one")["y"][order])

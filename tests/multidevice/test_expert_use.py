@@ -76,19 +76,6 @@ def eager():
         return counts(None)
 
 
-def test_a_stack_without_experts_is_left_out(monkeypatch):
-    monkeypatch.setattr(
-        expert_use,
-        "_compiled",
-        lambda config, functions, devices, sizes: (
-            lambda weights, batch: functions.expert_use(weights, batch, sizes)
-        ),
-    )
-    use = counts(None, expert_stacks="encoder", decoder_layers=1)
-    assert use.layers == ["encoder_1"]
-    assert use.chosen.shape[0] == 1
-
-
 def test_a_mesh_counts_what_eager_operations_count(eager):
     use = counts(CROSSED, stack="scan")
     for name, values in dataclasses.asdict(eager).items():

@@ -30,7 +30,6 @@ MODEL = Model(
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 SPLIT = Mesh(("x", "y"), (4, 2), rules=TENSOR)
 MESHES = {
-    "8": Mesh(("x",), (8,)),
     "4x2 with tensors split": SPLIT,
     # The queries of all layers have one shape, and are drawn together.
     "queries of one layer split otherwise": dataclasses.replace(

@@ -1,18 +1,15 @@
 """gshard-inspect on real programs, compiled for CPU devices."""
 
-import dataclasses
 import json
 import re
 
 import pytest
 
 from gshard_nmt import inspect_config as inspect
-from gshard_nmt.inspection import ranking
 from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import ahead_of_time, runtime
 from gshard_nmt.spmd.lowering import as_jax_function
-from gshard_nmt.spmd.topology import Topology
 
 SMALL = (
     "Model.encoder_layers = 1",
@@ -143,32 +140,3 @@ def test_a_model_with_experts_that_shardy_trains_is_decoded_with_gspmd(monkeypat
     for decoding in (False, True):
         inspect.inspect(inspect.Request(config, "demo", ["cpu:2"], decoding=decoding))
     assert len(functions) == 2
-
-
-@pytest.mark.slow
-def test_advice_compiles_a_pipeline_with_the_settings_that_it_needs(monkeypatch, capsys, tmp_path):
-    """The formula ranks the meshes of a TPU, and the CPU compiler gets the best pipeline."""
-    rank = ranking.rank
-
-    def best_pipeline(config, weights, arrays, topology):
-        result = rank(config, weights, arrays, Topology.parse("v5e:2x2"))
-        pipelines = [c for c in result.candidates if "stage" in c.mesh.axes]
-        return dataclasses.replace(result, candidates=pipelines[:1], own=None)
-
-    monkeypatch.setattr(ranking, "rank", best_pipeline)
-    settings = [*SMALL, "Model.experts = 0", "Model.encoder_layers = 0", "Model.decoder_layers = 2"]
-    file = tmp_path / "advice.json"
-    request = inspect.Request(load_config("demo", settings), "demo", ["cpu:4"])
-    inspect.advise(request, 1, file)
-    content = json.loads(file.read_text())
-    (entry,), (record,) = content["ranking"], content["compiled"]
-    advised = load_config("demo", [*settings, "\n".join(entry["gin"])])
-    stages, microbatches = advised.model.stages, advised.train.microbatches
-    assert entry["mesh"] == record["mesh"] == {"stage": stages, "data": 1, "tensor": 4 // stages}
-    (title,) = record["notes"]
-    assert title.endswith(f" microbatches={microbatches}")
-    assert title in capsys.readouterr().out
-    # In each iteration of both directions the state moves on by one stage.
-    moves = collective_of(record, "collective-permute")
-    by_stage = [s["count"] for s in moves["sources"] if s["mesh_axes"] == ["stage"]]
-    assert sum(by_stage) == 2 * (microbatches + stages - 1)

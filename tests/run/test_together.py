@@ -21,9 +21,6 @@ class Store:
     def key_value_set(self, key, value):
         self.values[key] = value
 
-    def key_value_dir_get(self, folder):
-        return [item for item in self.values.items() if item[0].startswith(f"{folder}/")]
-
 
 @pytest.fixture
 def joined(monkeypatch):
@@ -34,7 +31,6 @@ def joined(monkeypatch):
         processes = Processes("h:1", 2, 0, job=Job("gshard-x", trains))
         monkeypatch.setattr(together, "_joined", together._Joined(processes))
         monkeypatch.setattr(together, "_client", lambda: store)
-        return processes, store
 
     return join
 
@@ -58,13 +54,12 @@ def test_one_process_is_always_interrupted(monkeypatch):
     together.leave(2, "it has joined nobody, so it goes on")
 
 
-def test_all_processes_name_what_differs(joined, monkeypatch):
-    processes, store = joined(True)
-    monkeypatch.setattr(Processes, "barrier", lambda *_: None)
-    store.values["gshard-nmt digest/1"] = "another"
-    store.values["gshard-nmt facts/1"] = '{"--num_processes": "2", "Train.steps": "5"}'
+def test_all_processes_name_what_differs(monkeypatch):
+    other = {"--num_processes": "2", "Train.steps": "5"}
+    told = lambda _, own: [own, "another" if isinstance(own, str) else other]  # noqa: E731
+    monkeypatch.setattr(Processes, "gather", told)
     with pytest.raises(UserError) as error:
-        together.compare(processes, {"Train.steps": "6"})
+        together.compare(Processes("h:1", 2), {"Train.steps": "6"})
     assert str(error.value).startswith(
         "Train.steps is 5 in process 1 and 6 in process 0. Start all"
     )

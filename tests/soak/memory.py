@@ -1,8 +1,7 @@
 """A corpus ten times as large as the memory that a process may have goes through `gshard-data prepare`.
 
-First, the smallest limit is looked for under which a small corpus of a few chunks goes through. Then the
-same program, with `SLACK` more, prepares a corpus of which the text has ten times the bytes of the limit.
 The limit is RLIMIT_DATA, for each process by itself. No pair is a duplicate, and none may be lost.
+tests/integration/test_preparation_memory.py compares the memory for two small corpora.
 """
 
 import itertools
@@ -19,10 +18,8 @@ import zstandard
 from gshard_nmt.data.sets.shards import PreparedData
 from tests.soak.campaign import Clock, Report, generator, last_lines, say
 
-MIB = 1 << 20
-SMALL_ROWS = 400_000
-STEP = 20 * MIB
-SLACK = 1.05
+LIMIT = 315 * (1 << 20)
+"""Bytes; a corpus of a few chunks needs 300 MiB."""
 TIMES = 10
 WORDS = 60
 """The number of words of a line after those that make it unlike all others."""
@@ -42,56 +39,30 @@ if __name__ == "__main__":
 
 
 def campaign(clock: Clock, seed: int) -> Report:
-    """Prepares the small corpus under several limits, and the large one under the best."""
+    """Prepares one corpus, however long it takes."""
+    del clock
     with tempfile.TemporaryDirectory(prefix="gshard-soak-memory-") as name:
         root = Path(name)
         (root / "program.py").write_text(PROGRAM)
-        random_numbers = generator(seed, "memory")
-        rows, _ = write_corpus(root / "small", random_numbers, rows=SMALL_ROWS)
-        limit, failure = 100 * MIB, ""
-        while not clock.is_over():
-            failure = prepare(root, "small", limit, rows, clock.left)
-            say(
-                f"memory: {rows:,} pairs with {limit // MIB} MiB: {'too little' if failure else 'enough'}"
-            )
-            if not failure:
-                break
-            limit += STEP
-        else:
-            return Report("the small corpus did not go through in the time", [failure])
-        limit = int(SLACK * limit)
-        rows, size = write_corpus(root / "large", random_numbers, size=TIMES * limit)
-        say(f"memory: {rows:,} pairs, {size / 1e9:.1f} GB of text, with {limit // MIB} MiB")
-        failure = prepare(root, "large", limit, rows, None)
-        tried = (
-            f"{rows:,} pairs, {size / 1e9:.2f} GB of text, were prepared by processes that may have "
-            f"{limit // MIB} MiB each"
-        )
-        return Report(tried, [failure] if failure else [])
-
-
-def prepare(root: Path, corpus: str, limit: int, rows: int, seconds: float | None) -> str:
-    """Prepares a corpus under a limit of memory; returns what went wrong."""
-    words = [sys.executable, root / "program.py", root / corpus, root / f"out-{corpus}", str(limit)]
-    # Threads of libraries have memory of their own, which would hide that of the text.
-    environment = os.environ | {"PYTHONPATH": os.getcwd(), "OPENBLAS_NUM_THREADS": "1"}
-    try:
+        rows, size = write_corpus(root / "corpus", generator(seed, "memory"), TIMES * LIMIT)
+        limit = f"{LIMIT >> 20} MiB"
+        say(f"memory: {rows:,} pairs, {size / 1e9:.1f} GB of text, with {limit}")
+        words = [sys.executable, root / "program.py", root / "corpus", root / "out", str(LIMIT)]
+        # Threads of libraries have memory of their own, which would hide that of the text.
+        own = {"PYTHONPATH": os.getcwd(), "OPENBLAS_NUM_THREADS": "1"}
         done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+            words, env=os.environ | own, capture_output=True, text=True, check=False
         )
-    except subprocess.TimeoutExpired:
-        return f"{corpus}: not finished in time"
-    if done.returncode:
-        return f"{corpus}: exit code {done.returncode}\n{last_lines(done.stderr)}"
-    (pair,) = PreparedData.open(root / f"out-{corpus}").pairs
-    examples = pair.splits["train"].examples
-    return "" if examples == rows else f"{corpus}: {examples:,} of {rows:,} pairs were kept"
+        tried = f"{rows:,} pairs, {size / 1e9:.2f} GB of text, in processes of {limit} each"
+        if done.returncode:
+            return Report(tried, [f"exit code {done.returncode}\n{last_lines(done.stderr)}"])
+        (pair,) = PreparedData.open(root / "out").pairs
+        kept = pair.splits["train"].examples
+    return Report(tried, [] if kept == rows else [f"{kept:,} of {rows:,} pairs were kept"])
 
 
-def write_corpus(
-    folder: Path, numbers: random.Random, rows: int | None = None, size: int = 0
-) -> tuple[int, int]:
-    """Writes a corpus of some rows, or with `size` bytes of text, in one file for each side.
+def write_corpus(folder: Path, numbers: random.Random, size: int) -> tuple[int, int]:
+    """Writes a corpus with at least `size` bytes of text, in one file for each side.
 
     Returns:
       The number of rows, and the bytes of their text before compression.
@@ -103,12 +74,10 @@ def write_corpus(
         zstandard.open(folder / "fr-en" / "train.fr.zst", "wb") as sources,
         zstandard.open(folder / "fr-en" / "train.en.zst", "wb") as targets,
     ):
-        while count < rows if rows is not None else written < size:
+        while written < size:
             some = list(itertools.islice(lines, 10_000))
-            for side, file in ((0, sources), (1, targets)):
-                text = "".join([pair[side] for pair in some]).encode()
-                file.write(text)
-                written += len(text)
+            for file, texts in zip((sources, targets), zip(*some, strict=True), strict=True):
+                written += file.write("".join(texts).encode())
             count += len(some)
     return count, written
 

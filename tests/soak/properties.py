@@ -1,16 +1,14 @@
 """Property tests with many more examples than in `make test`.
 
-Each round runs every file of property tests once, with a seed of its own. The profile `soak`
+The files run one after another, again and again, each time with another seed. The profile `soak`
 (tests/conftest.py) multiplies the number of examples of each test.
 """
 
+import itertools
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.conftest import PROPERTY_TIMES
 from tests.soak.campaign import Clock, Report, last_lines, say
@@ -18,67 +16,42 @@ from tests.soak.campaign import Clock, Report, last_lines, say
 TESTS = Path(__file__).parents[1]
 
 
-def files() -> list[Path]:
-    """Returns the files that use hypothesis; no list of names grows old."""
-    words = ("@given", "@hypothesis.given")
-    tests = sorted(TESTS.rglob("test_*.py"))
-    return [file for file in tests if any(word in file.read_text() for word in words)]
-
-
 def campaign(clock: Clock, seed: int) -> Report:
-    """Runs the files again and again until the time is over."""
-    rounds = passed = 0
-    cut_short: set[str] = set()
+    """Runs the files that use hypothesis until the time is over."""
+    passed = ended = 0
+    unfinished: list[str] = []
     defects: list[str] = []
-    listed = files()
-    while not clock.is_over():
-        for number, file in enumerate(listed):
-            if clock.is_over():
-                break
-            name = str(file.relative_to(TESTS))
-            # Every file has its turn in the first round, however long the others take.
-            seconds = max(20, clock.left / (len(listed) - number) if rounds == 0 else clock.left)
-            code, said = _run(file, seed + rounds, seconds)
-            counts = re.search(r"(\d+) passed", said)
-            passed += int(counts[1]) if counts else 0
-            if code == pytest.ExitCode.INTERRUPTED:
-                cut_short.add(name)
-            if code not in (pytest.ExitCode.OK, pytest.ExitCode.INTERRUPTED) or " failed" in said:
-                defects.append(f"{name}, seed {seed + rounds}:\n{last_lines(said, 60)}")
-            say(
-                f"properties: round {rounds}, {name}: {counts[0] if counts else 'no test ended'}, "
-                f"{len(defects)} defects; {clock.left:.0f} s left"
-            )
-        rounds += 1
-    tried = (
-        f"{passed} times a property test passed with {PROPERTY_TIMES} times its usual examples, in "
-        f"{rounds} rounds of {len(listed)} files"
-    )
-    if cut_short:
-        tried += f"; out of time in {', '.join(sorted(cut_short))}"
-    return Report(tried, defects)
-
-
-def _run(file: Path, seed: int, seconds: float) -> tuple[int, str]:
-    """Runs the property tests of a file, for some time; returns the exit code and the output."""
-    options = ["-q", "-n", "0", "-p", "no:cacheprovider"]
-    options += ["--hypothesis-profile=soak", f"--hypothesis-seed={seed}"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, str(file)],
-        cwd=TESTS.parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        said, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        # pytest then reports what has passed and failed so far.
-        process.send_signal(signal.SIGINT)
+    files = [
+        file
+        for file in sorted(TESTS.rglob("test_*.py"))
+        if re.search(r"@(hypothesis\.)?given", file.read_text())
+    ]
+    for turn, file in itertools.product(itertools.count(), files):
+        # Every file has its turn in the first round, however long the others take.
+        rest = len(files) - ended
+        seconds = max(20, clock.left / rest) if rest > 0 else clock.left
+        if clock.is_over() and rest <= 0:
+            break
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        command += ["--hypothesis-profile=soak", f"--hypothesis-seed={seed + turn}", str(file)]
+        name, ended = str(file.relative_to(TESTS)), ended + 1
         try:
-            said, _ = process.communicate(timeout=30)
+            done = subprocess.run(
+                command,
+                cwd=TESTS.parent,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
-            process.kill()
-            said, _ = process.communicate()
-            return pytest.ExitCode.INTERRUPTED, said
-    return process.returncode, said
+            unfinished.append(name)
+            continue
+        counts = re.search(r"(\d+) passed", done.stdout)
+        passed += int(counts[1]) if counts else 0
+        if done.returncode:
+            defects.append(f"{name}, seed {seed + turn}:\n{last_lines(done.stdout, 60)}")
+        say(f"properties: {name}, {passed} passed, {len(defects)} defects; {clock.left:.0f} s left")
+    late = f"; out of time in {', '.join(sorted({*unfinished}))}" if unfinished else ""
+    tried = f"{passed} times a test passed with {PROPERTY_TIMES} times its usual examples{late}"
+    return Report(tried, defects)

@@ -1,18 +1,21 @@
 """A small training run on two CPU devices, as the integration tests know it, for many starts."""
 
-import dataclasses
 import json
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from tests.integration.conftest import environment, gin, prepare
 from tests.run.checkpoints import whole_state
+from tests.soak.campaign import last_lines
+
+TIMEOUT = 180
+"""Seconds; a start takes about 10 on an idle machine and 30 on a busy one."""
 
 
 def prepared_folder() -> Path:
@@ -22,12 +25,12 @@ def prepared_folder() -> Path:
     return root
 
 
-def start(root: Path, name: str, log: Path, **changes: object) -> subprocess.Popen:
-    """Starts a training run in the folder `name`; its stderr is appended to a file."""
+def start(root: Path, name: str, **changes: object) -> "subprocess.Popen[bytes]":
+    """Starts a training run in the folder `name`; its stderr is appended to the file `log`."""
     flags = ["--config", "demo", "--data", root / "data", "--workdir", root / name]
     # On SIGABRT the fault handler prints what each thread was doing.
     command = [sys.executable, "-X", "faulthandler", "-m", "gshard_nmt", "train"]
-    with log.open("a") as stderr:
+    with (root / "log").open("a") as stderr:
         return subprocess.Popen(
             [*command, *map(str, flags), *gin(**changes)],
             stdout=subprocess.DEVNULL,
@@ -36,52 +39,34 @@ def start(root: Path, name: str, log: Path, **changes: object) -> subprocess.Pop
         )
 
 
-def abort(process: subprocess.Popen) -> None:
-    """Ends a process that hangs; its log then shows the stack of each thread."""
-    process.send_signal(signal.SIGABRT)
+def to_the_end(root: Path, name: str, **changes: object) -> tuple[float, str]:
+    """Trains a run to its end; returns the seconds, and what went wrong."""
+    log, began = root / "log", time.monotonic()
+    log.write_text("")
+    process = start(root, name, **changes)
     try:
-        process.wait(20)
+        code = process.wait(TIMEOUT)
     except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # the log then shows the stack of each thread
+        time.sleep(5)
         process.kill()
         process.wait()
+        return TIMEOUT, f"no end after {TIMEOUT} s\n{last_lines(log.read_text(), 60)}"
+    failure = f"exit code {code}\n{last_lines(log.read_text())}" if code else ""
+    return time.monotonic() - began, failure
 
 
-@dataclasses.dataclass(frozen=True)
-class FinalState:
-    """What a finished run must have in common with any other run of the same config.
+def final_state(workdir: Path) -> dict[str, Any]:
+    """Returns what a finished run must have in common with any other run of the same config.
 
-    Attributes:
-      arrays: parameters, optimizer state and the place in the data, by "group/name".
-      counters: steps and tokens of the checkpoint's manifest.
-      losses: the loss of each line of the log, in order.
+    These are the arrays of the last checkpoint, its counters, and the loss of each line of the log.
     """
-
-    arrays: dict[str, np.ndarray]
-    counters: dict[str, object]
-    losses: list[tuple[int, float]]
-
-    @classmethod
-    def read(cls, workdir: Path) -> "FinalState":
-        """Reads the last checkpoint of a run folder."""
-        arrays, manifest = whole_state(workdir / "checkpoints")
-        counters = {k: v for k, v in manifest.facts.items() if "seconds" not in k}
-        lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
-        losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
-        return cls(arrays, counters, losses)
-
-    def differences(self, other: "FinalState") -> list[str]:
-        """Returns the names of what is not equal to the bit."""
-        names = sorted(self.arrays.keys() | other.arrays.keys())
-        different = [
-            name
-            for name in names
-            if name not in self.arrays
-            or name not in other.arrays
-            or self.arrays[name].dtype != other.arrays[name].dtype
-            or self.arrays[name].tobytes() != other.arrays[name].tobytes()
-        ]
-        different += [] if self.counters == other.counters else ["the counters"]
-        return different + ([] if self.losses == other.losses else ["the losses in metrics.jsonl"])
+    arrays, manifest = whole_state(workdir / "checkpoints")
+    state: dict[str, Any] = {k: (v.dtype, v.shape, v.tobytes()) for k, v in arrays.items()}
+    counters = {k: v for k, v in manifest.facts.items() if "seconds" not in k}
+    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
+    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    return {**state, "the counters": counters, "the losses in metrics.jsonl": losses}
 
 
 def remove(root: Path) -> None:

@@ -9,6 +9,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from gshard_nmt.cli import commands
+from gshard_nmt.settings.gin_reader import load_config
+
 VALUES = (
     *("0", "1", "-1", "2", "3", "7", "64", "2147483648", "-9223372036854775809", "10**9"),
     *("0.0", "1e-320", "1e400", "-0.5", "float('nan')", "1.5", "True", "None", "''", "'a'"),
@@ -19,9 +22,26 @@ VALUES = (
 )
 
 PROGRAMS = (
-    *("train", "decode", "eval", "inspect", "harvest", "prepare", "serve", "export"),
-    *("data show", "data plan", "data check"),
+    *("train", "decode", "eval", "inspect", "serve", "export"),
+    *("data harvest", "data prepare", "data show", "data plan", "data check"),
 )
+LONG_FLAGS = ("topology", "equivalence", "coordinator", "root", "num_processes", "papers")
+"""They would compile, read this whole machine, or wait for other processes."""
+LINES = (
+    "data harvest --root={folder} --out={new}",
+    "data prepare --config={config} --corpus={corpus} --out={new}",
+    "data show --config={config} --data={data}",
+    "data plan --config={config} --data={data} --out={new}.html",
+    "data check --corpus={corpus} --report={new}.json",
+    "train --config={config} --data={data} --workdir={new} | --baselines_of={text}",
+    "decode --workdir={run} --input={text} --output={new} | --lang=fr",
+    "eval --workdir={run} --corpus={corpus} --report={new} | --baselines={text}",
+    "inspect --config={config} --json={new} --html={new}.html | --topology=v99:1",
+    "inspect --config={config} --data={data} --workdir={new} | --doctor=true",
+    "serve --workdir={run} | --port=0",
+    "export --workdir={run} --out={new} | --format=savedmodel",
+)
+"""Good command lines. The path of a flag before the bar may lead to the wrong kind of place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,29 +109,14 @@ class Maker:
         nowhere = self.folder / "nowhere"
         (self.folder / "a file").write_text("text")
         values = ["", "0", "-1", "nan", "demo", "dmeo", "x" * 300, "é\n", str(nowhere / "new")]
-        values += [
-            str(self.folder / "a file"),
-            "/dev/null",
-            "cpu:2",
-            "cpu:0",
-            "v9:1",
-            "127.0.0.1:1",
-        ]
+        values += [str(self.folder / "a file"), "/dev/null", "cpu:2", "v9:1", "127.0.0.1:1"]
         words = []
         for name in self.rng.choices(_flag_names(program), k=self.rng.randint(0, 5)):
-            # Cases that would compile, read this whole machine, or wait for other processes.
-            if name in (
-                "topology",
-                "equivalence",
-                "coordinator",
-                "root",
-                "num_processes",
-                "papers",
-            ):
+            if name in LONG_FLAGS:
                 continue
             word = name if self.rng.random() < 0.9 else _damage_text(name, self.rng)
             words.append(f"--{word}={self.rng.choice(values)}" if self.rng.random() < 0.9 else word)
-        if program == "harvest":
+        if program == "data harvest":
             words.append(f"--root={self.folder}")
         if program == "inspect":
             words.append("--parameters")
@@ -182,66 +187,21 @@ class Maker:
     def paths(self) -> Case:
         """A good command line in which one path leads to the wrong kind of place, or to nothing."""
         self._make_places()
-        text, corpus = str(self.folder / "text"), str(self.folder / "corpus")
-        config = f"{self.run / 'config.gin'}"
-        new = str(self.folder / "new")
-        program, words, free = self.rng.choice(
-            [
-                ("harvest", {"root": str(self.folder), "out": new}, "root out"),
-                ("prepare", {"config": config, "corpus": corpus, "out": new}, "config corpus out"),
-                (
-                    "train",
-                    {
-                        "config": config,
-                        "data": str(self.data),
-                        "workdir": new,
-                        "baselines_of": text,
-                    },
-                    "config data workdir",
-                ),
-                (
-                    "decode",
-                    {"workdir": str(self.run), "lang": "fr", "input": text, "output": new},
-                    "workdir input output",
-                ),
-                (
-                    "eval",
-                    {"workdir": str(self.run), "corpus": corpus, "report": new, "baselines": text},
-                    "workdir corpus report",
-                ),
-                (
-                    "inspect",
-                    {"config": config, "topology": "v99:1", "json": new, "html": f"{new}.html"},
-                    "config json html",
-                ),
-                (
-                    "inspect",
-                    {"config": config, "data": str(self.data), "workdir": new, "doctor": "true"},
-                    "config data workdir",
-                ),
-                ("serve", {"workdir": str(self.run), "port": "0"}, "workdir"),
-                (
-                    "export",
-                    {"workdir": str(self.run), "out": new, "format": "savedmodel"},
-                    "workdir out",
-                ),
-                ("data show", {"config": config, "data": str(self.data)}, "config data"),
-                (
-                    "data plan",
-                    {"config": config, "data": str(self.data), "out": f"{new}.html"},
-                    "config data out",
-                ),
-                ("data check", {"corpus": corpus, "report": f"{new}.json"}, "corpus report"),
-            ]
-        )
-        flag = self.rng.choice(free.split())
+        places = {name: self.folder / name for name in ("text", "corpus", "new")}
+        places |= {"folder": self.folder, "run": self.run, "data": self.data}
+        places["config"] = self.run / "config.gin"
+        line = self.rng.choice(LINES).format_map(places)
+        text = str(self.folder / "text")
         impossible = [text, f"{text}/below", "/proc/x", "/dev/null/x", "/dev/null"]
         impossible += [str(self.folder / name) for name in ("circle", "dangling", "x" * 300)]
         possible = [".", *(str(self.folder / name) for name in ("a folder", "gone", "\udcff"))]
         # A harvest that succeeds reads this whole machine, and an export takes long.
-        succeeds = program not in ("harvest", "export")
-        words[flag] = self.rng.choice(impossible + (possible if succeeds else []))
-        return Case(program, tuple(f"--{name}={value}" for name, value in words.items()))
+        succeeds = not line.startswith(("data harvest", "export"))
+        program, *words = line.replace(" |", "").split(" --")
+        number = self.rng.randrange(line.partition("|")[0].count(" --"))
+        value = self.rng.choice(impossible + (possible if succeeds else []))
+        words[number] = f"{words[number].partition('=')[0]}={value}"
+        return Case(program, tuple(f"--{word}" for word in words))
 
     def outputs(self) -> Case:
         """An output that is the input, a file of the run, or a folder with files of the user."""
@@ -255,7 +215,7 @@ class Maker:
         (self.folder / "hard").hardlink_to(text)
         decode = ("decode", f"--workdir={run}", "--lang=fr", f"--input={text}")
         files = sorted(path for path in run.rglob("*") if path.is_file())
-        prepare = ("prepare", f"--config={config}", f"--corpus={self.folder / 'corpus'}")
+        prepare = ("data prepare", f"--config={config}", f"--corpus={self.folder / 'corpus'}")
         program, *words = self.rng.choice(
             [
                 (*decode, f"--output={self.rng.choice([text, 'link', 'hard', './text'])}"),
@@ -264,7 +224,7 @@ class Maker:
                 (*prepare, f"--out={data}", "--gin=Data.source_length = 15"),
                 (*prepare, f"--out={self.folder / 'corpus'}"),
                 (*prepare, f"--out={self.folder}"),
-                ("harvest", f"--root={self.folder}", f"--out={self.folder / 'corpus'}"),
+                ("data harvest", f"--root={self.folder}", f"--out={self.folder / 'corpus'}"),
                 ("train", f"--config={config}", f"--data={data}", f"--workdir={data}"),
                 ("train", f"--config={config}", f"--data={data}", f"--workdir={self.folder}"),
             ]
@@ -279,7 +239,7 @@ class Maker:
         if self.rng.random() < 0.3:
             return Case("data check", (*words, f"--report={self.folder / 'new.html'}"), damage)
         if self.rng.random() < 0.6:
-            return Case("prepare", (*words, f"--out={self.folder / 'new'}"), damage)
+            return Case("data prepare", (*words, f"--out={self.folder / 'new'}"), damage)
         words = (f"--workdir={self.run}", f"--corpus={self.folder / 'corpus'}", "--split=none")
         return Case("eval", (*words, f"--report={self.folder / 'new'}"), damage)
 
@@ -366,8 +326,6 @@ def _damage_text(text: str, rng: random.Random) -> str:
 
 def _setting_names() -> list[str]:
     """Returns the names of all settings, and some macros."""
-    from gshard_nmt.settings.gin_reader import load_config
-
     config = load_config("demo")
     parts = [getattr(config, field.name) for field in dataclasses.fields(config)]
     names = [
@@ -381,8 +339,6 @@ def _setting_names() -> list[str]:
 
 def _flag_names(program: str) -> list[str]:
     """Returns the names of a program's flags, from its help."""
-    from gshard_nmt.cli import commands
-
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         commands.main([*program.split(), "--help"])

@@ -21,6 +21,8 @@ import tempfile
 import traceback
 from pathlib import Path
 
+from gshard_nmt.cli import commands
+from tests.soak import small_run
 from tests.soak.campaign import Clock, Report, generator, last_lines, say
 from tests.soak.wrong_cases import Case, Maker
 
@@ -30,12 +32,6 @@ MEMORY = 16 * 2**30
 GOOD_CODES = (0, 2)
 LOGS = ("metrics.jsonl", "tensorboard", "trainer.lock", "parameters.txt", "config.gin")
 """What training may have written to its run folder when it fails."""
-
-
-def _call(case: Case) -> int:
-    from gshard_nmt.cli import commands
-
-    return commands.main([*case.program.split(), *case.arguments])
 
 
 def contents(folder: Path) -> dict[Path, str]:
@@ -75,12 +71,12 @@ class TooLong(BaseException):
     """A case takes longer than CASE_SECONDS."""
 
 
-def defect_of(case: Case, folder: Path | None = None) -> tuple[str, str] | None:
+def defect_of(case: Case, folder: Path) -> tuple[str, str] | None:
     """Runs a case; returns (what kind of defect, what was said), or None if it ended as it should.
 
-    If there is a folder, its files must not be lost.
+    The files of the folder must not be lost.
     """
-    before = contents(folder) if folder else {}
+    before = contents(folder)
 
     def too_long(*_: object) -> None:
         raise TooLong
@@ -90,7 +86,7 @@ def defect_of(case: Case, folder: Path | None = None) -> tuple[str, str] | None:
     signal.alarm(CASE_SECONDS)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-            code = _call(case)
+            code = commands.main([*case.program.split(), *case.arguments])
     except TooLong:
         return f"no end after {CASE_SECONDS} s", said.getvalue()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a traceback of any kind is the defect
@@ -106,15 +102,16 @@ def defect_of(case: Case, folder: Path | None = None) -> tuple[str, str] | None:
         return "a traceback on stderr", said.getvalue()
     if code == 2 and not said.getvalue().strip():
         return "exit code 2 without a message", ""
-    if folder and (gone := lost(case, code, before, contents(folder))):
+    if gone := lost(case, code, before, contents(folder)):
         return f"files lost or changed by {case.program}", f"{gone[:5]}\n{said.getvalue()}"
     return None
 
 
-def work(good: Path, seed: int, first: int, count: int, results: Path) -> None:
-    """Runs cases and appends one JSON line to `results` before and after each."""
+def work(seed: int, first: int, count: int) -> None:
+    """Runs cases on the files of this folder; appends one line to `results` before and after each."""
+    good = Path.cwd()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    with results.open("a") as log:
+    with (good / "results").open("a") as log:
         for number in range(first, first + count):
             folder = Path(tempfile.mkdtemp(dir=good, prefix="case-"))
             os.chdir(folder)
@@ -130,37 +127,31 @@ def work(good: Path, seed: int, first: int, count: int, results: Path) -> None:
 
 def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
     """Runs cases until the time is over or there are enough, in processes of a few hundred cases each."""
-    from tests.soak import small_run
-
     good = small_run.prepared_folder()
     defects: dict[str, list[str]] = collections.defaultdict(list)
-    cases = 0
     programs: collections.Counter[str] = collections.Counter()
+    number, results = only or 0, good / "results"
     try:
-        process = small_run.start(good, "run", good / "log", **{"Train.bleu_sentences": 0})
-        if process.wait(300):
-            return Report("the good run failed", [last_lines((good / "log").read_text())])
-        number = only or 0
+        _, failure = small_run.to_the_end(good, "run", **{"Train.bleu_sentences": 0})
+        if failure:
+            return Report("the good run failed", [failure])
         while not clock.is_over():
-            results = good / "results"
             results.write_text("")
-            how_many = 1 if only is not None else int(min(300, clock.cases_left))
-            before = cases
-            ended, code = watch(good, seed, number, how_many, results, clock)
+            count = 1 if only is not None else int(min(300, clock.cases_left))
+            code = watch(good, seed, number, count, clock)
             current = ""
             for line in map(json.loads, results.read_text().splitlines()):
                 if "begins" in line:
                     current, number = line["case"], line["begins"] + 1
-                    programs[current.split()[0]] += 1
-                    cases += 1
+                    programs[current.partition(" --")[0]] += 1
+                    clock.count()
                 elif line["defect"]:
                     kind, said = line["defect"]
                     defects[kind].append(f"case {line['ended']}: {current}\n{last_lines(said, 6)}")
-            if ended and code:
+            if code:
                 defects[f"the process died with {code}"].append(f"case {number - 1}: {current}")
-            clock.count(cases - before)
             say(
-                f"wrong input: {cases} cases ({dict(programs)}), {len(defects)} kinds of defects; "
+                f"wrong input: {programs.total()} cases, {len(defects)} kinds of defects; "
                 f"{clock.left:.0f} s left"
             )
             if only is not None:
@@ -169,28 +160,23 @@ def campaign(clock: Clock, seed: int, only: int | None = None) -> Report:
         small_run.remove(good)
     counts = ", ".join(f"{name} {count}" for name, count in programs.most_common())
     texts = [f"{kind}, {len(texts)} times, first {texts[0]}" for kind, texts in defects.items()]
-    return Report(f"{cases} cases: {counts}", texts)
+    return Report(f"{programs.total()} cases: {counts}", texts)
 
 
-def watch(
-    good: Path, seed: int, first: int, count: int, results: Path, clock: Clock
-) -> tuple[bool, int]:
-    """Runs `work` in a process; returns whether it ended by itself, and its exit code."""
-    code = (
-        "import sys, pathlib; from tests.soak.wrong_input import work; a = sys.argv; "
-        "work(pathlib.Path(a[1]), int(a[2]), int(a[3]), int(a[4]), pathlib.Path(a[5]))"
-    )
-    words = [str(good), str(seed), str(first), str(count), str(results)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
+def watch(good: Path, seed: int, first: int, count: int, clock: Clock) -> int:
+    """Runs `work` in a process; returns its exit code, or 0 if it was still running at the end."""
+    code = f"from tests.soak import wrong_input; wrong_input.work({seed}, {first}, {count})"
     try:
-        return True, process.wait(clock.left)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=good,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path(__file__).parents[2])},
+            timeout=clock.left,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return False, 0
+        return 0
+    return done.returncode

@@ -13,11 +13,6 @@ from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
 
 
-def test_a_mesh_of_another_size_is_refused():
-    with pytest.raises(UserError, match=r"Mesh.shape \[4\] is 4 devices; v3:2x2 has 8"):
-        ahead_of_time.devices_of(Topology.parse("v3:2x2"), Mesh(("x",), (4,)))
-
-
 @pytest.mark.parametrize(
     ("topology", "command"),
     [("v3:2x2", "libtpu==0.0.42.*"), ("h100:8", "jax-cuda13-plugin[with-cuda]==0.10.2")],
@@ -51,15 +46,6 @@ def test_the_compilers_two_sizes_are_read(message, sizes):
     assert explained.needed_bytes == int(needed * 2**30)
     assert explained.available_bytes == int(available * 2**30)
     assert explained.what == what
-
-
-def test_another_refusal_is_one_line_without_a_stack_trace():
-    error = RuntimeError("INTERNAL: something\n  deep inside\n")
-    explained = ahead_of_time._explained(Topology.parse("v3:2x2"), error)
-    assert isinstance(explained, UserError)
-    assert "the compiler for v3:2x2 refuses this program: INTERNAL: something deep" in str(
-        explained
-    )
 
 
 def test_one_process_has_devices_for_the_largest_of_several_cpu_topologies():

@@ -142,13 +142,6 @@ def test_several_tpu_slices_are_one_run(monkeypatch, tpu_vm):
     assert (processes.coordinator, processes.count, processes.index) == ("127.0.0.9:8482", 4, 3)
 
 
-def test_a_tpu_vm_of_one_host_is_one_process(monkeypatch, tpu_vm):
-    endpoints = "unknown:unknown:127.0.0.1"
-    attributes = {"agent-worker-number": "0", "worker-network-endpoints": endpoints, "tpu-env": ""}
-    with metadata_server(monkeypatch, attributes):
-        assert detect(30).count == 1
-
-
 def test_gke_lists_the_hosts_in_a_variable(monkeypatch, tpu_vm):
     """GKE tells by another variable that its metadata server knows no worker numbers."""
     hosts = {"TPU_WORKER_HOSTNAMES": "127.0.0.1,127.0.0.2", "TPU_WORKER_ID": "1"}

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.spmd import host_memory
-
 PROGRAM = """
 import ctypes, json, resource
 from gshard_nmt.spmd import host_memory, mesh, runtime
@@ -67,14 +65,6 @@ def test_a_second_array_of_the_same_size_needs_no_new_page(call):
 def test_the_environment_of_the_user_has_precedence():
     _, after = faults_of("alone", MALLOC_ARENA_MAX="2")
     assert after > 1000
-
-
-def test_another_c_library_is_left_alone(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
-            monkeypatch.delenv(name)
-    monkeypatch.setattr(host_memory.ctypes, "CDLL", lambda _: object())
-    assert not host_memory.keep_freed_memory()
 
 
 RESTART = """
@@ -136,23 +126,9 @@ def test_a_program_starts_again_with_what_the_system_has(tmp_path, reserved, tra
     assert tunables.rpartition("glibc.malloc.hugetlb=")[2] == asked
 
 
-def test_a_thread_keeps_an_array_above_64_mib():
-    tunables, _, _, faults = run_with(RESTART)
-    # Without large heaps 25,600 pages are mapped anew, or 50 large ones.
-    assert (faults < 10) == tunables.endswith(f"hugetlb={2**30}")
-    _, _, _, faults = run_with(RESTART, GLIBC_TUNABLES="glibc.malloc.arena_max=9")
-    assert faults > 40
-
-
 def test_a_program_whose_allocator_is_set_is_not_started_again(tmp_path):
     folder = kernel(tmp_path, "0", "always [madvise] never")
     assert run_with(RESTART, KERNEL=folder, MALLOC_ARENA_MAX="2")[0] == ""
     given = "glibc.malloc.arena_max=2"
     assert run_with(RESTART, KERNEL=folder, GLIBC_TUNABLES=given)[0] == given
     assert run_with(RESTART, KERNEL=str(tmp_path / "missing"))[0] == ""
-
-
-def test_addresses_are_saved_if_they_have_a_limit(tmp_path):
-    folder = kernel(tmp_path, "0", "always [madvise] never")
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**36, 2**36))\n"
-    assert run_with(limit + RESTART, KERNEL=folder)[0].endswith("hugetlb=1")

@@ -9,10 +9,8 @@ import tensorflow as tf
 
 from gshard_nmt.spmd.lowering import (
     ArraySpec,
-    Signature,
     as_jax_function,
     lower,
-    unflatten,
 )
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
@@ -39,14 +37,6 @@ def test_a_lowered_function_computes_what_tensorflow_computes():
     y, total = jax.jit(as_jax_function(lowered))(np.float32(0), w, x)
     np.testing.assert_array_equal(y, x @ w + 1)
     assert total == 66
-
-
-def test_flat_arguments_are_in_the_order_of_sorted_names():
-    short, long = ArraySpec((1,), F32), ArraySpec((2,), F32)
-    groups = ({"b": long, "a": short}, {"c": short})
-    names, specs = zip(*Signature(groups, ()).flat_inputs(), strict=True)
-    assert names == ("a", "b", "c")
-    assert unflatten(groups, specs) == [{"a": short, "b": long}, {"c": short}]
 
 
 def test_a_lowered_function_lists_the_annotated_activations():

@@ -36,13 +36,6 @@ def test_a_cpu_host_has_as_many_devices_as_cores(cores, number, wanted, processe
     assert machine.device_counts(wanted, processes)[0] == counts
 
 
-def test_the_machine_is_named_in_words(cores):
-    cores(1)
-    assert machine.device_counts(1, Processes())[1] == "this machine has 1 CPU core"
-    cores(4)
-    assert machine.device_counts(1, TWO)[1] == "each of 2 processes has 4 CPU cores"
-
-
 def test_devices_that_have_started_are_counted():
     """The tests have eight of them."""
     import jax

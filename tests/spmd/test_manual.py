@@ -15,10 +15,7 @@ from gshard_nmt.spmd.sharding import (
     auto_to_manual,
     manual_axes,
     manual_to_auto,
-    mesh_split,
     rules,
-    shard,
-    split,
 )
 
 MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
@@ -49,11 +46,6 @@ def test_eager_values_pass_through(mesh):
     x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
     with rules(mesh):
         np.testing.assert_array_equal(round_trip(x), x)
-
-
-@pytest.mark.parametrize("mesh", [ONE_DEVICE, None])
-def test_one_device_has_no_annotation(mesh):
-    assert annotations_of(round_trip, (4, 6), mesh=mesh) == []
 
 
 def test_annotations_among_manual_axes_apply_to_the_other_axes():
@@ -101,12 +93,3 @@ def test_errors_to_the_letter(call, message):
     with pytest.raises(UserError) as error, rules(MESH):
         call(tf.zeros([4, 6]))
     assert str(error.value) == message
-
-
-def test_annotations_of_all_devices_are_refused_among_manual_axes():
-    with rules(MESH), manual_axes("x"):
-        for call in (lambda x: split(x, 0, 2), lambda x: shard(x, [[0, 1], [2, 3]])):
-            with pytest.raises(UserError, match="assigns all devices, but the axes"):
-                call(tf.zeros([4, 6]))
-        with pytest.raises(UserError, match="only the active mesh can be used"):
-            mesh_split(tf.zeros([4, 6]), Mesh(("a",), (4,), rules={}), [-1, -1])

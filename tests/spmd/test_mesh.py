@@ -29,12 +29,6 @@ def test_the_leftmost_letter_that_claims_an_axis_gets_it():
     assert GRID.partition("BLH") == (("x", "y"), (), ())
 
 
-def test_an_override_by_name_comes_before_the_rules():
-    mesh = Mesh(("x",), (2,), {"E": "x"}, overrides={"*/gate": [None, None]})
-    assert mesh.partition("ME", "encoder/gate") == ((), ())
-    assert mesh.partition("ME", "encoder/other") == ((), ("x",))
-
-
 def test_an_override_by_letter_fits_tensors_of_any_rank():
     """GSPMD Table 1: M on x in weights, on y in activations."""
     mesh = Mesh(
@@ -154,20 +148,6 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
             "[2] once.",
         ),
         (
-            lambda: Mesh(("x", "y"), (2, 2), {}, device_order="[2,3]"),
-            "Mesh.device_order is '[2,3]'; it must name each of the devices 0 to 3 of Mesh.shape "
-            "[2, 2] once.",
-        ),
-        (
-            lambda: Mesh(("x", "y"), (2, 2), {}, device_order="2,2"),
-            "Mesh.device_order is '2,2'; a string must give sizes and a permutation of their axes, "
-            "for instance '[4,2]T(1,0)'.",
-        ),
-        (
-            lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": {"M": "z"}}),
-            "Mesh.overrides['w']['M'] names the mesh axis 'z'; Mesh.axes is ['x', 'y'].",
-        ),
-        (
             lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": ["x", "x"]}),
             "Mesh.overrides['w'] names a mesh axis twice: ['x', 'x']; name each axis at most once.",
         ),
@@ -175,42 +155,12 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
             lambda: Mesh(("x",), (2,), {}, overrides={"w*": ["x"]}).partition("MH", "wi"),
             "Mesh.overrides['w*'] is ['x'], but wi has the dimensions MH; give one entry per dimension.",
         ),
-        (
-            lambda: Mesh(("x", "y"), (2**20, 2), {}),
-            "Mesh.shape is [1048576, 2], 2097152 devices; it must have at most 1048576.",
-        ),
-        (
-            lambda: Mesh(("x",), (2,), {}, device_order="[99999,99999]"),
-            "Mesh.device_order is '[99999,99999]'; it must name at most 1048576 devices.",
-        ),
     ],
 )
 def test_errors_give_the_values_the_rule_and_the_remedy(make, message):
     with pytest.raises(UserError) as error:
         make()
     assert str(error.value) == message
-
-
-@pytest.mark.parametrize(
-    ("name", "letter", "message"),
-    [
-        (
-            "Model.experts",
-            "E",
-            "Model.experts: dimension E has size 5, which does not divide over the 2 devices of mesh "
-            "axes ['x']; the nearest legal sizes are 4 or 6.",
-        ),
-        (
-            "Data.rows",
-            "B",
-            "Data.rows: dimension B has size 5, which does not divide over the 6 devices of mesh axes "
-            "['x', 'y']; the nearest legal size is 6.",
-        ),
-    ],
-)
-def test_an_uneven_dimension_is_described_with_the_nearest_sizes(name, letter, message):
-    (uneven,) = GRID.uneven(letter, (5,))
-    assert uneven.describe(name) == message
 
 
 def test_a_mesh_of_any_rank_comes_from_gin(tmp_path):
@@ -230,21 +180,6 @@ def test_a_mesh_of_any_rank_comes_from_gin(tmp_path):
     assert mesh.partition("MH", "ff/wi") == (("c", "a"), ("d",))
 
 
-def test_a_reduced_mesh_splits_every_axis_that_was_split():
-    mesh = Mesh(("x", "y"), (32, 64), rules={})
-    assert reduced_mesh(mesh, 8).shape == (4, 2)
-    assert reduced_mesh(Mesh(("x",), (2048,)), 8).shape == (8,)
-    with pytest.raises(UserError, match=r"Give --devices 4, or a power of 2"):
-        reduced_mesh(mesh, 6)
-
-
-def test_the_nearest_mesh_keeps_the_later_axes_as_far_as_they_divide():
-    assert nearest_mesh(Mesh(("x", "y"), (1, 2)), 8).shape == (4, 2)
-    assert nearest_mesh(Mesh(("x", "y", "z"), (4, 4, 6)), 8).shape == (1, 4, 2)
-    mesh = Mesh(("x",), (8,))
-    assert nearest_mesh(mesh, 8) is mesh
-
-
 @pytest.mark.parametrize(
     ("shape", "devices", "nearest"),
     [
@@ -258,13 +193,6 @@ def test_the_nearest_mesh_keeps_the_later_axes_as_far_as_they_divide():
 def test_the_nearest_mesh_has_the_wanted_number_of_devices(shape, devices, nearest):
     axes = ("x", "y", "z")[: len(shape)]
     assert nearest_mesh(Mesh(axes, shape, rules={}), devices).shape == nearest
-
-
-def test_a_resized_mesh_changes_its_first_axis_only():
-    mesh = Mesh(("x", "y"), (2, 4))
-    assert resized_mesh(mesh, 32, "v3:4x4").shape == (8, 4)
-    with pytest.raises(UserError, match=r"\[2, 4\] is 8 devices and cpu:6 has 6"):
-        resized_mesh(mesh, 6, "cpu:6")
 
 
 def test_a_device_order_is_dropped_with_the_shape_that_it_was_for():

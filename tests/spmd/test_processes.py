@@ -24,6 +24,7 @@ def test_numbers_that_contradict_each_other_are_refused(arguments, message):
 
 
 def test_processes_must_divide_the_devices():
+    assert Processes("[fe80::1]:9911", 4, 2).address == ("fe80::1", 9911)
     assert Processes("h:1", 4).local_devices(8) == 2
     with pytest.raises(UserError, match="must be one of 1, 2, 4, 8"):
         Processes("h:1", 3).local_devices(8)
@@ -95,11 +96,6 @@ def test_out_of_memory_leaves_a_run_of_several_processes_at_once(monkeypatch):
     ):
         raise ValueError(GLOO)
     assert len(naps) == 1
-
-
-def test_the_address_of_the_coordinator():
-    processes = Processes("[fe80::1]:9911", 4, 2)
-    assert processes.address == ("fe80::1", 9911)
 
 
 def test_jax_gets_the_timeouts(monkeypatch):
@@ -182,16 +178,3 @@ def test_what_the_first_process_decides_holds_for_all(monkeypatch):
     monkeypatch.setattr(distributed.global_state, "client", store)
     assert Processes("h:1", 2, 1).from_first(pytest.fail) == [7, 5]
     assert Processes("h:1", 2, 0).from_first(lambda: [7, 5]) == [7, 5]
-
-
-def test_a_broadcast_that_fails_is_an_error(monkeypatch):
-    from jax._src import distributed
-
-    def fail(*_):
-        raise jax.errors.JaxRuntimeError("UNAVAILABLE: process 0 is gone")
-
-    store = Store(waits=0)
-    store.blocking_key_value_get_bytes = fail
-    monkeypatch.setattr(distributed.global_state, "client", store)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="UNAVAILABLE"):
-        Processes("h:1", 2, 1).broadcast()

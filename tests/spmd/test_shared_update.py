@@ -6,11 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh, tile_assignment
-from gshard_nmt.spmd.sharding import exchange_parts, own_part
+from gshard_nmt.spmd.sharding import exchange_parts
 from gshard_nmt.spmd.shared_update import divided, fine_mesh
 
 POD = Mesh(("x",), (2048,))
@@ -29,9 +28,7 @@ def test_the_example_of_the_docstring():
     ("letters", "sizes", "parts"),
     [
         ("RMH", (9, 1024, 8192), (1, 128, 1)),  # 8 rows each, a tile of a TPU
-        ("RHM", (9, 8192, 1024), (1, 1024, 1)),
         ("RMND", (9, 1024, 16, 128), (1, 1024, 1, 1)),
-        ("RNDM", (9, 16, 128, 1024), (1, 16, 1, 1)),
         ("VM", (32000, 1024), (32, 1)),
         ("RM", (9, 1024), (1, 1)),  # a vector
         ("MH", (100, 30), (1, 1)),  # nothing divides
@@ -42,20 +39,6 @@ def test_the_parts_of_a_weight_on_a_pod(letters, sizes, parts):
     fine, partition = fine_mesh(POD, letters, sizes, "")
     assert tuple(fine.axis_size(axes) for axes in partition) == parts
     assert fine.num_devices == 2048
-
-
-def test_neighbors_share_an_update():
-    """On a pod, the parts of a matrix lie on 128 devices in a row, and 16 such rows have the same."""
-    fine, partition = fine_mesh(POD, "MH", (1024, 8192), "")
-    devices = tile_assignment(fine, partition).devices(fine.devices())
-    assert devices.reshape(128, 16)[:, 0].tolist() == list(range(128))
-
-
-def test_a_weight_that_is_split_already_is_split_over_the_other_axis_as_well():
-    mesh = Mesh(("x", "y"), (4, 6), rules={"H": "y"})
-    fine, partition = fine_mesh(mesh, "MH", (64, 768), "")
-    assert partition == (("x.0", "x.1"), ("y",))
-    assert dict(zip(fine.axes, fine.shape, strict=True)) == {"x.0": 2, "x.1": 2, "y": 6}
 
 
 @pytest.mark.parametrize("order", [(), tuple(reversed(range(24)))])
@@ -70,16 +53,6 @@ def test_a_device_updates_a_part_of_the_shard_that_it_holds(order):
     assert sorted(parts.ravel()) == list(np.arange(24))
 
 
-@pytest.mark.parametrize("mesh", [Mesh(("x",), (8,)), Mesh(("x",), (1,), shared_update=True)])
-def test_nothing_is_annotated_if_no_update_is_shared(mesh):
-    assert annotations_of(lambda x: own_part(x, "MH", "wi"), (64, 256), mesh=mesh) == []
-
-    def exchanged(x):
-        return exchange_parts(x, "MH", "wi", x[0, 0])
-
-    assert annotations_of(exchanged, (64, 256), mesh=mesh) == []
-
-
 def test_the_new_parts_are_gathered():
     mesh = Mesh(("x",), (8,), shared_update=True)
 
@@ -90,10 +63,3 @@ def test_the_new_parts_are_gathered():
         "{devices=[8,1]<=[8]}",
         "{replicated}",
     ]
-
-
-def test_shardy_cannot_share_an_update():
-    with pytest.raises(
-        UserError, match=r"Set Mesh\.partitioner = 'gspmd', or Mesh\.shared_update = False"
-    ):
-        Mesh(("x",), (8,), shared_update=True, partitioner="shardy")

@@ -6,19 +6,14 @@ import sys
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.topology import EXAMPLES, Topology
+from gshard_nmt.spmd.topology import Topology
 
 
 @pytest.mark.parametrize(
     ("name", "chips", "devices"),
     [
         ("v3:32x32", 1024, 2048),  # the paper's pod: a device is a core
-        ("v3:8x8", 64, 128),
         ("v4:4x4x4", 64, 64),
-        ("v5e:16x16", 256, 256),
-        ("v5p:8x8x8", 512, 512),
-        ("v6e:16x16", 256, 256),
-        ("v5e:4x8*4", 128, 128),
         ("h100:8", 8, 8),
         ("cpu:8", 8, 8),
     ],
@@ -46,10 +41,7 @@ CPU = "the number of CPU devices must be from 1 to 512. Write for instance cpu:8
     ("name", "message"),
     [
         ("v9:2x2", f"--topology v9:2x2: there is no such topology; {KNOWN}"),
-        ("v3", f"--topology v3: there is no such topology; {KNOWN}"),
         ("cpu:0", f"--topology cpu:0: {CPU}"),
-        ("cpu:100000", f"--topology cpu:100000: {CPU}"),
-        ("cpu:2x2", f"--topology cpu:2x2: {CPU}"),
         (
             "v4:4x4",
             "--topology v4:4x4: v4 chips form a torus of 3 axes. Give 3 sizes, for instance v4:4x4x4.",
@@ -60,9 +52,6 @@ CPU = "the number of CPU devices must be from 1 to 512. Write for instance cpu:8
             "Give sizes from 1 up to these numbers, in any order.",
         ),
         ("h100:12", f"--topology h100:12: {GPUS}"),
-        ("h100:0", f"--topology h100:0: {GPUS}"),
-        ("h100:2x4", f"--topology h100:2x4: {GPUS}"),
-        ("h100:4104", f"--topology h100:4104: {GPUS}"),
         (
             "v3:3x4",
             "--topology v3:3x4: each host has 2x2 chips, so the first two sizes must be even.",
@@ -80,19 +69,6 @@ def test_the_pods_rings_are_closed():
     assert Topology.parse("v3:16x32").wraps() == (False, True)
     assert Topology.parse("v4:4x4x8").wraps() == (True, True, True)
     assert Topology.parse("v5p:2x2x2").wraps() == (False, False, False)
-
-
-@pytest.mark.parametrize(
-    ("number", "hosts"), [(1, (1, 1)), (2, (1, 2)), (8, (1, 8)), (16, (2, 8)), (512, (64, 8))]
-)
-def test_gpus_are_in_hosts_of_eight(number, hosts):
-    topology = Topology.parse(f"h100:{number}")
-    assert topology.shape == hosts
-    assert topology.num_devices == number
-
-
-def test_the_examples_are_topologies():
-    assert [Topology.parse(name).name for name in EXAMPLES] == list(EXAMPLES)
 
 
 def test_a_topology_needs_no_jax():

@@ -41,34 +41,6 @@ def test_the_result_comes_from_another_thread_with_the_context_of_the_caller():
     assert not work_goes_on()
 
 
-@pytest.mark.parametrize("error", [ValueError("too large"), KeyboardInterrupt("stop")])
-def test_an_error_of_the_work_is_raised(error):
-    def work():
-        raise error
-
-    with pytest.raises(type(error), match=str(error)):
-        wait_for(work)
-    assert not work_goes_on()
-
-
-def test_another_function_runs_meanwhile_in_the_thread_of_the_caller():
-    begun, may_end, seen = threading.Event(), threading.Event(), []
-
-    def work():
-        begun.set()
-        assert may_end.wait(10)
-        return "result"
-
-    def meanwhile():
-        assert begun.wait(10)
-        seen.append(threading.current_thread())
-        may_end.set()
-
-    assert wait_for(work, meanwhile) == "result"
-    assert seen == [threading.main_thread()]
-    assert not work_goes_on()
-
-
 def test_an_error_meanwhile_is_raised_after_the_work():
     """A library that still works crashes when the interpreter shuts down."""
     failed, ended = threading.Event(), threading.Event()
@@ -100,16 +72,6 @@ def test_an_interruption_meanwhile_ends_the_wait_and_not_the_work(monkeypatch):
     may_end.set()
     waiting._working[0].join(10)
     assert not work_goes_on()
-
-
-def test_off_the_main_thread_both_run_there():
-    order = []
-    thread = threading.Thread(
-        target=lambda: wait_for(lambda: order.append("work"), lambda: order.append("meanwhile"))
-    )
-    thread.start()
-    thread.join(10)
-    assert order == ["work", "meanwhile"]
 
 
 def test_a_handler_that_raises_ends_the_wait_and_not_the_work(heard):

@@ -4,11 +4,9 @@ The environment variable GSHARD_TEST_FAULT says what goes wrong:
 
 - `slow`: reading each batch takes 0.4 seconds longer.
 - `memory`: the host has no memory for the fourth batch.
-- `device`: the device has no memory for the fourth batch.
 - `disk`: the disk is full from the fourth batch on.
 - `gradient`: from step 7 on the gradient is not a number; all processes must have this fault.
 - `late`: each run folder is claimed one second later.
-- `patient`: a lock of another machine is stale after 12 seconds without heartbeat.
 """
 
 import itertools
@@ -25,12 +23,6 @@ def _fail(batch: int) -> None:
         time.sleep(0.4)
     elif batch == 4 and FAULT == "memory":
         raise MemoryError
-    elif batch == 4 and FAULT == "device":
-        import jax
-
-        raise jax.errors.JaxRuntimeError(
-            "RESOURCE_EXHAUSTED: Out of memory allocating 8589934592 bytes."
-        )
     elif batch == 4 and FAULT == "disk":
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
@@ -41,7 +33,6 @@ if FAULT:
 
     from gshard_nmt import train
     from gshard_nmt.data.batching.batches import TrainBatches
-    from gshard_nmt.run import lock
     from gshard_nmt.run.arrays import CONTROL
     from gshard_nmt.run.folder import RunFolder
 
@@ -68,7 +59,5 @@ if FAULT:
     TrainBatches.__next__ = read_with_fault
     if FAULT == "late":
         RunFolder.claim = claim_late
-    elif FAULT == "patient":
-        lock.STALE_SECONDS = 12.0
     elif FAULT == "gradient":
         train._Trainer._train_step = step_without_gradient
