@@ -256,7 +256,8 @@ def read_and_split(
       UserError: a worker process was killed.
     """
     messages: dict[tuple[str, str], set[_Row]] = collections.defaultdict(set)
-    families, read = Families(), _Read()
+    families: dict[str, str] = {}
+    read = _Read()
     parts = [(catalogues[i : i + _PART],) for i in range(0, len(catalogues), _PART)]
     with WorkerPool(workers or usable_cpus()) as pool:
         for number, part in pool.map(_read_part, parts):
@@ -269,7 +270,8 @@ def read_and_split(
                     read.dropped["duplicate"] += row in messages[key]
                     messages[key].add(row)
                     if message.singular:
-                        families.join(message_form(message.english), message_form(message.singular))
+                        forms = message_form(message.english), message_form(message.singular)
+                        _join(families, *forms)
             progress(len(parts[number][0]))
     lists = _list_domains(messages)
     names: dict[str, set[_Row]] = collections.defaultdict(set)
@@ -340,7 +342,7 @@ def looks_like_name(english: str) -> bool:
 
 def _split(
     rows: Iterable[_Row],
-    families: "Families",
+    families: Mapping[str, str],
     split_of: dict[str, str],
     bounds: tuple[int, int],
     dropped: collections.Counter[str],
@@ -355,7 +357,7 @@ def _split(
     for row in rows:
         key = message_form(row[1])
         if key not in split_of:
-            bucket = int(_digest(f"split {families.first(key)}")[:8], 16) % _BUCKETS
+            bucket = int(_digest(f"split {_first_form(families, key)}")[:8], 16) % _BUCKETS
             split = "test" if bucket < bounds[0] else "dev" if bucket < bounds[1] else "train"
             split_of[key] = split
         splits[split_of[key]].append(row)
@@ -369,26 +371,21 @@ def _split(
     return result
 
 
-class Families:
-    """Joins the forms of messages that are variants of each other although their letters differ.
+def _first_form(earlier: Mapping[str, str], form: str) -> str:
+    """Returns the first form, in the order of the alphabet, of the family of a form.
 
-    An example is the entry with the singular "once a day" and the plural "every %d days".
+    A family has the forms of messages that are variants of each other although their letters differ, such
+    as the singular "once a day" and the plural "every %d days".
     """
+    while form in earlier:
+        form = earlier[form]
+    return form
 
-    def __init__(self) -> None:
-        self._earlier: dict[str, str] = {}
 
-    def first(self, form: str) -> str:
-        """Returns the first form, in the order of the alphabet, of the family of a form."""
-        while (earlier := self._earlier.get(form, form)) != form:
-            form = earlier
-        return form
-
-    def join(self, form: str, other: str) -> None:
-        """Makes one family of the families of two forms."""
-        first, second = sorted((self.first(form), self.first(other)))
-        if first != second:
-            self._earlier[second] = first
+def _join(earlier: dict[str, str], form: str, other: str) -> None:
+    first, second = sorted((_first_form(earlier, form), _first_form(earlier, other)))
+    if first != second:
+        earlier[second] = first
 
 
 def _ordered(rows: Iterable[_Row]) -> list[_Row]:

@@ -45,23 +45,6 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path, name, words):
     assert (tmp_path / "file").read_text() == "content"
 
 
-def test_a_folder_that_is_replaced_needs_its_parent(tmp_path, monkeypatch):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link").symlink_to("there/")
-    probed = []
-
-    @contextlib.contextmanager
-    def temporary(dir, prefix):
-        probed.append(dir)
-        yield
-
-    monkeypatch.setattr(outputs.tempfile, "TemporaryDirectory", temporary)
-    for name in ("there", "link", "new"):
-        outputs.check_folder("--out", tmp_path / name, replaced=True)
-    outputs.check_folder("--out", tmp_path / "there")
-    assert probed == [tmp_path, tmp_path, tmp_path, tmp_path / "there"]
-
-
 def test_a_folder_that_must_not_be_renamed_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in (tmp_path, outputs.Path("."), tmp_path.parent):
@@ -151,14 +134,6 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path, name, words):
     (tmp_path / "file").write_text("content")
     with pytest.raises(UserError, match=f"^--output {tmp_path / name}: {words}"):
         outputs.check_file("--output", tmp_path / name)
-    assert (tmp_path / "file").read_text() == "content"
-
-
-def test_a_file_that_can_be_written_is_left_as_it_was(tmp_path):
-    (tmp_path / "file").write_text("content")
-    for name in ("file", "new", "/dev/null"):
-        outputs.check_file("--output", tmp_path / name)
-    assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_text() == "content"
 
 

@@ -61,17 +61,13 @@ def filter(function: AnyFilter) -> AnyFilter:
     return function
 
 
+@functools.lru_cache(maxsize=8)
 def filters(settings: Cleaning) -> Mapping[str, Filter]:
     """Returns the filters that these settings name, in their order, by name.
 
     Raises:
       UserError: there is no filter of a name, or a module cannot be imported.
     """
-    return dict(_filters_of(settings))
-
-
-@functools.lru_cache(maxsize=8)
-def _filters_of(settings: Cleaning) -> tuple[tuple[str, Filter], ...]:
     for name in _OWN_MODULES:
         importlib.import_module(name)
     loaded = [_load(name).__name__ for name in settings.modules]
@@ -79,15 +75,16 @@ def _filters_of(settings: Cleaning) -> tuple[tuple[str, Filter], ...]:
     built_in = [name for name, f in _filters.items() if f.__module__ in _OWN_MODULES]
     known = list(dict.fromkeys([*FILTERS, *built_in, *own]))
     names = list(dict.fromkeys([*settings.filters, *own]))
-    for field, chosen in (("filters", settings.filters), ("without", settings.without)):
-        for name in chosen:
+    for field, given in (("filters", settings.filters), ("without", settings.without)):
+        for name in given:
             if name not in known:
                 raise UserError(
                     f"Cleaning.{field} has {name!r}, but there is no filter of this name"
                     f"{did_you_mean(name, known)} Known: {', '.join(known)}.",
                     [f"Cleaning.{field}"],
                 )
-    return tuple((name, _filters[name]) for name in names if name not in settings.without)
+    chosen = {name: _filters[name] for name in names if name not in settings.without}
+    return types.MappingProxyType(chosen)
 
 
 _OWN_MODULES = tuple(f"{__package__}.{name}" for name in ("text_filters", "overlap"))

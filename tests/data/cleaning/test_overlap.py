@@ -61,10 +61,6 @@ def test_parts_are_merged_into_one_sorted_array():
     assert len(overlap.merge([])) == 0
 
 
-def test_without_held_out_text_all_rows_stay():
-    assert is_kept(TEST[0], overlap.merge([]))
-
-
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
     source: str

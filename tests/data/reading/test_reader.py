@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gshard_nmt.data.reading.reader import count_rows, read_blocks, read_input
 from gshard_nmt.data.reading.rows import SentencePair
 from gshard_nmt.data.sets.corpus import find_pairs
+from gshard_nmt.errors import UserError
 
 # Text that every format can hold: XML has no control characters, and columns have no tabs.
 TEXTS = st.text(
@@ -100,3 +101,26 @@ def test_text_that_no_file_can_hold_is_repaired_and_counted(tmp_path):
     assert all(side.encode() for row in rows for side in row[:2])
     assert "\ufffd" in rows[0].source
     assert rows == list(read_input(item))
+
+
+def aligned_rows(folder):
+    (pair,) = find_pairs(folder.parent)
+    (text,) = pair.inputs("train")
+    return list(read_input(text))
+
+
+def test_the_scores_of_aligned_files_are_a_third_file_that_must_fit(tmp_path):
+    folder = tmp_path / "fr-en"
+    folder.mkdir()
+    (folder / "Europarl.en-fr.fr").write_text("un\ndeux\n")
+    (folder / "Europarl.en-fr.en").write_text("one\ntwo\n")
+    assert aligned_rows(folder) == [("un", "one", None), ("deux", "two", None)]
+    scores = folder / "Europarl.en-fr.scores"
+    scores.write_text("1.25\n0.5\n")
+    assert aligned_rows(folder) == [("un", "one", 1.25), ("deux", "two", 0.5)]
+    scores.write_text("1.25\nlow\n")
+    with pytest.raises(UserError, match=f"{scores}, line 2 has the score 'low'"):
+        aligned_rows(folder)
+    scores.write_text("1.25\n")
+    with pytest.raises(UserError, match=f"has 2 lines, {scores} has 1"):
+        aligned_rows(folder)
