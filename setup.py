@@ -21,6 +21,7 @@ REQUIRES = [
     "gin-config>=0.5",
     "jax>=0.10.2,<0.11",
     "jaxlib>=0.10.2,<0.11",
+    "lxml>=6",
     "matplotlib>=3.9",
     "ml-dtypes>=0.5",
     "numpy>=2.0",

@@ -4,7 +4,7 @@
     make bench PART=training
     .venv/bin/python benchmarks/bench.py --part training --page never
 
-Each part has a time limit, and all together have 40 minutes. A benchmark makes fewer rounds if they would
+Each part has a time limit, and all together have 25 minutes. A benchmark makes fewer rounds if they would
 take longer, and is stopped if it takes twice its limit. The figures go to docs/performance.md and to
 benchmarks/results.json. `--page always` writes them also if the machine is busy.
 """
@@ -48,7 +48,6 @@ class Part:
 PARTS = {
     "training": Part(9, ("training.py",)),
     "step": Part(1, ("step.py",), has_limit=False),
-    "step-dense": Part(1, ("step.py", "--dense"), has_limit=False),
     "decoding": Part(6, ("decoding.py",)),
     "first-line": Part(0.5, ("decoding.py", "--first")),
     "start": Part(2, ("start.py",)),

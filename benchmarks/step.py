@@ -56,7 +56,6 @@ def main() -> None:
     module = hlo.parse(steps.train_step.executable.as_text())
     spent = run.trace(5)
     alone, flops = products_alone(module)
-    name = "step, dense" if arguments.dense else "step"
     text = (
         f"{parts_table(module, spent, step_ms)}\n"
         f"The step takes {step_ms / alone:.2f} times as long as its products alone ({alone:.1f} ms, "
@@ -64,11 +63,11 @@ def main() -> None:
     )
     milliseconds = [seconds * 1e3 for seconds in walls]
     figures = [
-        Figure.of(name, "ms", milliseconds, "products alone", [m / alone for m in milliseconds]),
+        Figure.of("step", "ms", milliseconds, "products alone", [m / alone for m in milliseconds]),
         Figure.of("products alone", "ms", [alone]),
     ]
-    is_whole = not (arguments.config or arguments.gin)
-    section = page.Section(name, text, figures, len(walls), is_whole)
+    is_whole = not (arguments.config or arguments.gin or arguments.dense)
+    section = page.Section("step", text, figures, len(walls), is_whole)
     page.publish(section, arguments.page, busy)
 
 

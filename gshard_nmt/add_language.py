@@ -71,7 +71,7 @@ class Request:
     """What the user asks for.
 
     Attributes:
-      run, checkpoint: the run folder to start from, and its weights, the value of --checkpoint.
+      checkpoint: the value of --checkpoint.
       corpus: the corpus folder with text of the new language.
       replay: the prepared data of the old run; None takes what its last command names.
       new_pieces: the largest number of new pieces of each vocabulary.
@@ -98,18 +98,11 @@ class Request:
 
 
 def add_language(request: Request, train: Train) -> bool:
-    """Trains a run with one more language, or resumes it.
-
-    Args:
-      request: what the user asks for.
-      train: trains the new run.
-
-    Returns:
-      Whether the run is finished.
+    """Trains a run with one more language, or resumes it. Returns whether it is finished.
 
     Raises:
       UserError: the language is known already, the text does not fit, or a folder is not what it should
-        be.
+      be.
     """
     run, old = RunFolder(request.workdir), RunFolder(request.run)
     if (request.workdir / "data.json").exists():
@@ -173,11 +166,7 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
 
 
 def _new_pairs(request: Request, old: RunFolder, config: Config) -> list[CorpusPair]:
-    """Returns the pairs of the new language in the corpus.
-
-    Raises:
-      UserError: the run has the language, or the corpus does not have its text.
-    """
+    """Returns the pairs of the new language; UserError if the run has it, or the corpus does not."""
     language = request.language
     if folder_tag(language) != language:
         spelled = folder_tag(language)
@@ -227,11 +216,7 @@ def _directions(config: Config, pair: CorpusPair) -> list[tuple[str, str]]:
 
 
 def _old_data(request: Request, old: RunFolder) -> PreparedData:
-    """Returns the prepared data that the old run was trained on.
-
-    Raises:
-      UserError: the run does not record its data, or the folder is missing or has other data.
-    """
+    """Returns the prepared data of the old run; UserError if it is not recorded, or not there."""
     folder = request.replay
     advice = "Give the folder that the run was trained on with --replay."
     if folder is None:

@@ -41,11 +41,9 @@ class Request:
 
     Attributes:
       until: "converged" or "budget".
-      sizes: see `files.parse_sizes`.
       languages: the languages to train; empty means all of the multilingual run.
       shard: (i, n) trains the i-th part of the languages out of n, from 1.
-      max_tokens: the tokens after which a model ends; 0 means no limit.
-      max_minutes: the minutes of training after which a model ends; 0 means no limit.
+      max_tokens, max_minutes: after which a model ends; 0 means no limit.
     """
 
     until: str = "converged"
@@ -62,13 +60,9 @@ class Request:
         return self.until == "converged"
 
     def languages_of(self, tokens: Mapping[str, int]) -> list[str]:
-        """Returns the languages to train, the one with the most tokens first.
+        """Returns the languages to train; UserError if the multilingual run does not have one.
 
-        Args:
-          tokens: the tokens that the multilingual run saw of each of its languages.
-
-        Raises:
-          UserError: the multilingual run does not have a language.
+        The one with the most tokens, as the multilingual run saw them, comes first.
         """
         for language in self.languages:
             if language not in tokens:
@@ -95,17 +89,11 @@ def train_baselines(
 ) -> bool:
     """Trains one bilingual model for each language of a multilingual run.
 
-    Args:
-      train: trains one model.
-      config: the config of the bilingual models. Each model has its own Data.languages, limit of tokens,
-        and perhaps its own size. It has the weights of Data.schedule that matter to its language.
-      workdir: gets one run folder for each language; run/baselines.py lists its files. Finished work is
-        used again, and unfinished work is resumed.
-      request: what the user asks.
-      limit: the time that this start may take, for all models together.
+    Each model has its own Data.languages, limit of tokens, and perhaps its own size. It has the weights
+    of Data.schedule that matter to its language. Finished work in `workdir` is used again, and unfinished
+    work is resumed; run/baselines.py lists the files.
 
-    Returns:
-      Whether all models are finished. They are not if the time was over before.
+    Returns whether all models are finished. They are not if the time was over before.
 
     Raises:
       UserError: the multilingual run has not been trained, or it does not fit the request.
@@ -164,16 +152,7 @@ def _check_can_converge(config: Config, prepared: PreparedData, languages: Seque
 
 @dataclasses.dataclass(frozen=True)
 class _Model:
-    """A bilingual model to train.
-
-    Attributes:
-      language: BCP 47 tag.
-      size: a key of SIZES, or AS_CONFIG.
-      train_pairs: the training pairs of the language. A pair with two directions counts once.
-      config: its config.
-      key: see `content_key`.
-      limits: see `limits_of`.
-    """
+    """A bilingual model to train. A pair with two directions counts once in `train_pairs`."""
 
     language: str
     size: str
@@ -183,10 +162,7 @@ class _Model:
     limits: Mapping[str, float]
 
     def is_in(self, record: Record | None) -> bool:
-        """Returns whether a record says that this model is finished.
-
-        One that has cooled down is, whatever its limits of steps, tokens and minutes are.
-        """
+        """Returns whether a record says that this model is finished, as one that has cooled down is."""
         if record is None or record["key"] != self.key:
             return False
         if "cooldown" in record:
@@ -216,15 +192,7 @@ class _Trainer:
         self.console.print(f"{self.prefix}{text}", soft_wrap=True)
 
     def train_language(self, language: str, tokens: int) -> bool:
-        """Trains the model of a language, or trains it on.
-
-        Args:
-          language: BCP 47 tag.
-          tokens: the tokens that the multilingual run saw of it.
-
-        Returns:
-          Whether the language is finished. It is not if the time is over.
-        """
+        """Trains the model of a language, or trains it on. Returns False if the time is over."""
         model, folder = self._model(language, tokens), self.workdir / language
 
         def known_record() -> Record | None:
@@ -266,9 +234,7 @@ class _Trainer:
         """Trains a converged model on for Optimizer.cooldown_steps, as its learning rate falls to 0.
 
         Nobody knows before at which step a model converges. The best checkpoint on dev text is used.
-
-        Returns:
-          Whether it is done. It is not if the time of this start is over.
+        Returns False if the time of this start is over.
         """
         if not self._has_time():
             return False
@@ -310,7 +276,6 @@ class _Trainer:
         return record
 
     def _model(self, language: str, tokens: int) -> _Model:
-        """Returns a model. `tokens` is its share of the multilingual run."""
         budget = self.config.train.tokens if self.request.converges else tokens
         limits = [limit for limit in (budget, self.request.max_tokens) if limit]
         alone = self.config.replace(data={"languages": (language,), "schedule": ()})

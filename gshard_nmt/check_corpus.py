@@ -18,7 +18,7 @@ from gshard_nmt.data.cleaning.terminal import Terminal, shown
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, find_pairs
-from gshard_nmt.data.sets.shards import unknown_language
+from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
 
 _HELD_OUT = 20_000
@@ -103,13 +103,9 @@ def _chosen(pairs: Sequence[CorpusPair], places: str, config: Data | None) -> li
     """Returns the pairs of the languages of a config. Raises UserError if one is not there."""
     if config is None or not config.languages:
         return list(pairs)
-    chosen = [pair for pair in pairs if config.uses(pair.source, pair.target, pair.language)]
-    present = {tag for pair in chosen for tag in (pair.language, pair.source, pair.target)}
-    for language in config.languages:
-        if language not in present:
-            known = [pair.language for pair in pairs]
-            raise unknown_language(language, known, f"--corpus {places}")
-    return chosen
+    for error in unknown_languages(config, pairs, f"--corpus {places}"):
+        raise error
+    return [pair for pair in pairs if config.uses(pair.source, pair.target, pair.language)]
 
 
 def _of_folders(pairs: Sequence[CorpusPair]) -> Iterator[Finding]:

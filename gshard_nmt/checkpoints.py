@@ -148,14 +148,10 @@ def _problems(checkpoints: Checkpoints, step: int, workdir: Path) -> tuple[list[
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How a tensor of two checkpoints differs.
+    """How a tensor of two checkpoints differs: why it cannot be compared, or the largest difference.
 
-    Attributes:
-      tensor: its group and name, "group/name".
-      reason: "" if the values differ, otherwise why they cannot be compared.
-      largest: the largest absolute difference of two elements.
-      relative: the norm of the difference, divided by the norm of the first tensor; None if that is 0.
-      slices: the experts and repeats that differ; empty if the tensor has none.
+    `relative` is the norm of the difference, divided by the norm of the first tensor; None if that is 0.
+    `slices` are the experts and repeats that differ.
     """
 
     tensor: str
@@ -179,13 +175,7 @@ def diff(
 ) -> None:
     """Prints which tensors of two checkpoints differ, and by how much, the largest relative norm first.
 
-    Only tensors with different checksums are read.
-
-    Args:
-      first, second: a run folder and a step; None is the last checkpoint.
-
-    Raises:
-      UserError: a checkpoint does not exist, or it is damaged.
+    Only tensors with different checksums are read. A step of None is the last checkpoint.
     """
     left, right = _chosen(*first), _chosen(*second)
     tensors, others = _tensors(left.manifest), _tensors(right.manifest)
@@ -268,15 +258,9 @@ def _difference(key: tuple[str, str], left: _Chosen, right: _Chosen) -> Differen
 
 
 def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
-    """Makes a run folder whose weights are the mean of several checkpoints. It can be decoded.
+    """Makes a run folder whose weights are the mean of several checkpoints, `steps` or the `last` ones.
 
     A checkpoint that has a moving average (Train.ema) counts with it.
-
-    Args:
-      steps: the checkpoints; empty takes the newest `last` ones.
-
-    Raises:
-      UserError: a checkpoint does not exist or is damaged, or `out` is not empty.
     """
     outputs.check_folder("--out", out, replaced=True)
     if out.exists() and any(out.iterdir()):
@@ -333,7 +317,6 @@ def _open(workdir: Path) -> tuple[Checkpoints, Retention]:
 
 
 def _existing(checkpoints: Checkpoints, step: int | None) -> int:
-    """Returns a step that has a checkpoint; None chooses the last."""
     steps = checkpoints.steps()
     if not steps:
         raise UserError(
@@ -350,7 +333,6 @@ def _existing(checkpoints: Checkpoints, step: int | None) -> int:
 
 
 def _tensors(manifest: Manifest) -> dict[tuple[str, str], Tensor]:
-    """Returns every tensor by its group and name."""
     return {
         (group, name): table[name]
         for group, table in manifest.tensors.items()

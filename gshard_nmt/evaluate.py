@@ -88,19 +88,13 @@ def evaluate(
 
     Args:
       workdir: the run folder.
-      corpus: the folder of the parallel text, or several folders by the names of their subsets, as for
-        `prepare`. The report says if it is not the text that the run was trained on. With a published
-        test set it may be None; else the test set is compared with its training text.
+      corpus: the folder of the text, or the folders by the names of their subsets. The report says if it
+        is not the text that the run was trained on. With a published test set it may be None; else the
+        test set is compared with its training text.
       split: name of the split, such as "test" or "dev".
       folder: the folder of the report.
-      translate: translates lines with the model of a run folder. Its translations are kept in the run
-        folder and used again.
+      translate: translates lines with the model of a run folder, which keeps the translations.
       request: what the user asks; None asks for nothing special.
-
-    Raises:
-      UserError: the corpus has the split of no language, the baselines or another system cannot be
-        read or compared, no run has experts and they are to be counted, or the report cannot be
-        written.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
     _check_report(folder)
@@ -158,7 +152,6 @@ def _read_text(
 
 
 def _translated(systems: Systems, split: str, translate: Translate, request: Request) -> Systems:
-    """Returns the systems with their translations, made with one model after the other."""
     of_baselines = dataclasses.replace(request.choices, checkpoint="best")
     every = [*systems.compared, *systems.baselines]
     with _progress("decoding", sum(len(each.tests) for each in every if each.run)) as advance:
@@ -176,7 +169,6 @@ def _translated(systems: Systems, split: str, translate: Translate, request: Req
 
 
 def _training_commands(systems: Systems) -> Iterator[tuple[str, str]]:
-    """Yields the commands that have trained the systems, as facts of the report."""
     runs = {"": [systems.main]}
     runs |= {f" of {other.name}": [other] for other in systems.others}
     runs[" of the baselines"] = list(systems.baselines)
@@ -187,13 +179,7 @@ def _training_commands(systems: Systems) -> Iterator[tuple[str, str]]:
 
 
 def evaluate_files(files: Files, folder: Path | None, options: Options | None = None) -> None:
-    """Scores files with translations, and writes the report if there is a folder for it.
-
-    The report describes the first file. The others are compared with it.
-
-    Raises:
-      UserError: a file is empty, the numbers of lines differ, or the report cannot be written.
-    """
+    """Scores files, compares them with the first one, and writes a report if there is a folder."""
     if folder:
         _check_report(folder)
     request = Request(options=options or Options())
@@ -209,11 +195,7 @@ def evaluate_files(files: Files, folder: Path | None, options: Options | None = 
 
 
 def _check_report(folder: Path) -> None:
-    """Checks that a report can be written into a folder, and that it replaces reports only.
-
-    Raises:
-      UserError: it cannot, or the folder has a file of the user with the name of one of a report.
-    """
+    """Raises UserError if no report can be written, or it would replace a file of the user."""
     outputs.check_folder("--report", folder)
     for name in report.FILES if folder.is_dir() else ():
         outputs.check_file("--report", folder / name)
@@ -226,7 +208,6 @@ def _check_report(folder: Path) -> None:
 
 
 def _finish(result: Report, folder: Path | None) -> None:
-    """Writes the report if there is a folder for it, and prints its results."""
     if folder:
         with outputs.named(folder):
             page.write(result, folder)

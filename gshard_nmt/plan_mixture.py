@@ -30,13 +30,7 @@ _HEADER = ("pair", "examples", "drawn", "epochs", "share", "natural", "factor", 
 
 
 def plan_data(config: Data, steps: int, folder: Path) -> Plan:
-    """Returns the plan of a run on prepared data.
-
-    The first batches are made to measure how many examples a step takes.
-
-    Raises:
-      UserError: the data does not fit the config, or is damaged.
-    """
+    """Returns the plan of a run on prepared data. The first batches give the examples of a step."""
     data = PreparedData.open(folder)
     trains = [pair.splits["train"] for pair in data.pairs_of(config)]
     tokens = np.array(
@@ -53,10 +47,6 @@ def plan_sizes(config: Data, steps: int, sizes: Mapping[str, int], pair_tokens: 
 
     `sizes` has the training examples of each language or pair, or of each subset such as "fr.back", and
     `pair_tokens` is the mean number of tokens of an example, source and target together.
-
-    Raises:
-      UserError: the schedule names what the sizes do not have, or leaves nothing to draw from; a pair has
-        no English and the direction needs it; or a pair has two sizes.
     """
     components = [
         component for name, size in sizes.items() for component in _components(config, name, size)
@@ -73,11 +63,6 @@ def plan_sizes(config: Data, steps: int, sizes: Mapping[str, int], pair_tokens: 
 
 
 def _components(config: Data, name: str, size: int) -> Iterator[schedule.Component]:
-    """Yields a component for each direction of a language with English, or of a pair such as fr-de.
-
-    Raises:
-      UserError: the pair has no English, and the direction of the config needs it.
-    """
     name, _, subset = name.partition(".")
     source, target = split_pair(name) or (name, ENGLISH)
     language = f"{source}-{target}"
@@ -106,7 +91,6 @@ def _in_a_step(
 
 
 def _measured(data: PreparedData, config: Data) -> float:
-    """Returns the mean number of examples of a batch, from the first batches of the run."""
     rows = min(config.rows, _MEASURED_ROWS)
     batches = TrainBatches(data, config, range(rows))
     try:
@@ -124,7 +108,6 @@ def _plan(
     tokens: np.ndarray,
     examples_per_step: Sequence[float],
 ) -> Plan:
-    """Returns the plan, with the largest components first."""
     order = sorted(range(len(components)), key=lambda n: -components[n].examples)
     rates = [phase.rates(components) for phase in config.phases]
     mixture = Mixture(
@@ -150,11 +133,6 @@ def _about(phase: schedule.Phase) -> str:
 
 
 def read_sizes(text: str) -> dict[str, int]:
-    """Returns the sizes that a text such as "fr=1000000,de=2e4" names.
-
-    Raises:
-      UserError: a part is not a name, an equals sign, and a number of at least 1.
-    """
     sizes: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, number = (word.strip() for word in part.partition("="))

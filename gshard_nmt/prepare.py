@@ -1,7 +1,7 @@
 """gshard-data prepare: makes vocabularies and tokenized shards from a corpus."""
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,6 @@ def prepare(
     Finished work is kept in the folder `<out>.partial` until all is done, so the same command goes on
     after an interruption. The new folder is then renamed, so `out` is always complete. Several corpora
     have the names of their subsets; that of the main corpus is "".
-
-    Raises:
-      UserError: `out` has other files in it, no language has enough pairs, cleaning leaves no pair, a
-        language of the config is missing, or the two files of a split have different lengths.
     """
     options = options or Options()
     console = Console(stderr=True, highlight=False, markup=False)
@@ -77,17 +73,19 @@ def prepare(
         with outputs.named(out):
             job.run()
     data = PreparedData.open(out)
-    for warning in _frequent_examples(data):
-        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
-    _show(data)
+    sizes = [pair.splits["train"].examples for pair in data.pairs]
+    shares = sampling_rates(sizes, data.manifest["temperature"]).tolist()
+    for pair, size, share in zip(data.pairs, sizes, shares, strict=True):
+        if share > _FREQUENT * size:
+            warning = (
+                f"each training example of {pair.folder} ({size:,} in all) is {share / size:.1%} of all "
+                "draws. Add text, lower Data.temperature, or raise Data.minimum_pairs."
+            )
+            console.print(f"warning: {warning}", soft_wrap=True, markup=False)
+    _show(data, shares)
 
 
 def _old_manifest(out: Path) -> dict[str, Any] | None:
-    """Returns the manifest of the data in a folder; None if the folder is empty or does not exist.
-
-    Raises:
-      UserError: the folder has other files in it, or damaged data.
-    """
     if not out.is_dir() or not any(out.iterdir()):
         return None
     manifest = read_manifest(out, "--out")
@@ -110,12 +108,10 @@ _FREQUENT = 0.01
 """If training draws one example more often than this, it learns the example by heart."""
 
 
-def _show(data: PreparedData) -> None:
-    sizes = [pair.splits["train"].examples for pair in data.pairs]
-    shares = sampling_rates(sizes, data.manifest["temperature"])
+def _show(data: PreparedData, shares: Sequence[float]) -> None:
     console = Terminal()
     rows = []
-    for pair, share in zip(data.pairs, shares.tolist(), strict=True):
+    for pair, share in zip(data.pairs, shares, strict=True):
         train = pair.splits["train"]
         too_long = train.removed.get(TOO_LONG, 0)
         rows.append(
@@ -131,8 +127,9 @@ def _show(data: PreparedData) -> None:
             )
         )
     console.print(narrow_table(f"prepared {data.manifest['direction']}", _HEADER, rows))
+    examples = sum(pair.splits["train"].examples for pair in data.pairs)
     console.print(
-        f"\nTraining examples: {sum(sizes):,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
+        f"\nTraining examples: {examples:,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
         f"Target vocabulary: {data.target_vocabulary:,} pieces. Corpus fingerprint: "
         f"{data.manifest['corpus_fingerprint']}.\n"
         "Too long: training pairs that do not fit into a row, so they were left out. Cleaned: training "
@@ -145,20 +142,7 @@ def _show(data: PreparedData) -> None:
         console.print(missing, soft_wrap=True, markup=False)
 
 
-def _frequent_examples(data: PreparedData) -> Iterator[str]:
-    """Yields a warning for each direction with so few examples that training sees them all the time."""
-    sizes = [pair.splits["train"].examples for pair in data.pairs]
-    shares = sampling_rates(sizes, data.manifest["temperature"])
-    for pair, size, share in zip(data.pairs, sizes, shares.tolist(), strict=True):
-        if share > _FREQUENT * size:
-            yield (
-                f"each training example of {pair.folder} ({size:,} in all) is {share / size:.1%} of all "
-                "draws. Add text, lower Data.temperature, or raise Data.minimum_pairs."
-            )
-
-
 def _missing(pairs: Sequence[PreparedPair]) -> str:
-    """Returns a line with the directions that have no dev or test text; "" if all have both."""
     parts = []
     for split, size, use in (("dev", "examples", "validation"), ("test", "pairs", "evaluation")):
         counts: collections.Counter[str] = collections.Counter()

@@ -35,9 +35,6 @@ def show_batches(
     """Prints the first `rows` rows of training batches from step `step` on; 0 shows all rows.
 
     A row depends on no other row. So only the rows that are shown are made, also to reach a late step.
-
-    Raises:
-      UserError: the data does not fit the config, or is damaged.
     """
     if step + batches > _LAST_STEP:
         raise UserError(
@@ -98,7 +95,6 @@ def _lines(rows: list[RowText], step: int, batch_size: int) -> Iterator[Text]:
 
 
 def _text(sentence: Sentence) -> Text:
-    """Returns a sentence, with marks around what the vocabulary cannot spell."""
     start, end = isolates(sentence.plain)
     text = Text(start)
     for span in sentence.spans:

@@ -19,11 +19,9 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
-from gshard_nmt.run.identity import check_same_settings
 from gshard_nmt.run.lock import RunLock, run_lock
 from gshard_nmt.run.log import progress as messages
-from gshard_nmt.run.log.clock import TimeLimit
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import RunCounters, TimeLimit
 from gshard_nmt.run.log.monitor import CollapseAlarm, FigureNames, Monitor
 from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
 from gshard_nmt.run.profile import Profile
@@ -42,8 +40,7 @@ class Start:
     Attributes:
       limit: the time that it may take. Then it saves and ends.
       profile: whether to write a trace of a few steps.
-      command: the command that the user typed; it is recorded in the run folder.
-      init: the run that a new run starts from; None starts with random weights.
+      command: the command that the user typed, for the run folder.
       set_by_user: the settings of --gin.
     """
 
@@ -63,23 +60,13 @@ def train(
 ) -> bool:
     """Trains until Train.steps, Train.tokens or Train.patience, and saves checkpoints on the way.
 
-    The order of the stages matters. We claim the run folder before any slow work. We start the
-    devices before anything else starts jax. We open the input after we have read its position from the
-    checkpoint.
-
-    Args:
-      workdir: the run folder. If it holds an unfinished run of the same model and data, that run is
-        resumed.
-      processes: the processes that train together. All of them see the same folders; the first one
-        writes.
-      start: what the user asks of this start; None asks for nothing special.
-
-    Returns:
-      Whether the run is finished. It is not if the time limit of this start was over before.
+    An unfinished run of the same model and data in `workdir` is resumed. All processes see the same
+    folders, and the first one writes. We claim the folder before any slow work, and start the devices
+    before anything else starts jax. Returns whether the run is finished: not if the time limit of this
+    start was over.
 
     Raises:
-      UserError: the data, the folder, the mesh and the model do not fit each other, or the run has
-        diverged.
+      UserError: the data, the folder, the mesh and the model do not fit, or the run has diverged.
       TryAgain: another process died or stopped answering.
       KeyboardInterrupt: on SIGINT, SIGTERM or SIGHUP, after saving.
     """
@@ -141,7 +128,6 @@ class _Trainer:
         self.run.wait_for("data.json")
         # Only now the folder of a new run says what the others must have too.
         self.run.check(self.config, self.prepared, is_first)
-        check_same_settings(self.config, self.processes)
         if is_first:
             table = parameter_table(state_specs(functions), self.config.mesh)
             self.run.write_text("parameters.txt", table)
@@ -219,8 +205,7 @@ class _Trainer:
     def _loop(self, interrupt: Interrupt) -> str:
         """Trains until the run or this start of it ends.
 
-        Returns:
-          Why it ends: "done", "patience", "diverged", "interrupted" or "time".
+        Returns why: "done", "patience", "diverged", "interrupted" or "time".
         """
         limits, clock = self.config.train, self.monitor.clock
         control = self.programs.control()
@@ -322,8 +307,7 @@ class _Trainer:
     def _record(self, bad: Step, decision: Decision) -> str:
         """Keeps the batch of a bad step and the decision; goes back if that is the decision.
 
-        Returns:
-          The name of the file with the batch; "" if it is not kept.
+        Returns the name of the file with the batch; "" if it is not kept.
         """
         metrics = divergence.as_json(self.monitor.names.values(bad.metrics))
         facts = {"reason": bad.reason(), "decision": decision}
@@ -364,11 +348,9 @@ class _Trainer:
         return training_state.restore(self.checkpoints, self.programs, self.progress.note)
 
     def _validate(self) -> str:
-        """Gives the checkpoint of this step its scores.
+        """Gives the checkpoint of this step its scores. Returns why the run ends, as `_loop` does, or "".
 
-        Returns:
-          Why the run ends, as `_loop` does: "", "done", "patience", or "interrupted" if a signal stopped
-          the validation. Then the next start does it.
+        If a signal stops the validation ("interrupted"), the next start does it.
         """
         try:
             line, scores = self.validation.run(self.state.counters, self.state.arrays, self.log)

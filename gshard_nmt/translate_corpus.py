@@ -60,18 +60,15 @@ class Files:
 
     @property
     def decoded(self) -> Path:
-        """All translations."""
         folder = self.out / "translations" / f"{self.source}-{self.target}"
         return folder / f"{self.name}.jsonl"
 
     @property
     def facts(self) -> Path:
-        """What the translations were made of, and the counts of the filters."""
         return self.decoded.with_suffix(".json")
 
     @property
     def pairs(self) -> Path:
-        """The pairs that passed the filters."""
         return self.out / "-".join(self.languages) / f"train-{self.name}.tsv"
 
     def holds(self, made_of: Mapping[str, str]) -> bool:
@@ -82,7 +79,7 @@ class Files:
         """
         if not (self.decoded.is_file() and self.facts.is_file()):
             return False
-        recorded = self._recorded()
+        recorded = self.recorded()
         if recorded.get("file", made_of["file"]) != made_of["file"]:
             raise UserError(
                 f"{self.decoded} has the translations of {recorded['file']}, which has the same name as "
@@ -94,28 +91,17 @@ class Files:
         facts = {"made_of": dict(made_of), **(counts or {})}
         files.write(self.facts, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
 
-    def _recorded(self) -> dict[str, str]:
+    def recorded(self) -> dict[str, str]:
         try:
             made_of = json.loads(self.facts.read_text(encoding="utf-8"))["made_of"]
         except (OSError, ValueError, KeyError, TypeError):
             return {}
         return made_of if isinstance(made_of, dict) else {}
 
-    def add_counts(self, counts: Mapping[str, Any]) -> None:
-        self.record(self._recorded(), counts)
-
 
 @dataclasses.dataclass
 class Report:
-    """How many translations passed, and why the others did not.
-
-    Attributes:
-      lines: the number of lines of the input.
-      translations: the number of translations; with --nbest a line has several.
-      passed: the number of pairs that passed.
-      dropped: the number of pairs that each filter dropped.
-      scores: the number of translations with each score, rounded to two digits.
-    """
+    """How many translations passed and with which scores, and what each filter dropped."""
 
     lines: int = 0
     translations: int = 0
@@ -185,13 +171,12 @@ def translate_corpus(out: Files, min_score: float | None = None, max_ratio: floa
             f"({names or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train the "
             "model longer."
         )
-    out.add_counts(report.counts())
+    out.record(out.recorded(), report.counts())
     sys.stdout.write(report.text(out.pairs))
     return report
 
 
 def _candidates(out: Files, report: Report) -> Iterator[SentencePair]:
-    """Yields a pair for each translation that does not loop, and counts all of them."""
     with out.decoded.open(encoding="utf-8") as lines:
         for line in lines:
             record = json.loads(line)
@@ -208,7 +193,7 @@ def _candidates(out: Files, report: Report) -> Iterator[SentencePair]:
 
 
 def _in_one_cell(text: str) -> str:
-    """Returns text without tabs and carriage returns, which a byte token of a translation can also be."""
+    """A byte token of a translation can also be a tab or a carriage return."""
     return re.sub(r"[\t\r]", " ", text).strip()
 
 

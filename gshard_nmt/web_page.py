@@ -18,14 +18,7 @@ def page(title: str, headline: str, body: str, style: str = "") -> str:
 
 
 def image(content: bytes, kind: str, alt: str, dark: bytes | None = None) -> str:
-    """Returns an element that contains an image.
-
-    Args:
-      content: the image.
-      kind: "png" or "svg".
-      alt: describes the image.
-      dark: the image for a dark page; None uses the same image.
-    """
+    """Returns an element that contains a PNG or SVG image; `dark` is the image for a dark page."""
     element = f'<img alt="{html.escape(alt)}" src="{_address(content, kind)}">'
     if dark is None:
         return element
@@ -42,10 +35,8 @@ class Markup(str):
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], foot: Sequence[str] = ()) -> str:
     """Returns a table that scrolls if the page is narrow.
 
-    Args:
-      heads: the names of the columns.
-      rows: the cells of each row. The first one is its headline. Cells are plain text, except `Markup`.
-      foot: the cells of a last row below a line.
+    The first cell of a row is its headline. Cells are plain text, except `Markup`. `foot` is a last row
+    below a line.
     """
     head = "".join(f"<th>{_cell(cell)}</th>" for cell in heads)
     body = "\n".join(map(_row, rows))
@@ -80,5 +71,4 @@ def _cell(text: str) -> str:
 
 
 def _address(content: bytes, kind: str) -> str:
-    """Returns the address of an image that is its content."""
     return f"data:{_TYPES[kind]};base64,{base64.b64encode(content).decode()}"

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Collection
 
 KEY_CELLS = {
-    "The operators of table 4": 3,
     "GSPMD table 4: narrow dense layers as pipelines": 2,
     "GSPMD table 5: Conformers": 4,
     "GSPMD table 8: 3D U-Net, split over space": 3,

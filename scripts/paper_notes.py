@@ -53,10 +53,7 @@ compiler (libtpu) compiles each model for the paper's own number of TPU v3 cores
 without a TPU. {done} of {rows} rows have figures. The predicted step is the compiler's estimate of
 each operation plus the time of the collectives at the links' peak, without overlap, and without
 the time of host and input. [inspect.md](inspect.md) says how each figure is made. Weights include
-the scales of norms. "in all" is the time of gshard-inspect on two cores. Other work ran on the
-machine while most rows compiled, which also lengthens the CPU time in parentheses. "host GiB" is
-the memory of that process.
-"""
+the scales of norms. """
 
 PIPELINES = """The model is that of table 3 with 1,024 sequences of 1,024
 tokens on 256 cores. L are the stages, X splits rows and Y splits the layers. The
@@ -89,8 +86,7 @@ STEP = """The table gives the share of each part of the compiled step in its pre
 GROWS = """MoE(36L) with one expert, one group and 16 rows on each core (`--scale_with_devices`), so
 only the number of devices changes. Section 3.3 claims that program size and compile time do not
 depend on it. "CPU s" is the CPU time of the whole process, including lowering. It may be a third
-longer in another run. `python benchmarks/compile_time.py` compiles the smallest and the largest in
-turns.
+longer in another run.
 """
 
 LINKS = """These times come from the model of the links that all predictions use. It knows only
@@ -99,7 +95,8 @@ square root of the cores. A full pod has closed rings, which halves the time. Th
 all-reduce does not grow.
 """
 
-TABLE4 = """Each operator is compiled for 8, 32 and 128 cores. Letters that are split have
+TABLE4 = """Each operator is compiled for 8, 32 and 128 cores, and a cell has three figures unless they are
+equal. Letters that are split have
 64 elements for each core, other letters have 256. Bytes are those of one core.
 """
 

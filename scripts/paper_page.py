@@ -34,7 +34,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def cells_of(figures: Figures | None, paper: Reported | None) -> list[str]:
-    """Returns the cells of a row: printed and compiled figures in turn, then the cost of compiling.
+    """Returns the cells of a row: printed and compiled figures in turn.
 
     The figures are weights, memory, step, FLOPs and the share of all-to-all.
     """
@@ -54,7 +54,7 @@ def cells_of(figures: Figures | None, paper: Reported | None) -> list[str]:
         ]
     if figures is None or "refused" in figures:
         why = "not compiled" if figures is None else f"refused: {figures['refused'][:120]}"
-        return [*interleaved(from_paper, [why, "", "", "", ""]), "", ""]
+        return interleaved(from_paper, [why, "", "", "", ""])
     step = figures["estimated_step_seconds"]
     share = seconds_of(figures, "all-to-all") / step if step else 0.0
     flops = flops_without_recomputation(figures)
@@ -65,8 +65,7 @@ def cells_of(figures: Figures | None, paper: Reported | None) -> list[str]:
         f"{flops / 1e12:.0f}" if flops else dash,
         f"{share:.0%}" if share > 0.005 else dash,
     ]
-    seconds = f"{figures['total_seconds']:.0f} ({figures['cpu_seconds']:.0f})"
-    return [*interleaved(from_paper, compiled), seconds, f"{figures['host_bytes'] / GIB:.1f}"]
+    return interleaved(from_paper, compiled)
 
 
 def size_of(figures: Figures) -> str:
@@ -81,7 +80,6 @@ V3_CORE_PEAK = 123e12 / 2
 FIGURE_COLUMNS = [
     *("weights, printed", "compiled", "GB, printed", "GiB, compiled", "step s, printed"),
     *("predicted", "TFLOP, printed", "compiled", "all-to-all, printed", "predicted"),
-    *("in all, s (of CPU)", "host GiB"),
 ]
 
 
@@ -287,12 +285,18 @@ def collectives_section() -> str:
 
 
 def table4_section(folder: pathlib.Path) -> str:
+    """Returns the table of operators; a cell has the figures of 8, 32 and 128 cores, or one for all."""
     file = folder / "operators.json"
-    header = [
-        "operator",
-        "paper: a core's compute, messages",
-        "cores",
-        "MFLOP of a core",
-        "messages",
+    by_name: dict[str, list[list[str]]] = {}
+    for line in json.loads(file.read_text()) if file.exists() else []:
+        by_name.setdefault(line[0], []).append(line)
+    rows = [
+        [name, lines[0][1], *(same_or_each([line[column] for line in lines]) for column in (3, 4))]
+        for name, lines in by_name.items()
     ]
-    return table(header, json.loads(file.read_text()) if file.exists() else [])
+    header = ["operator", "paper: a core's compute, messages", "MFLOP of a core", "messages"]
+    return table(header, rows)
+
+
+def same_or_each(cells: list[str]) -> str:
+    return cells[0] if len(set(cells)) == 1 else " / ".join(cells)

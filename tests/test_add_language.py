@@ -6,6 +6,7 @@ import shutil
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gshard_nmt import add_language as program
@@ -205,7 +206,8 @@ class FakeComparison:
 
     def outcome(self, translator, share):
         change = Change("fr-en", 20.0, 20.0 + self.changes[share], 0.01)
-        return Outcome(share, {"dev_bleu/el": 10 * share}, 10 * share, [change])
+        rows = np.ones((3, 10))
+        return Outcome(share, {"dev_bleu/el": 10 * share}, 10 * share, [change], rows)
 
 
 def keep(made, tmp_path, monkeypatch, changes, settings=()) -> list:
@@ -247,7 +249,7 @@ def keep(made, tmp_path, monkeypatch, changes, settings=()) -> list:
 def test_an_average_is_saved_if_old_languages_lose_and_not_with_it(
     made, tmp_path, monkeypatch, capsys
 ):
-    changes = {1.0: -3.0, 0.8: -2.0, 0.6: 0.5, 0.4: 0.25, 0.2: 0.0}
+    changes = {1.0: -3.0, 0.8: -2.0, 0.6: 0.5, 0.5: 0.4, 0.4: 0.25, 0.3: 0.1, 0.2: 0.0}
     ((weights, scores, average_of),) = keep(made, tmp_path, monkeypatch, changes)
     assert weights == [(0.4, {"w": "old"}), (0.6, {"w": "learned"})]
     assert scores == {"dev_bleu/el": 6.0}

@@ -1,7 +1,6 @@
 """gshard-checkpoint: what it prints, what it finds, and the average that it makes."""
 
 import json
-import pathlib
 
 import jax
 import numpy as np
@@ -75,12 +74,6 @@ def test_list_names_what_cannot_be_read(run, capsys):
     assert second["kept"] == ["last", "best"]
     program.list_checkpoints(run)
     assert "manifest.json is damaged" in capsys.readouterr().out
-
-
-def test_brackets_in_a_name_are_printed_and_not_read_as_markup(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    program.list_checkpoints(make_run(pathlib.Path("[bold]"), {1: state(1)}))
-    assert "[bold]" in capsys.readouterr().out
 
 
 def test_verify_reads_every_tensor(run, capsys):

@@ -91,11 +91,6 @@ def test_a_size_of_a_pair_without_english_needs_a_direction_that_uses_it():
         plan_mixture.plan_sizes(CONFIG, 50, {"fr": 9, "fr-de": 8}, 20.0)
 
 
-def test_a_pair_has_one_size():
-    with pytest.raises(UserError, match=r"^--sizes has fr-en twice"):
-        plan_mixture.plan_sizes(CONFIG, 50, {"fr": 9, "fr-en": 8}, 20.0)
-
-
 def test_the_sizes_are_read():
     assert plan_mixture.read_sizes("fr=1000000, de =2e4") == {"fr": 1_000_000, "de": 20_000}
     with pytest.raises(UserError, match="--sizes has 'fr =11'; it must name each language once"):

@@ -15,6 +15,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
 from gshard_nmt.serving.requests import Limits
 from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
+from tests.soak.hostile_requests import LONGEST_WAIT, attack
 
 SECONDS = 20
 RIGHT = {"q": "un", "source": "fr", "target": "en"}
@@ -83,6 +84,15 @@ def test_a_body_that_is_too_large_is_answered_before_it_is_sent(shared):
     with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as raw:
         raw.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n{")
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_hostile_bodies_make_no_other_client_wait():
+    with serving() as (server, _, _):
+        tried = attack(server.port, seed=0, enough=60)
+    assert tried.requests == 60
+    assert tried.statuses <= {200, 400, 413, 415, 429}
+    # Other tests run beside this one. `make soak` has the bound itself.
+    assert tried.longest_wait < 10 * LONGEST_WAIT
 
 
 def test_fifty_clients_get_their_own_answers_from_shared_batches():

@@ -1,6 +1,5 @@
 """gshard-data translate: which translations become pairs of a corpus, and the files of an input."""
 
-import collections
 import json
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from gshard_nmt.data.sets.corpus import find_pairs, read_pairs
 from gshard_nmt.errors import UserError
-from gshard_nmt.translate_corpus import Files, Report, translate_corpus
+from gshard_nmt.translate_corpus import Files, translate_corpus
 
 LINES = [
     ("the file is not there", [("le fichier n'est pas là", -0.5), ("pas de fichier ici", -2.0)]),
@@ -48,14 +47,6 @@ def test_bad_translations_are_dropped_and_counted_by_filter(tmp_path, capsys):
     assert "5% below -2.00, 10% below -2.00, 25% below -1.50, 50% below -0.90" in out
     facts = json.loads(files.facts.read_text())
     assert (facts["passed"], facts["dropped"]["loop"]) == (2, 1)
-
-
-def test_a_tab_in_a_translation_ends_no_cell(tmp_path):
-    lines = [("open\tthe door", [("ouvrez\tla\rporte", -1.0)])]
-    files = decoded(tmp_path, lines=lines)
-    translate_corpus(files)
-    (pair,) = find_pairs(files.out)
-    assert list(read_pairs(pair, "train", "en", "fr")) == [("open the door", "ouvrez la porte")]
 
 
 def test_other_limits_drop_other_pairs_of_the_same_translations(tmp_path):
@@ -114,17 +105,6 @@ def test_translations_are_reused_only_if_nothing_else_was_translated(tmp_path):
     assert files.holds(made_of)
     files.decoded.unlink()
     assert not files.holds(made_of)
-
-
-def test_a_quantile_is_the_smallest_score_that_reaches_its_share():
-    scores = collections.Counter({-1.0: 1, -4.0: 1, -2.0: 1, -3.0: 1})
-    quantiles = Report(translations=4, scores=scores).quantiles()
-    assert quantiles == {0.01: -4.0, 0.05: -4.0, 0.1: -4.0, 0.25: -4.0, 0.5: -3.0}
-
-
-def test_a_translation_may_loop_as_its_source_does(tmp_path):
-    lines = [("no no no no no no", [("non non non non non non", -0.5)])]
-    assert translate_corpus(decoded(tmp_path, lines=lines)).dropped["loop"] == 0
 
 
 def test_filters_know_the_languages_of_both_sides_of_a_back_translation(tmp_path):

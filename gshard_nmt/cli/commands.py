@@ -80,16 +80,7 @@ def _no_command(
     text: Sequence[str],
     see: str,
 ) -> int:
-    """Answers words that name no command: with the help, the version, or a message.
-
-    Args:
-      program: the name of the program.
-      noun: what a name is, such as "verb".
-      names: the names that there are.
-      words: the words; the first one is no name.
-      text: the lines of the help.
-      see: the end of the message.
-    """
+    """Answers words that name no command: with the help, the version, or a message."""
     if words and words[0] == "--version":
         return run(TRAIN, words[:1])
     if words and words[0] in (*HELP_WORDS, "help"):

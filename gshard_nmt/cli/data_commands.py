@@ -33,11 +33,7 @@ def define_corpora(flags: Flags, what: str = "the corpus folder to read") -> Non
 
 
 def read_corpora(values: FlagValues) -> dict[str, Path]:
-    """Returns the folders of --corpus by their names; the corpus without a name is "" and comes first.
-
-    Raises:
-      UserError: a folder does not exist, a name has other characters, or two corpora have the same name.
-    """
+    """Returns the folders of --corpus by their names; the corpus without a name is "" and comes first."""
     corpora: dict[str, Path] = {}
     for text in values.corpus:
         match = _NAMED.fullmatch(text)
@@ -211,11 +207,7 @@ def _check(values: FlagValues) -> None:
 
 
 def _output(values: FlagValues, name: str, endings: tuple[str, ...]) -> Path | None:
-    """Returns the file of a flag; None if the flag is not given.
-
-    Raises:
-      UserError: the name has another ending, or the file cannot be written.
-    """
+    """Returns the file of a flag, which can be written; None if the flag is not given."""
     text = values[name].value
     if not text:
         return None

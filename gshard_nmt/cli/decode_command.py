@@ -131,7 +131,6 @@ def _decode(values: FlagValues) -> None:
 
 
 def _translate_files(values: FlagValues, job: "Job") -> None:
-    """Checks the files that the flags name, and translates one to the other."""
     from gshard_nmt.decode import check_output, decode_file, show_check, written_instead
 
     advice = "give a text file, or leave out --input to read stdin"
@@ -169,7 +168,6 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
 
 
 def _check_flags_of_check(values: FlagValues, processes: int) -> None:
-    """Raises UserError if a flag does not go with --check."""
     for name in ("output", "prefix", "score", "scores", "format"):
         if values[name].value != values[name].default:
             raise UserError(
@@ -183,7 +181,6 @@ def _check_flags_of_check(values: FlagValues, processes: int) -> None:
 
 
 def _check_beside(values: FlagValues) -> None:
-    """Raises UserError if a flag does not go with --score."""
     for name in ("prefix", "sample", "scores", "nbest", "format") if values.score else ():
         if values[name].value != values[name].default:
             raise UserError(
@@ -192,11 +189,7 @@ def _check_beside(values: FlagValues) -> None:
 
 
 def _read_job(values: FlagValues, workdir: Path, processes: "Processes") -> "Job":
-    """Returns the job of the flags for the model and the search, with JSON lines as output.
-
-    Raises:
-      UserError: the folder is not a run folder, or a flag does not fit it or another flag.
-    """
+    """Returns the job of the flags for the model and the search, with JSON lines as output."""
     from gshard_nmt.decode import Job
     from gshard_nmt.run.checkpoint.weights import Chosen
     from gshard_nmt.run.folder import RunFolder
@@ -222,11 +215,7 @@ def search_changes(values: FlagValues) -> Mapping[str, Any]:
 
 
 def check_search(values: FlagValues, decode: "Decode") -> None:
-    """Checks that the flags of the search fit each other and the settings, which they have changed.
-
-    Raises:
-      UserError: a flag has no effect, or --nbest is above the beam size.
-    """
+    """Raises UserError if a flag of the search has no effect, or --nbest is above the beam size."""
     samples = decode.method == "sample"
     from gshard_nmt.settings.changes import read_changes
 

@@ -52,13 +52,7 @@ _DECODING = ("Decode", "Mesh")
 
 
 def our_words(flag: str, arguments: Sequence[str], known: Collection[str]) -> str:
-    """Returns what to give in place of a flag that does not exist; "" if we do not know it.
-
-    Args:
-      flag: its name, without dashes.
-      arguments: the command line, which has the value that the user wants.
-      known: the flags of the program.
-    """
+    """Returns what to give in place of a flag that does not exist; "" if we do not know it."""
     word = flag.replace("-", "_").lower()
     names = [name for name, words in _SAME.items() if word in words.split()] or [word]
     answers = [f"use --{name}" for name in names if name in known]

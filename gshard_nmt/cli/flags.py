@@ -84,7 +84,7 @@ class Flags:
         flags.DEFINE_string(name, default, about, flag_values=self.values)
 
     def texts(self, name: str, placeholder: str, about: str) -> None:
-        """Defines a flag with a text that may be given several times. Its value is a list."""
+        """Defines a flag that may be given several times. Its value is a list."""
         self.placeholders[name] = placeholder
         flags.DEFINE_multi_string(name, [], about, flag_values=self.values)
 
@@ -96,7 +96,6 @@ class Flags:
     def integer(
         self, name: str, placeholder: str, about: str, default: int | None, minimum: int
     ) -> None:
-        """Defines a flag with a whole number of at least `minimum`."""
         self.placeholders[name] = placeholder
         flags.DEFINE_integer(name, default, about, minimum, flag_values=self.values)
 
@@ -117,16 +116,11 @@ class Flags:
         flags.DEFINE_enum(name, None, choices, about, flag_values=self.values)
 
     def switch(self, name: str, about: str) -> None:
-        """Defines a flag that is on if it is given."""
         flags.DEFINE_boolean(name, False, about, flag_values=self.values)
 
 
 def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
-    """Returns the values of the flags.
-
-    Raises:
-      UserError: a flag is unknown or missing, a value is not allowed, or a word is not a flag.
-    """
+    """Returns the values of the flags. Raises UserError for a flag that is unknown, wrong or missing."""
     defined = Flags()
     command.define(defined)
     values = defined.values
@@ -240,7 +234,6 @@ def define_run(defined: Flags) -> None:
 
 
 def define_changes(defined: Flags) -> None:
-    """Defines --gin for the settings of decoding."""
     # fmt: off
     defined.texts("gin", "'NAME = VALUE'",
         "a setting of Mesh or Decode that replaces the run's, such as 'Mesh.shape = (8,)' for 8 "
@@ -287,13 +280,11 @@ def read_config(values: flags.FlagValues) -> "Config":
 def existing_folder(
     values: flags.FlagValues, name: str, source: str, on_this_machine: bool = False
 ) -> Path:
-    """Returns the folder that a flag names. `existing` explains the source, and what it raises."""
     resolve = paths.local_path if on_this_machine else paths.folder_path
     return existing(name, str(values[name].value), source, resolve)
 
 
 def existing_folders(values: flags.FlagValues, name: str, source: str) -> list[Path]:
-    """Returns the folders that a flag names which may be given several times."""
     folders: list[str] = values[name].value or []
     return [existing(name, text, source) for text in folders]
 
@@ -301,17 +292,7 @@ def existing_folders(values: flags.FlagValues, name: str, source: str) -> list[P
 def existing(
     name: str, text: str, source: str, resolve: Callable[[str, str], Path] = paths.folder_path
 ) -> Path:
-    """Returns the folder that a text names.
-
-    Args:
-      name: the name of the flag, without dashes.
-      text: the path or the URL.
-      source: the command that makes the folder. The error message names it.
-      resolve: the function of `paths` that says which kinds of paths and URLs are allowed.
-
-    Raises:
-      UserError: the folder does not exist, it is a file, or its URL cannot be used.
-    """
+    """Returns the folder that a text names; `source`, the command that makes it, is for the message."""
     path = resolve(name, text)
     with paths.reaching(name, path):
         is_file, is_folder = path.is_file(), path.is_dir()
@@ -323,11 +304,7 @@ def existing(
 
 
 def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | None:
-    """Returns the file that a flag names; None if the flag is not given. The advice says what to give.
-
-    Raises:
-      UserError: the file does not exist, or it is a folder.
-    """
+    """Returns the file that a flag names; None if the flag is not given. The advice says what to give."""
     if not values[name].value:
         return None
     return _file(name, str(values[name].value), advice)

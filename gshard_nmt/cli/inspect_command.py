@@ -65,8 +65,6 @@ The name "" is the default inspection: it compiles a step and reports what the s
 
 
 def _check_flags_belong_together(values: FlagValues) -> None:
-    """Raises UserError if a flag is given that would have no effect."""
-
     def is_given(name: str) -> bool:
         return bool(values[name].value) and not values[name].using_default_value
 
@@ -117,7 +115,6 @@ def _inspect(values: FlagValues) -> None:
 
 
 def _examine(values: FlagValues, slice_link: float | None) -> None:
-    """Looks for problems of a run before it starts (--doctor)."""
     from gshard_nmt.inspection.doctor import DoctorRequest, show_doctor
 
     data, workdir = (
@@ -163,11 +160,6 @@ def _compile(values: FlagValues, config: "Config", name: str, slice_link: float 
 
 
 def _json_file(values: FlagValues) -> Path | None:
-    """Returns the value of --json.
-
-    Raises:
-      UserError: its folder does not exist, or it is the file of the config.
-    """
     from gshard_nmt.settings.config import find_config
 
     if not values.json:

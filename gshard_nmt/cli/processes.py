@@ -30,7 +30,6 @@ Only process 0 reads the input of a program that decodes, and writes its output.
 
 def define_processes(flags: Flags) -> None:
     # fmt: off
-    # fmt: off
     flags.text("coordinator", "HOST:PORT",
         "address of process 0, if there are several processes. Under Slurm and Open MPI and on TPU "
         "slices, this flag and the next two are detected", default="")
@@ -39,7 +38,6 @@ def define_processes(flags: Flags) -> None:
     flags.integer("peer_timeout", "SECONDS",
         "seconds without a sign of life after which another process counts as lost. At the start a "
         "process waits five times as long for the others", 60, minimum=1)
-    # fmt: on
     # fmt: on
 
 
@@ -66,11 +64,7 @@ def join(values: FlagValues, program: str, trains: bool = False) -> "Processes":
 
 
 def compare(values: FlagValues, config: "Config", processes: "Processes") -> None:
-    """Checks that all processes have the same settings, flags, data and packages.
-
-    Raises:
-      UserError: two processes differ. All processes raise it.
-    """
+    """Raises UserError in all processes if two differ in settings, flags, data or packages."""
     if processes.count > 1:
         from gshard_nmt.run import together
 

@@ -194,7 +194,6 @@ class _Stderr(io.FileIO):
     """stderr, whose messages are lost if nobody reads them any more, or if their disk is full."""
 
     def write(self, data: Any) -> int:
-        """Writes bytes, or loses them."""
         try:
             return super().write(data)
         except OSError:
@@ -224,7 +223,6 @@ def _was_in_jax(interruption: KeyboardInterrupt) -> bool:
 
 
 def _stdout_is_broken() -> bool:
-    """Returns whether the reader of stdout has closed it."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), select.POLLOUT)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
@@ -285,7 +283,6 @@ def user_message(error: Exception) -> str | None:
 
 
 def _system_message(error: OSError) -> str | None:
-    """Returns the message for an error of the operating system."""
     if error.errno is None or (error.filename is None and error.errno not in _ALWAYS):
         return None
     # An error while reading or writing an open file, such as stdout, does not name the file.

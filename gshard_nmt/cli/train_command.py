@@ -146,11 +146,6 @@ def _train(values: FlagValues) -> None:
 
 
 def _read_init(values: FlagValues) -> Path | None:
-    """Returns the run folder of --init_from; None if it is not given.
-
-    Raises:
-      UserError: it is no folder, or the flags contradict each other.
-    """
     if not values.init_from:
         return None
     folder = existing_folder(values, "init_from", "gshard-train")
@@ -166,11 +161,7 @@ def _read_init(values: FlagValues) -> Path | None:
 
 
 def _check_adding(values: FlagValues) -> bool:
-    """Returns whether a language is to be added.
-
-    Raises:
-      UserError: flags contradict each other.
-    """
+    """Returns whether a language is to be added. Raises UserError if flags contradict each other."""
     if not values.add_language:
         return False
     if values.config:
@@ -214,7 +205,6 @@ def _add_language(values: FlagValues, init_from: Path) -> None:
 
 
 def check_baselines(values: FlagValues) -> None:
-    """Raises UserError if the flags of baselines do not fit each other."""
     if values.sizes and values.until == "budget":
         raise UserError(
             "--sizes is given with --until budget, whose models have the size of the config. Leave it "
@@ -223,11 +213,6 @@ def check_baselines(values: FlagValues) -> None:
 
 
 def read_request(values: FlagValues) -> "Request":
-    """Returns what the flags ask of the baselines.
-
-    Raises:
-      UserError: a value is not allowed.
-    """
     languages = [tag.strip() for tag in (values.languages or "").split(",") if tag.strip()]
     repeated = sorted({tag for tag in languages if languages.count(tag) > 1})
     if repeated:

@@ -184,10 +184,6 @@ class Data:
                 )
         # An error in the schedule is found here, before any work.
         phases_of(self.schedule, self.temperature)
-        self._check_joint()
-        self._check_romanization()
-
-    def _check_joint(self) -> None:
         sizes = self.source_vocabulary, self.target_vocabulary
         if self.vocabulary == "joint" and sizes[0] != sizes[1]:
             raise UserError(
@@ -202,8 +198,6 @@ class Data:
                 "Data.source_model, or set Data.vocabulary = 'two'.",
                 ["Data.vocabulary", "Data.source_model", "Data.target_model"],
             )
-
-    def _check_romanization(self) -> None:
         if self.romanize_source and self.vocabulary == "joint":
             raise UserError(
                 "Data.romanize_source is True and Data.vocabulary is 'joint', but a target keeps its "
@@ -233,7 +227,6 @@ class Data:
 
     @functools.cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of `schedule`; the first begins at step 0."""
         return phases_of(self.schedule, self.temperature)
 
     def shaping(self) -> dict[str, object]:

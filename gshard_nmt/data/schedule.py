@@ -36,12 +36,7 @@ _MOST = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class Component:
-    """One corpus of one direction of translation: the unit that a mixture draws from.
-
-    Attributes:
-      source, target, language, subset: as in `PreparedPair`.
-      examples: n, the number of its training examples.
-    """
+    """One corpus of one direction, with n examples: the unit that a mixture draws from."""
 
     source: str
     target: str
@@ -56,14 +51,9 @@ class Component:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A part of a run with constant rates.
+    """A part of a run with constant rates, for the batches after `from_step` steps.
 
-    Attributes:
-      from_step: the phase holds for the batches after this number of steps.
-      temperature: the sampling temperature of the directions.
-      weights: weights of languages, directions and subsets, by name.
-      previous: the settings that a ramp comes from; None outside of a ramp.
-      fraction: how far the ramp is, from 0 (the previous settings) to 1.
+    `previous` has the settings that a ramp comes from, and `fraction` how far it is.
     """
 
     from_step: int
@@ -73,11 +63,7 @@ class Phase:
     fraction: float = 1.0
 
     def rates(self, components: Sequence[Component]) -> np.ndarray:
-        """Returns float64[components], the part of the draws that each component gets; the sum is 1.
-
-        Raises:
-          UserError: the weights leave nothing to draw from.
-        """
+        """Returns float64[components], whose sum is 1. Raises UserError if all weights are 0."""
         weights = [self.weights.get(c.subset, 1.0) if c.subset else 1.0 for c in components]
         sizes = np.array([c.examples for c in components], np.float64) * weights
         names, of = np.unique([c.direction for c in components], return_inverse=True)
@@ -109,9 +95,6 @@ def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...
     """Returns the phases of a schedule; the first begins at step 0, with every weight 1.
 
     `temperature` holds before the first entry, and in each entry that gives none.
-
-    Raises:
-      UserError: an entry of the schedule is wrong.
     """
     phases = [Phase(0, temperature, {})]
     for number, entry in enumerate(schedule, 1):
@@ -151,12 +134,8 @@ def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...
 def of_part(schedule: Sequence[Entry], components: Sequence[Component]) -> tuple[Entry, ...]:
     """Returns the schedule for a run that draws from a part of the data, such as a bilingual baseline.
 
-    A weight is left out if its name is that of no component. It is also left out if its name is that of
-    all of them, because it changes no rate, and a weight of 0 would leave nothing to train on. If
-    nothing is left all the same, the phase gets no weights.
-
-    Example: for a baseline of French without subsets, {"weights": {"fr": 0, "de": 2}} becomes
-    {"weights": {}}.
+    A weight is left out if its name is that of no component or of all: then it changes no rate. If
+    nothing is left to draw from all the same, the phase gets no weights.
     """
     names = [{c.language, c.direction, c.subset} for c in components]
     entries: list[Entry] = []
@@ -172,7 +151,6 @@ def of_part(schedule: Sequence[Entry], components: Sequence[Component]) -> tuple
 
 
 def phase_at(phases: Sequence[Phase], step: int) -> int:
-    """Returns the number of the phase that holds after this number of steps."""
     return max(number for number, phase in enumerate(phases) if phase.from_step <= step)
 
 

@@ -28,7 +28,7 @@ _SECONDS_TO_ANSWER = 30
 
 
 def usable_cpus() -> int:
-    """Returns the number of CPUs that this process may use. A container may have a limit of its own."""
+    """Returns the CPUs that this process may use, also by the limit of a container."""
     cpus = len(os.sched_getaffinity(0))
     try:
         with open(_CPU_LIMIT) as file:
@@ -111,7 +111,6 @@ class WorkerPool:
             raise
 
     def close(self) -> None:
-        """Ends the processes, also in the middle of a call."""
         if self._executor is not None:
             for process in {*multiprocessing.active_children()} - self._others:
                 process.terminate()
@@ -129,19 +128,14 @@ class WorkerPool:
 
 
 class DaskPool(WorkerPool):
-    """The workers of a Dask cluster. If a worker dies, another one repeats its calls."""
+    """The workers of a Dask cluster, which see `folder`. If one dies, another repeats its calls."""
 
     def __init__(self, scheduler: str, folder: Path) -> None:
-        """Does nothing yet. All workers must see `folder` under the same path."""
         super().__init__(0)
         self._scheduler, self._folder = scheduler, os.path.realpath(folder)
 
     def __enter__(self) -> "DaskPool":
-        """Connects to the scheduler, and looks at its workers.
-
-        Raises:
-          UserError: Dask is not installed, nobody answers, or a worker cannot do the work.
-        """
+        """Connects, and looks at the workers; UserError if nobody answers or one cannot do the work."""
         try:
             import distributed
         except ImportError as error:
@@ -225,7 +219,6 @@ async def _connect(scheduler: str) -> None:
 
 
 def _look_at(folder: str) -> tuple[str, bool]:
-    """Returns the version of this package on a worker, and whether the worker sees a folder."""
     return gshard_nmt.__version__, os.path.isdir(folder)
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gshard_nmt.data.batching.batches import dev_pairs
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.decoding.text_translator import TextTranslator
@@ -30,19 +32,13 @@ RATE = 0.05
 LARGEST_LOSS = 0.5
 """The largest loss of BLEU that is allowed, as a mean of the old directions."""
 
-SHARES = (0.8, 0.6, 0.4, 0.2)
+SHARES = (0.8, 0.6, 0.5, 0.4, 0.3, 0.2)
 """The shares of the new weights in the averages that are compared."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """The change of an old direction.
-
-    Attributes:
-      direction: the direction, such as "fr-en".
-      before, after: BLEU of the old run and of the new one.
-      p: the p-value of the difference, adjusted for the false discovery rate.
-    """
+    """BLEU of an old direction, such as "fr-en", before and after, with the adjusted p-value."""
 
     direction: str
     before: float
@@ -55,16 +51,11 @@ class Change:
 
     @property
     def is_loss(self) -> bool:
-        """Whether the direction has lost significantly."""
         return self.delta < 0 and self.p <= RATE
 
 
 def compare(before: Sequence[DevOutput], after: Sequence[DevOutput]) -> list[Change]:
-    """Returns the change of each direction of the old run, the largest loss first.
-
-    Args:
-      after: those of the new one, of the same sentences and perhaps of further directions.
-    """
+    """Returns the change of each direction of the old run, the largest loss first."""
     now = {output.direction: output for output in after}
     pairs = [
         [significance.statistics(o.hypotheses, [o.references], o.target) for o in pair]
@@ -90,12 +81,19 @@ class Outcome:
       scores: dev BLEU by the names of the scores of a checkpoint.
       bleu: that of the new language.
       changes: those of the old directions, see `compare`.
+      rows: `significance.statistics` of the new language.
     """
 
     share: float
     scores: Mapping[str, float]
     bleu: float
     changes: Sequence[Change]
+    rows: np.ndarray
+
+    def is_as_good_as(self, best: "Outcome") -> bool:
+        """Returns whether BLEU of the new language is lower by at most one standard error."""
+        low, high = significance.compare_statistics(self.rows, best.rows).interval
+        return self.bleu >= best.bleu - (high - low) / (2 * 1.96)
 
     @property
     def mean(self) -> float:
@@ -104,7 +102,6 @@ class Outcome:
 
     @property
     def losses(self) -> int:
-        """The number of old directions that lost significantly."""
         return sum(change.is_loss for change in self.changes)
 
     @property
@@ -114,15 +111,18 @@ class Outcome:
 
 
 def choose(outcomes: Sequence[Outcome]) -> Outcome:
-    """Returns the best one for the new language with which no old language loses.
+    """Returns the smallest share that keeps the old languages and is as good as the best one that does.
 
-    If they lose with each, it is the first one, the new weights as they are.
+    The best one is often best by luck, and a smaller share has changed the old languages less (Breiman et
+    al. 1984, section 3.4.3, choose the size of a tree in this way). If old languages lose with each, it
+    is the first one, the new weights as they are.
     """
-    return max(
-        (outcome for outcome in outcomes if not outcome.loses),
-        key=lambda outcome: outcome.bleu,
-        default=outcomes[0],
-    )
+    passing = [outcome for outcome in outcomes if not outcome.loses]
+    if not passing:
+        return outcomes[0]
+    best = max(passing, key=lambda outcome: outcome.bleu)
+    equals = [outcome for outcome in passing if outcome is best or outcome.is_as_good_as(best)]
+    return min(equals, key=lambda outcome: outcome.share)
 
 
 class Comparison:
@@ -137,11 +137,15 @@ class Comparison:
         self._before = self._translated(old, old_languages)
 
     def outcome(self, new: TextTranslator, share: float = 1.0) -> Outcome:
-        """Compares the weights of a translator of the new run with the old run."""
         outputs = self._translated(new, self._data.languages(self._config.data))
         scores = by_language("dev_bleu", bleu_of_languages(outputs))
-        changes = compare(self._before, outputs)
-        return Outcome(share, scores, scores[f"dev_bleu/{self._language}"], changes)
+        rows = [
+            significance.statistics(o.hypotheses, [o.references], o.target)
+            for o in outputs
+            if o.language == self._language
+        ]
+        bleu, changes = scores[f"dev_bleu/{self._language}"], compare(self._before, outputs)
+        return Outcome(share, scores, bleu, changes, np.concatenate(rows))
 
     def _translated(self, translator: TextTranslator, languages: Sequence[str]) -> list[DevOutput]:
         pairs = [p for name in languages for p in dev_pairs(self._data, self._config.data, name)]

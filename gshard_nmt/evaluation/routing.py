@@ -44,12 +44,10 @@ _WIDTH = 9.0
 
 
 def has_experts(run: RunFolder) -> bool:
-    """Returns whether the model of a run has experts, and so a router."""
     return read_run_config(run.config).model.experts > 0
 
 
 def check_any_has_experts(runs: Sequence[RunFolder]) -> None:
-    """Raises UserError if all runs are dense models."""
     if not any(has_experts(run) for run in runs):
         named = " and ".join(str(run.path) for run in runs)
         are = "is a dense model" if len(runs) == 1 else "are dense models"
@@ -64,14 +62,10 @@ def sections(
     count: CountExperts,
     checkpoint: str,
 ) -> list[Section]:
-    """Returns the sections of the report for all runs that are evaluated.
+    """Returns the sections of the report for all runs: (name in the report, run, test sets).
 
-    The section of the first run is "routing" in bleu.json. The others add their names. A dense run
-    has a note instead of maps.
-
-    Args:
-      runs: the name of each run in the report, different from all others; the run; its test sets.
-      count, checkpoint: counts the choices of the router; the value of --checkpoint.
+    The section of the first run is "routing" in bleu.json. The others add their names. A dense run has a
+    note instead of maps.
     """
     parts = []
     for i, (name, run, tests) in enumerate(runs):
@@ -216,7 +210,6 @@ class RouterMap:
         return dead
 
     def alarms(self) -> list[str]:
-        """Returns a sentence for each fault of the router that a user should look at."""
         experts = self.load.shape[-1]
         dead = [
             f"{name}: {len(numbers)} of {experts} experts get almost no token "

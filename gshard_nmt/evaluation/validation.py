@@ -19,7 +19,7 @@ from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import RunCounters
 from gshard_nmt.run.log.progress import MetricsLog
 from gshard_nmt.spmd.program import Program
 
@@ -54,11 +54,7 @@ class Validation:
     def run(
         self, counters: RunCounters, state: Mapping[str, Any], log: MetricsLog
     ) -> tuple[str, Scores]:
-        """Scores the weights of a state, or their moving average, and logs the scores.
-
-        Returns:
-          A line to show, and the scores. Without dev text there are none.
-        """
+        """Scores the weights of a state, or their average; returns a line to show, and the scores."""
         config = self._programs.config.train
         values = self._scored(weights_to_decode(state))
         if not values:
@@ -132,7 +128,6 @@ class Validation:
 
     @functools.cached_property
     def _dev_text(self) -> "DevText":
-        """The first dev sentences of each direction."""
         config = self._programs.config
         pairs = [
             pair
@@ -145,14 +140,7 @@ class Validation:
 
 @dataclasses.dataclass(frozen=True)
 class DevOutput:
-    """The translations of the dev text of a direction.
-
-    Attributes:
-      direction: the direction, such as "fr-en".
-      language: its language that is not English.
-      target: BCP 47 tag of the target language.
-      hypotheses, references: the translation and the reference of each sentence.
-    """
+    """The translations and references of the dev text of a direction, such as "fr-en"."""
 
     direction: str
     language: str
@@ -163,12 +151,7 @@ class DevOutput:
 
 @dataclasses.dataclass(frozen=True)
 class DevText:
-    """The first dev sentences of some directions.
-
-    Attributes:
-      vocabulary: the vocabulary of the target.
-      parts: each direction with its sentences.
-    """
+    """The first dev sentences of some directions, and the vocabulary of the target."""
 
     vocabulary: Vocabulary
     parts: Sequence[tuple[PreparedPair, Sequence[Example]]]
@@ -181,11 +164,9 @@ class DevText:
         pairs: Sequence[PreparedPair],
         sentences: int,
     ) -> "DevText":
-        """Reads at most `sentences` sentences of each direction."""
         return cls(vocabulary, [(pair, dev_examples(data, pair, sentences)) for pair in pairs])
 
     def translated(self, translator: Translator) -> list[DevOutput]:
-        """Translates the sentences of all directions together."""
         translations = iter(translator.translate_ids(*self.requests()))
         outputs = []
         for pair, examples in self.parts:

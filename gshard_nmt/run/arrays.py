@@ -38,12 +38,9 @@ _LANGUAGES_OF_THE_PAPER = 100
 def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> StepFunctions:
     """Returns the functions of a run: initialize, train, evaluate.
 
-    Args:
-      data: the summary of prepared data, or `RunFolder.data`. Its `source_vocabulary` and
-        `target_vocabulary` are the true sizes of the vocabularies. These may be smaller than the
-        sizes in the config if the corpus is small. Its `pairs` name the languages. None takes the
-        sizes and languages of the config. If the config names no languages, it is then planned for
-        100, as in the paper: its prepared data may have any number.
+    `data` is the summary of prepared data, or `RunFolder.data`: the true sizes of the vocabularies, which
+    may be smaller than those in the config, and the languages. None takes those of the config, and plans
+    for 100 languages, as in the paper, if it names none.
     """
     sizes = data or dataclasses.asdict(config.data)
     functions = StepFunctions(
@@ -61,11 +58,7 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
 
 
 def _frozen(patterns: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
-    """Returns the names that match a pattern of `Train.freeze`.
-
-    Raises:
-      UserError: a pattern matches no weight, or the patterns match all of them.
-    """
+    """Returns the names that match a pattern of `Train.freeze`; UserError if none or all do."""
     frozen: set[str] = set()
     for pattern in patterns:
         matching = {name for name in names if fnmatch.fnmatchcase(name, pattern)}
@@ -136,8 +129,8 @@ def weights_to_decode(state: Mapping[str, Any]) -> dict[str, Any]:
 def as_groups(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the arrays (or specs) of a state as the groups of a checkpoint.
 
-    The groups are `parameters` (the weights by their names in the model), `ema` (their moving average by
-    the same names, if there is one) and `optimizer` (all other arrays by their names in the state).
+    These are `parameters` and, if there is one, `ema` (by their names in the model), and `optimizer` (all
+    other arrays by their names in the state).
     """
     groups: dict[str, dict[str, Any]] = {"parameters": {}, "optimizer": {}}
     for name, array in state.items():

@@ -79,11 +79,7 @@ _RECORD = fields(
 
 
 def parse_sizes(rule: str) -> list[tuple[str, int]]:
-    """Reads --sizes, such as `SIZE_RULE`. The numbers of training pairs rise, and the first is 0.
-
-    Raises:
-      UserError: it has another form.
-    """
+    """Reads --sizes, such as `SIZE_RULE`. The numbers of training pairs rise, and the first is 0."""
     remedy = f"Give the sizes as in {SIZE_RULE}, or one size for all languages."
     names = (*SIZES, AS_CONFIG)
     sizes = []
@@ -116,11 +112,8 @@ def content_key(config: Config, prepared: PreparedData, kind: str) -> str:
     """Returns a hash of everything that decides what a bilingual model becomes, as hex digits.
 
     These are the text of its own language, the vocabularies, the settings, and the version of this
-    package. The text of other languages in the same prepared data does not count.
-
-    Args:
-      config: the config of the model; Data.languages names its language.
-      kind: "converged" or "budget". A model of one kind never goes on as the other.
+    package, not the text of other languages. A model of one `kind`, "converged" or "budget", never goes
+    on as the other.
     """
     train = {
         field.name: getattr(config.train, field.name)
@@ -146,7 +139,6 @@ def content_key(config: Config, prepared: PreparedData, kind: str) -> str:
 
 
 def limits_of(config: Config, minutes: float) -> dict[str, float]:
-    """Returns the limits of a model by name. A finished model whose limits have changed trains on."""
     return {name: getattr(config.train, name) for name in _LIMITS} | {"minutes": minutes}
 
 
@@ -158,11 +150,9 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def outcome(folder: Path, config: Config) -> dict[str, Any]:
-    """Returns how far the training of a run folder has come, and why it ended.
+    """Returns the entries of baseline.json about how far a run has come.
 
-    Returns:
-      The entries "weights", "steps", "tokens", "seconds", "dev_bleu" and "ended" of baseline.json.
-      "ended" is "patience", "tokens" or "steps" if this limit of the config holds, otherwise "minutes".
+    "ended" is "patience", "tokens" or "steps" if this limit of the config holds, otherwise "minutes".
     """
     run, train = RunFolder(folder), config.train
     budget, patience = run.budget(), patience_of(run)

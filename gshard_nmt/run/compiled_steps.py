@@ -27,12 +27,7 @@ def lower_train_step(config: Config, functions: StepFunctions, mesh: Mesh) -> Lo
 class CompiledSteps:
     """The programs of a run on its devices. Those of training are compiled when they are first used.
 
-    Attributes:
-      config: the run.
-      functions: the functions that the programs compute.
-      devices: the devices that they run on.
-      is_new: whether the run has no state yet. Then the program that makes the first state is compiled
-        beside the training step.
+    If the run `is_new`, the program that makes its first state is compiled beside the training step.
     """
 
     config: Config
@@ -65,11 +60,7 @@ class CompiledSteps:
             _ = self._initializer
 
     def compile_eval_step(self, meanwhile: Callable[[], object]) -> Program:
-        """Returns the program (weights, batch) -> (nll_sum, tokens), compiled at each call.
-
-        Args:
-          meanwhile: called while XLA compiles it.
-        """
+        """Returns (weights, batch) -> (nll_sum, tokens). It calls `meanwhile` while XLA compiles."""
 
         def lowered() -> LoweredFunction:
             inputs = [weights_of(self.state_specs), self.batch_specs]
@@ -108,9 +99,8 @@ class CompiledSteps:
     ) -> Program:
         """Compiles a function of arrays for the devices of the run, or takes it from the cache.
 
-        Args:
-          function: takes one mapping of tensors for each of `inputs`.
-          letters: for each output, the letters of its arrays.
+        It takes one mapping of tensors for each of `inputs`; `letters` are those of the arrays of each
+        output.
         """
         return self._compile(name, lambda: lower(function, inputs, letters, self.devices.mesh))
 

@@ -30,13 +30,9 @@ MOST_RECORDS = 100
 
 
 class Step(NamedTuple):
-    """A training step.
+    """A training step: its number, the rows of its batch in this process, its metrics on the devices.
 
-    Attributes:
-      number: its number.
-      batch: the arrays of its batch, with the rows of this process.
-      metrics: the metrics of the step by name; arrays of the devices.
-      rows: the numbers of these rows in the batch of all processes; () if they are 0, 1, 2 and so on.
+    `rows` are the numbers of these rows in the batch of all processes; () if they are 0, 1, 2 and so on.
     """
 
     number: int
@@ -56,12 +52,9 @@ class Step(NamedTuple):
 
 
 class StepWatch:
-    """Looks at the status of a step only after the next step has started.
+    """Looks at the status of a step only after the next one has started, so no device waits for the host.
 
-    So the devices do not wait for the host.
-
-    Attributes:
-      bad: the steps whose update was withheld, without the last step, whose status is not read yet.
+    `bad` has the steps whose update was withheld, without the last step, whose status is not read yet.
     """
 
     def __init__(self) -> None:
@@ -73,13 +66,11 @@ class StepWatch:
         self._last = step
 
     def settle(self) -> None:
-        """Waits for the last step and looks at it."""
         last, self._last = self._last, None
         if last is not None and last.reason():
             self.bad.append(last)
 
     def take_bad(self) -> list[Step]:
-        """Returns the bad steps and forgets them. The last step is still watched."""
         bad, self.bad = self.bad, []
         return bad
 
@@ -100,9 +91,7 @@ class DivergenceCounts:
     def decide(self, policy: str, step: int, checkpoint: int | None) -> Decision:
         """Counts a bad step and returns what to do. All processes of a run decide alike.
 
-        Args:
-          policy: Train.on_divergence.
-          checkpoint: the step of the newest checkpoint; None if there is none yet.
+        `policy` is Train.on_divergence, `checkpoint` the step of the newest checkpoint, if there is one.
         """
         self.skips_in_row = self.skips_in_row + 1 if step == self.last_bad_step + 1 else 1
         self.last_bad_step = step
@@ -127,10 +116,7 @@ def record(
 
     The file is divergence/step-N.json, or step-N.2.json if the run has gone back and comes to a bad step
     of this number for the second time. In a run of several processes, each writes its own rows, to
-    step-N.process-1.json.
-
-    Returns:
-      The name of the file in the run folder; "" if the folder has MOST_RECORDS already.
+    step-N.process-1.json. Returns its name; "" if the folder has MOST_RECORDS already.
     """
     folder = run.path / "divergence"
     folder.mkdir(parents=True, exist_ok=True)

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 import gshard_nmt
 from gshard_nmt import files, json_shape
 from gshard_nmt.data.config import ONLY_PREPARED
+from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum, read_manifest
-from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.errors import TryAgain, UserError, did_you_mean
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.model.config import Model
 from gshard_nmt.ranges import LARGEST_SIZE
 from gshard_nmt.run.identity import data_differences, identity_of
 from gshard_nmt.run.lock import LOCK_NAME, SYSTEM_TIME, Time
-from gshard_nmt.run.translation_direction import choose_direction
 from gshard_nmt.settings.config import GIN_HEADER, Config, differences
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import program_cache
@@ -115,11 +115,9 @@ class RunFolder:
     def programs(self) -> Path:
         """Path of the folder of the programs of training. It is a cache and may be deleted.
 
-        Programs are code: training executes what is in this folder. Whoever resumes a run that
-        somebody else has trained should remove it first.
-
-        The bilingual baselines of one run have equal programs, so they share one folder. It is beside
-        their baselines.json.
+        Programs are code that training executes. Whoever resumes a run that somebody else has trained
+        should remove it first. The bilingual baselines of one run share the folder beside their
+        baselines.json.
         """
         parent = self.path.parent
         shared = (parent / "baselines.json").exists()
@@ -127,10 +125,7 @@ class RunFolder:
 
     @property
     def programs_to_decode(self) -> Path | None:
-        """Path of the folder of the programs of decoding; None if they are not kept.
-
-        It is the cache of the user, unless the programs in the run folder are trusted.
-        """
+        """The cache of the user, or the programs of a trusted run folder; None if they are not kept."""
         if self.trust_programs and self.programs.is_dir():
             return self.programs
         return program_cache.user_cache()
@@ -142,11 +137,7 @@ class RunFolder:
 
     @functools.cached_property
     def data(self) -> dict[str, Any]:
-        """The contents of `data.json`.
-
-        Raises:
-          UserError: the folder is not a run folder.
-        """
+        """The contents of `data.json`; raises UserError if the folder is not a run folder."""
         file = self.path / "data.json"
         if not file.exists():
             raise UserError(
@@ -164,13 +155,7 @@ class RunFolder:
         return dict(json_shape.read(file, _DATA, remedy))
 
     def identity(self) -> dict[str, str]:
-        """Returns the SHA-256 of what must stay the same in this run, by name, as hex digits.
-
-        They are recorded when the run begins; run/identity.py says what they are.
-
-        Raises:
-          UserError: the folder is not a run folder, or is damaged.
-        """
+        """Returns the SHA-256 of what must stay the same in this run, as recorded; see identity.py."""
         return dict(self.data["files"])
 
     def budget(self) -> dict[str, Any]:
@@ -216,11 +201,7 @@ class RunFolder:
         return commands
 
     def vocabularies(self) -> tuple["Vocabulary", "Vocabulary"]:
-        """Loads the source and the target vocabulary.
-
-        Raises:
-          UserError: a file is missing, or is not the one that the run was trained with.
-        """
+        """Loads the source and the target vocabulary; raises UserError if one is not that of the run."""
         from gshard_nmt.data.text.vocabulary import Vocabulary
 
         for name, recorded in self.identity().items():
@@ -236,28 +217,16 @@ class RunFolder:
         )
 
     def direction(self, source: str, target: str) -> tuple[str, str]:
-        """Returns the source and target language of a request to translate.
-
-        Args:
-          source: BCP 47 tag; "" if the model translates from one language only.
-          target: BCP 47 tag; "" if the model translates to one language only.
-
-        Raises:
-          UserError: the model does not know the direction, or a language is missing.
-        """
+        """Returns the source and target language of a request to translate; see `choose_direction`."""
         return choose_direction(self.data["pairs"], source, target)
 
     def check(self, config: Config, data: "PreparedData", is_first: bool = True) -> None:
         """Checks that the folder is free for a new run, or holds a run of the same model and data.
 
         When a run is resumed, the mesh, the number of processes and of steps, and the way in which the
-        model is compiled may change. The model itself, the vocabularies and the data may not. Nothing
-        is written.
-
-        Args:
-          is_first: whether this is the first process of the run. The others may see the folder while
-            the first one makes it, or see an old state of a network file system, so only the first one
-            decides that the files in it are not those of a run.
+        model is compiled may change. The model itself, the vocabularies and the data may not. Nothing is
+        written. Only the first process decides that the files in the folder are not those of a run: the
+        others may see it while the first one makes it, or see an old state of a network file system.
 
         Raises:
           UserError: the folder holds another run, or other files, or is damaged.
@@ -280,14 +249,8 @@ class RunFolder:
         """Makes the folder of a new run, or checks the run in it as `check` does.
 
         `data.json` is written last and makes the folder a run folder. If a claim is killed at any
-        moment, the same claim can be made again.
-
-        Args:
-          write: whether to write the files. Only the first process does; the others only check.
-          record_start: writes `INIT`, if the run has one.
-
-        Raises:
-          UserError: the folder holds another run, or other files, or is damaged.
+        moment, the same claim can be made again. Only the first process writes; the others only check.
+        `record_start` writes `INIT`, if the run has one.
         """
         self.check(config, data, is_first=write)
         if not write:
@@ -313,12 +276,9 @@ class RunFolder:
         self._remove_leftovers()
 
     def wait_for(self, name: str, clock: Time = SYSTEM_TIME) -> None:
-        """Waits until this process sees a file that process 0 writes.
+        """Waits until this process sees a file that process 0 writes; UserError if it never does.
 
         A network file system may show a folder for a minute as it was when somebody last looked.
-
-        Raises:
-          UserError: the file did not appear in `VISIBLE_SECONDS`.
         """
         deadline = clock.monotonic() + VISIBLE_SECONDS
         while not (self.path / name).exists():
@@ -330,21 +290,15 @@ class RunFolder:
             clock.sleep(0.1)
 
     def write_config(self, config: Config) -> None:
-        """Writes the config of a run that is resumed. Call it when it is known that the run starts.
-
-        The config may have another mesh or another number of steps than before.
-        """
+        """Writes the config of a run that is resumed, when it is known that the run starts."""
         if self.config.read_text(encoding="utf-8") != config.text:
             self.write_text("config.gin", config.text)
 
     def check_data(self, data: "PreparedData") -> None:
-        """Checks that the prepared data on the disk is still that of this run.
+        """Raises UserError if the prepared data on the disk is not that of this run any more.
 
         Call it before a checkpoint is saved: if the data was prepared anew in the meantime, the run may
         have seen examples of both.
-
-        Raises:
-          UserError: the data is another one.
         """
         manifest = None
         # If it is out of reach for a moment, we save: the examples of the run so far were right.
@@ -443,3 +397,47 @@ class RunFolder:
             f" With --init_from {shlex.quote(str(self.path))} and a new --workdir, the same command "
             "starts a new run with the weights of this one and the settings of now."
         )
+
+
+def choose_direction(
+    pairs: Sequence[Mapping[str, str]], source: str, target: str
+) -> tuple[str, str]:
+    """Returns the source and target language of a request to translate; "" is a flag that was not given.
+
+    Raises:
+      UserError: the model does not know the direction, or a language is missing.
+    """
+    sources = sorted({pair["source"] for pair in pairs})
+    if not source and len(sources) > 1:
+        raise UserError(
+            f"--lang is missing: this model translates from {', '.join(sources)}; "
+            "say which of them the input is in."
+        )
+    # Reports call a pair without English by both of its languages.
+    for first, second in ((pair["source"], pair["target"]) for pair in pairs):
+        if source == f"{first}-{second}":
+            raise UserError(
+                f"--lang {source} names two languages. Give one to each flag: --lang {first} "
+                f"--target {second}."
+            )
+    known_source = known_as(source or sources[0], sources)
+    if known_source is None:
+        raise UserError(_unknown("--lang", source, sources, "translates from"))
+    source = known_source
+    targets = sorted({pair["target"] for pair in pairs if pair["source"] == source})
+    if not target and len(targets) > 1:
+        raise UserError(
+            f"--target is missing: from {source} this model translates to "
+            f"{', '.join(targets)}; choose one of them."
+        )
+    known_target = known_as(target or targets[0], targets)
+    if known_target is None:
+        raise UserError(_unknown("--target", target, targets, f"translates from {source} to"))
+    return source, known_target
+
+
+def _unknown(flag: str, language: str, known: Sequence[str], verb: str) -> str:
+    return (
+        f"{flag} {language}: this model {verb} {', '.join(known)}{did_you_mean(language, known)} "
+        "Choose one of these."
+    )

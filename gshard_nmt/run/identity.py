@@ -1,7 +1,5 @@
 """Hashes of everything that must stay the same in a run: vocabularies, prepared data, settings.
 
-`check_same_settings` compares all settings of the processes that run together.
-
 The run folder records a hash of each when the run begins. Every checkpoint has the same hashes, so a
 checkpoint of another run is recognized.
 """
@@ -12,9 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum
-from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Config, as_gin
-from gshard_nmt.spmd.processes import Processes
 
 if TYPE_CHECKING:
     from gshard_nmt.data.sets.shards import PreparedData
@@ -23,9 +19,8 @@ if TYPE_CHECKING:
 def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:
     """Computes the SHA-256 of everything that must stay the same in a run, as hex digits.
 
-    Returns:
-      The hashes by name: "source.model" and "target.model" (the files), "data" (the manifest of the
-      prepared data) and "config" (the text of Model, Data and Optimizer).
+    The names are "source.model", "target.model" (the files), "data" (the manifest of the prepared data)
+    and "config" (the text of Model, Data and Optimizer).
     """
     return {
         **{name: checksum(data.folder / name) for name in VOCABULARIES},
@@ -40,38 +35,16 @@ def hash_of_settings(config: Config) -> str:
 
 
 def hash_of_manifest(manifest: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of the contents of a manifest as hex digits.
+    """Returns the SHA-256 of the contents of a manifest, in any order, as hex digits.
 
-    The order of the keys does not matter. `temperature` is left out: `prepare` only prints it, and
-    training takes its own from the config.
+    `temperature` is left out: `prepare` only prints it, and training takes its own from the config.
     """
     contents = {name: value for name, value in manifest.items() if name != "temperature"}
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
-def check_same_settings(config: Config, processes: Processes) -> None:
-    """Checks that this process has all settings and the code of process 0. All processes must call it.
-
-    Raises:
-      UserError: it has others.
-    """
-    from gshard_nmt.spmd.runtime import source_fingerprint
-
-    ours = f"{source_fingerprint()} {config.text}"
-    if processes.from_first(lambda: ours) != ours:
-        raise UserError(
-            f"process {processes.index} has other settings, or another gshard-nmt, than process 0. Start "
-            "all processes with the same command and package; only --process_id differs."
-        )
-
-
 def data_differences(recorded: Mapping[str, Any], data: "PreparedData") -> list[str]:
-    """Returns a line for each difference between the data of a run and other prepared data.
-
-    Args:
-      recorded: the contents of the run's `data.json`: the hashes are in `files`, and the settings
-        that the data was prepared with are in `prepared`.
-    """
+    """Returns a line for each difference between the data of a run, its `data.json`, and other data."""
     lines = []
     files = recorded["files"]
     if files["data"] != hash_of_manifest(data.manifest):

@@ -63,11 +63,9 @@ class Owner:
     """The process that holds a lock.
 
     Attributes:
-      host: name of its machine, for messages.
-      pid: its number.
       started: when it started, in clock ticks since the machine booted; 0 if unknown.
-      boot: boot id of the machine; "" if unknown.
-      namespace: the namespace in which `pid` is valid; each container has its own. "" if unknown.
+      boot: boot id of its machine; "" if unknown.
+      namespace: where `pid` is valid: each container has its own. "" if unknown.
       since: when it took the lock, UTC, for messages.
       token: a random word that no other lock has.
     """
@@ -125,10 +123,7 @@ _OWNER = json_shape.fields(
 
 
 class Sighting(NamedTuple):
-    """What a look at a lock file saw: its bytes, and when it was changed last.
-
-    The time is that of the file system's clock, in nanoseconds.
-    """
+    """The bytes of a lock file, and when the file system changed it last, in nanoseconds."""
 
     content: bytes
     changed: int = 0
@@ -143,10 +138,7 @@ class Sighting(NamedTuple):
 
 
 class RunLock:
-    """The lock of one run folder on a disk, as a context manager.
-
-    Entering it raises UserError if another trainer holds the lock.
-    """
+    """The lock of a run folder on a disk; entering it raises UserError if another trainer holds it."""
 
     def __init__(
         self,
@@ -159,10 +151,8 @@ class RunLock:
         """Takes no lock yet.
 
         Args:
-          is_holder: whether this process is to hold the lock. In a run of several processes only the
-            first one does; for the others this object does nothing.
+          is_holder: whether this process is to hold the lock: only the first one of a run is.
           say: shows a line when this process begins to wait for a lock that may be stale.
-          owner: this process; tests give another one.
         """
         self._path = folder / LOCK_NAME
         self._is_holder, self._say, self._clock = is_holder, say, clock
@@ -192,11 +182,7 @@ class RunLock:
                 self._release(sighting)
 
     def check(self) -> None:
-        """Checks that this process still holds the lock. Call it before anything is written.
-
-        Raises:
-          UserError: another trainer took the lock over, or somebody removed it.
-        """
+        """Raises UserError if this process has lost the lock. Call it before anything is written."""
         if not self._is_holder:
             return
         for _ in range(5):
@@ -297,11 +283,7 @@ class RunLock:
         return owner is not None and owner.token == self._owner.token
 
     def _check_is_dead(self, first: Sighting) -> None:
-        """Returns when it is known that the owner of a lock is dead.
-
-        Raises:
-          UserError: it is alive.
-        """
+        """Returns when it is known that the owner of a lock is dead; raises UserError if it is alive."""
         owner = first.owner
         if owner is not None and owner.is_visible_from(self._owner):
             if owner.is_running():
@@ -360,7 +342,6 @@ class BucketLock(RunLock):
 def run_lock(
     folder: Path, is_holder: bool = True, say: Callable[[str], None] = lambda _: None
 ) -> RunLock:
-    """Returns the lock of a run folder on a disk or in a bucket. `RunLock` explains the arguments."""
     return (BucketLock if paths.is_url(folder) else RunLock)(folder, is_holder, say)
 
 

@@ -19,22 +19,12 @@ class Profile:
     """
 
     def __init__(self, folder: Path, wanted: bool, process: int = 0) -> None:
-        """Traces nothing yet.
-
-        Args:
-          folder: the folder of the run's event files. The trace is in its plugins/profile.
-          wanted: whether the user asks for a trace. If not, this object does nothing.
-        """
         self._folder, self._wanted, self._process = folder, wanted, process
         self._steps = self._last_step = 0
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     def count_step(self, step: int) -> str:
-        """Starts or ends the trace if it is time to. Call it after every step, with its number.
-
-        Returns:
-          A line to show when the trace is complete, or cannot be written; otherwise "".
-        """
+        """Starts or ends the trace if it is time to. Returns a line to show, or ""."""
         if not self._wanted:
             return ""
         self._steps += 1

@@ -21,16 +21,10 @@ GROUP_NOISE = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What the arrays of a new run begin with.
+    """What the arrays of a new run begin with, by their names in the state, such as `moments/row/NAME`.
 
-    The arrays have their names in the state, such as `parameters/NAME` and `moments/row/NAME`.
-
-    Attributes:
-      origins: what each array begins with; arrays that are not named keep their initial values.
-      old_specs: shape, dtype and letters of the old arrays.
-      new_specs: the same of the new ones.
-      rows: for each weight with a row for each piece, and each array of its moments, the rows that it
-        takes over.
+    Arrays that `origins` does not name keep their initial values. `rows` has the rows that each weight
+    with a row for each piece, and each array of its moments, takes over.
     """
 
     origins: Mapping[str, Origins]
@@ -61,11 +55,7 @@ def _uneven(devices: Runtime, name: str, spec: ArraySpec) -> set[str]:
 def assemble(
     devices: Runtime, recipe: Recipe, old: Mapping[str, Any], initial: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the arrays of the new run by name.
-
-    Args:
-      recipe: what each array begins with.
-    """
+    """Returns the arrays of the new run by name."""
     import jax
 
     arrays, changed = dict(initial), []

@@ -56,23 +56,13 @@ _RECORD = json_shape.fields(
 
 @dataclasses.dataclass(frozen=True)
 class Init:
-    """What the user asks for with --init_from.
-
-    Attributes:
-      run: the absolute path of the other run folder.
-      checkpoint: its weights, as `Chosen.parse` reads them.
-    """
+    """What the user asks for with --init_from: a run folder, absolute, and a value of --checkpoint."""
 
     run: str
     checkpoint: str = "best"
 
     @classmethod
     def of(cls, run: Path, checkpoint: str) -> "Init":
-        """Returns the wish for a run folder and a value of --checkpoint.
-
-        Raises:
-          UserError: the checkpoint is not a word that names one.
-        """
         Chosen.parse(checkpoint)
         return cls(str(paths.absolute(run)), checkpoint)
 
@@ -85,11 +75,8 @@ class StartingPoint:
     """Another run, and what the weights of a new run take over from it.
 
     Attributes:
-      init: what the user asked for.
-      run: the other run folder.
-      config: its config.
-      old_specs: shape, dtype and letters of its weights.
-      specs: the same of the arrays of the state of the new run.
+      run, config, old_specs: the other run folder, its config, and the specs of its weights.
+      specs: those of the arrays of the state of the new run.
       origins: what each weight of the new run begins with.
       rows: for each weight with a row for each piece, which rows it takes over.
     """
@@ -113,8 +100,7 @@ class StartingPoint:
     ) -> "StartingPoint | None":
         """Returns where a run starts from; None if it starts with random weights, or has started.
 
-        Args:
-          wanted: what the user asks for now. None takes what the folder records.
+        `wanted` is what the user asks for now; None takes what the folder records.
 
         Raises:
           UserError: the run has started from something else, or the other run does not fit.
@@ -171,9 +157,6 @@ class StartingPoint:
         """Reads and verifies the weights of the other run, and the moments of their optimizer.
 
         A mean of several checkpoints has no moments. All processes call this together.
-
-        Raises:
-          UserError: there is no such checkpoint, or it is damaged.
         """
         checkpoints, choice = self._checkpoints(processes), Chosen.parse(self.init.checkpoint)
         loaded = load_weights(checkpoints, choice, placed(devices, self.old_specs))
@@ -196,13 +179,10 @@ class StartingPoint:
     def weights_beside(
         self, learned: Mapping[str, Any], devices: Runtime
     ) -> tuple[dict[str, Any], str]:
-        """Reads the weights of the other run in the shapes of the new one, by their names in the model.
+        """Reads the weights of the other run in the shapes of the new one, and says of which checkpoint.
 
         What the other run does not have is as in the learned weights: its value at the start is no
         knowledge. So are weights that have another shape, except for the rows of known pieces.
-
-        Returns:
-          The weights, and which checkpoint of the other run they are from, in words.
         """
         choice = Chosen.parse(self.init.checkpoint)
         loaded = load_weights(self._checkpoints(ALONE), choice, placed(devices, self.old_specs))
@@ -254,15 +234,9 @@ class StartingPoint:
 
 @dataclasses.dataclass(frozen=True)
 class OldState:
-    """The arrays of another run on the devices, and what becomes of them.
+    """The arrays of another run on the devices, by their names in the state, and what becomes of them.
 
-    Attributes:
-      devices: the devices.
-      arrays: its weights and moments, by their names in the state.
-      recipe: what the new arrays begin with.
-      loaded: which checkpoint the weights are from.
-      point: the other run.
-      moment_steps: the updates that the moments have seen; 0 if none is taken over.
+    `moment_steps` are the updates that the moments have seen; 0 if none is taken over.
     """
 
     devices: Runtime
@@ -273,12 +247,9 @@ class OldState:
     moment_steps: int
 
     def applied_to(self, initial: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the state of step 0 of the new run. It takes the old arrays, so call it once.
+        """Returns the state of step 0 of the new run, made from that of `CompiledSteps.initialize`.
 
-        A moving average begins as the weights.
-
-        Args:
-          initial: the state that `CompiledSteps.initialize` has made.
+        It takes the old arrays, so call it once. A moving average begins as the weights.
         """
         state = assemble(self.devices, self.recipe, self.arrays, initial)
         self.arrays.clear()
@@ -287,12 +258,7 @@ class OldState:
         return state | training_state.copied(averages) if averages else state
 
     def report(self, run: RunFolder, is_first: bool, note: Callable[[str], None]) -> None:
-        """Prints the table to stdout and a line through `note`, and writes init.json.
-
-        Args:
-          is_first: whether this is process 0. The others do nothing.
-          note: prints a line.
-        """
+        """Process 0 prints the table to stdout and a line through `note`, and writes init.json."""
         if not is_first:
             return
         for problem in self.loaded.passed_over:
@@ -327,10 +293,7 @@ def _recorded(run: RunFolder) -> Any:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Returns the place and the weight of an array of the state: ("moments/row", "encoder/...").
-
-    Both are "" if it is neither a weight nor one of its moments.
-    """
+    """Returns ("moments/row", "encoder/...") of an array of the state; ("", "") if it is of no weight."""
     match = re.fullmatch("(parameters|moments/[a-z]+)/(.*)", name)
     return (match[1], match[2]) if match else ("", "")
 
@@ -353,13 +316,9 @@ def _specs_of(manifest: Manifest, group: str) -> dict[str, ArraySpec]:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of the table.
+    """A row of the table: an array, its dimensions, what it begins as, and what its moments do.
 
-    Attributes:
-      array: the name of a weight in the model, or of another array in the state.
-      shape: its dimensions.
-      begins: what it begins as; of an old weight, which part is left out.
-      moments: "kept", "new", or "frozen" if training does not change the weight; "" for other arrays.
+    Moments are "kept", "new", or "frozen" if training does not change the weight; "" for other arrays.
     """
 
     array: str

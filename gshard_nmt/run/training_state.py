@@ -26,7 +26,7 @@ from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import DivergenceCounts
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import RunCounters
 from gshard_nmt.settings.config import Train
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.processes import Processes
@@ -37,11 +37,7 @@ from gshard_nmt.spmd.runtime import Runtime
 class Patience:
     """Counts validations in a row without a better score. It is saved with each checkpoint.
 
-    Attributes:
-      metric: the name of the score that counts; see `Train.metric`.
-      best: the best score so far; None before the first.
-      scored_with: the settings of the best score. If the settings change, the count starts anew.
-      validations: the number of validations since the best score.
+    If the settings of the best score, `scored_with`, change, the count starts anew.
     """
 
     metric: str
@@ -85,11 +81,7 @@ class TrainingState:
     """The state of a training run after a step.
 
     Attributes:
-      arrays: the training state on the devices.
       cursors: the position in the data, see `TrainBatches.state`; None at the beginning.
-      counters: steps, tokens, seconds.
-      patience: the validations without a better score.
-      divergence: the steps that went wrong.
       owes_validation: whether the checkpoint of this step has no scores yet and must be validated.
       moment_steps: the updates that the moments had seen before the run started; 0 if they were new.
     """
@@ -104,12 +96,7 @@ class TrainingState:
 
 
 def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
-    """Returns the state that a manifest records, or the state of a new run, without the arrays.
-
-    Args:
-      manifest: the manifest of the checkpoint; None for a new run.
-      metric: the score that patience follows, see `Train.metric`.
-    """
+    """Returns the state that a manifest records, or that of a new run, without the arrays."""
     facts: Mapping[str, Any] = manifest.facts if manifest else {}
     names = {field.name for field in dataclasses.fields(RunCounters)}
     return TrainingState(
@@ -126,16 +113,10 @@ def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
 def restore(
     checkpoints: CheckpointWriter, programs: CompiledSteps, note: Callable[[str], None]
 ) -> TrainingState:
-    """Reads the newest sound checkpoint.
+    """Reads the newest sound checkpoint; raises UserError if there is none.
 
     `Train.ema` may have been switched on or off since it was saved. A new moving average begins as the
-    weights of the checkpoint.
-
-    Args:
-      note: gets a line for each checkpoint that cannot be used, and if `Train.ema` was switched.
-
-    Raises:
-      UserError: there is none.
+    weights of the checkpoint. `note` gets a line about it, and for each checkpoint that cannot be used.
     """
     specs = {group: programs.devices.abstract(arrays) for group, arrays in _specs(programs).items()}
 
@@ -191,8 +172,7 @@ def start_saving(
 ) -> None:
     """Gets ready to save checkpoints, and removes those that are not complete.
 
-    If a program computes the checksums, it is compiled here, so that the first checkpoint does not wait
-    for it.
+    If a program computes the checksums, it is compiled here: the first checkpoint does not wait for it.
     """
     specs = _specs(programs)
     abstract = {group: programs.devices.abstract(arrays) for group, arrays in specs.items()}
@@ -202,11 +182,7 @@ def start_saving(
 
 
 def save(checkpoints: CheckpointWriter, programs: CompiledSteps, state: TrainingState) -> None:
-    """Saves a checkpoint in the background. `state.cursors` must be those after the last batch.
-
-    Raises:
-      UserError: it cannot be written, or a value is not finite.
-    """
+    """Saves a checkpoint in the background. `state.cursors` must be those after the last batch."""
     specs = _specs(programs)
     assert state.cursors is not None
     groups = as_groups(state.arrays)
@@ -222,21 +198,13 @@ def save(checkpoints: CheckpointWriter, programs: CompiledSteps, state: Training
 
 
 def update(checkpoints: CheckpointWriter, state: TrainingState, scores: Scores) -> None:
-    """Gives the checkpoint of this step its scores, and the facts of the state after its validation.
-
-    Raises:
-      UserError: the manifest of the checkpoint cannot be written.
-    """
+    """Gives the checkpoint of this step its scores, and the facts of the state after its validation."""
     checkpoints.change(state.counters.step, _facts(state), scores)
     checkpoints.remove_superseded()
 
 
 def check_is_new(run: RunFolder) -> None:
-    """Checks that a run without a checkpoint has never saved one.
-
-    Raises:
-      UserError: budget.json says that it has. Its checkpoints are lost, or on a disk that is missing.
-    """
+    """Raises UserError if a run without a checkpoint has saved one: it is lost, or on a missing disk."""
     steps = run.budget().get("steps", 0)
     if steps:
         raise UserError(
@@ -285,22 +253,14 @@ _LITTLE_ENDIAN = np.dtype("<i8")
 
 
 def input_specs(config: Data) -> dict[str, ArraySpec]:
-    """Returns shape, dtype and letters of the arrays.
-
-    There is one array, `position` int32[B, 2 + phases, 2]: `new_position` in words of 32 bits.
-    """
+    """Returns the spec of `position` int32[B, 2 + phases, 2]: `new_position` in words of 32 bits."""
     return {"position": ArraySpec((*new_position(config).shape, 2), np.dtype(np.int32), "B__")}
 
 
 def cursors_to_devices(
     state: Mapping[str, np.ndarray], specs: ArraySpecs, devices: Runtime
 ) -> dict:
-    """Places the state of the input on the devices.
-
-    Args:
-      state: the result of `TrainBatches.state()`: int64[B, ...] arrays in which the rows of this process
-        are correct.
-    """
+    """Places the result of `TrainBatches.state()`, int64[B, ...], on the devices."""
     words = {
         name: np.ascontiguousarray(array, _LITTLE_ENDIAN).view(np.int32).reshape(specs[name].shape)
         for name, array in state.items()
@@ -309,10 +269,7 @@ def cursors_to_devices(
 
 
 def cursors_from_devices(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns the state of the input: int64[B, ...] arrays with the rows of this process.
-
-    The rows that other processes hold are 0.
-    """
+    """Returns the state of the input, int64[B, ...]; the rows of other processes are 0."""
     state = {}
     for name, array in arrays.items():
         words = np.zeros(array.shape, np.int32)

@@ -1,7 +1,7 @@
 """The HTTP interface of LibreTranslate, as an ASGI application.
 
-POST /translate and /detect, GET /languages and /health. Every answer is JSON, and an error is
-{"error": "..."}.
+POST /translate and /detect, GET /languages, /health and /frontend/settings. Every answer is JSON, and an
+error is {"error": "..."}.
 """
 
 import asyncio
@@ -47,15 +47,7 @@ class Application:
         log: Callable[[str], None],
         origins: Collection[str] = (),
     ) -> None:
-        """Takes what the answers come from.
-
-        Args:
-          languages: the languages that a request may name.
-          batcher: translates the lines of requests.
-          limits: the limits on requests.
-          log: gets one line for each request.
-          origins: the origins whose pages may use the server; "*" stands for all.
-        """
+        """Takes what answers come from, a log of requests, and the origins of pages, "*" for all."""
         self._languages, self._batcher, self._limits = languages, batcher, limits
         self._log, self._origins, self._can_detect = log, frozenset(origins), can_detect()
         routes = [
@@ -63,6 +55,7 @@ class Application:
             Route("/detect", self._detect, methods=["POST"]),
             Route("/languages", lambda _: _json(self._languages.listed())),
             Route("/health", lambda _: _json({"status": "ok"})),
+            Route("/frontend/settings", self._settings),
         ]
         self._paths = [route.path for route in routes]
         cors = Middleware(
@@ -130,13 +123,25 @@ class Application:
 
     async def _detect(self, request: Request) -> Response:
         if not self._can_detect:
-            raise Refusal(
-                501,
-                "this server does not detect languages, because the package py3langid is not there. Name "
-                "the source in /translate.",
-            )
+            problem = "this server does not detect languages: it lacks py3langid. Name the source."
+            raise Refusal(501, problem)
         body = await self._body(request)
         return _json(await asyncio.to_thread(self._detected, request, body))
+
+    async def _settings(self, _: Request) -> Response:
+        """Answers /frontend/settings, which clients read to learn the limits."""
+        source = next(entry["code"] for entry in self._languages.listed() if entry["targets"])
+        absent = ("apiKeys", "keyRequired", "suggestions", "filesTranslation")
+        return _json(
+            {
+                **dict.fromkeys(absent, False),
+                "charLimit": self._limits.characters,
+                "batchLimit": self._limits.texts,
+                "frontendTimeout": 500,
+                "supportedFilesFormat": [],
+                "language": {"source": {"code": source}, "target": {"code": ""}},
+            }
+        )
 
     def _read(
         self, request: Request, body: bytes
@@ -219,7 +224,8 @@ class Application:
 
 
 def _fields(request: Request, body: bytes) -> dict[str, object]:
-    return read_fields(request.headers.get("content-type", ""), body)
+    content_type = request.headers.get("content-type", "")
+    return read_fields(request.scope["query_string"], content_type, body)
 
 
 async def _disconnection(receive: Receive) -> None:

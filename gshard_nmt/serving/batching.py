@@ -64,13 +64,7 @@ class Batcher:
     """Translates the lines of many requests together, in a thread of its own."""
 
     def __init__(self, translator: LineTranslator, rows: int, queue: int) -> None:
-        """Starts the thread, which alone calls the translator from now on.
-
-        Args:
-          translator: translates lines.
-          rows: the most lines of a batch.
-          queue: the most requests that wait or are being translated.
-        """
+        """Starts the thread, which alone calls the translator, with at most `rows` lines at a time."""
         self._translator, self._rows, self._queue = translator, rows, queue
         self._change = threading.Condition()
         # All that follows is read and changed only with the lock of `_change`. The direction of the first

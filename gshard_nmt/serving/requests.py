@@ -1,4 +1,4 @@
-"""What a request asks: the fields of its body, JSON or a form, the limits on them, and its texts."""
+"""What a request asks: its query arguments and its body, JSON or a form, and the limits on them."""
 
 import dataclasses
 import functools
@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from gshard_nmt.serving.batching import Refusal
+from gshard_nmt.serving.text_parts import HtmlText, PlainText
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_FIELDS = 1000
-_LINE_BREAK = re.compile(r"(\r\n|\r|\n)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +47,7 @@ class TranslateRequest:
       is_list: whether the client sent a list of texts, and so expects a list.
       source, target: the languages that the client named.
       alternatives: number of further translations of each text that the client asked for.
+      is_html: whether the texts are HTML.
     """
 
     texts: Sequence[str]
@@ -54,18 +55,18 @@ class TranslateRequest:
     source: str
     target: str
     alternatives: int = 0
+    is_html: bool = False
 
     @functools.cached_property
-    def _parts(self) -> list[list[str]]:
-        """The lines and the line breaks of each text."""
-        return [_LINE_BREAK.split(text) for text in self.texts]
+    def _parts(self) -> list[HtmlText | PlainText]:
+        return [HtmlText(text) if self.is_html else PlainText(text) for text in self.texts]
 
     def lines(self) -> list[str]:
-        """Returns the lines to translate: those of all texts that are not blank, in order."""
-        return [part for parts in self._parts for part in parts if part.strip()]
+        """Returns the lines of all texts, in order; raises Refusal if one should be HTML and is not."""
+        return [line for parts in self._parts for line in parts.lines()]
 
     def translated(self, nbest: Sequence[Sequence[str]]) -> dict[str, object]:
-        """Returns the answer to the request. Line breaks and blank lines stay.
+        """Returns the answer to the request.
 
         Translation number n of a text has translation number n of each line. A line that has fewer
         translations gives its best.
@@ -77,11 +78,11 @@ class TranslateRequest:
         best: list[object] = []
         others: list[object] = []
         for parts in self._parts:
-            choices = [next(remaining) if part.strip() else [part] for part in parts]
-            count = min(max(map(len, choices)), 1 + self.alternatives)
+            lines = [next(remaining) for _ in parts.lines()]
+            count = max(map(len, lines), default=1)
             versions = [
-                "".join(choice[n if n < len(choice) else 0] for choice in choices)
-                for n in range(count)
+                parts.translated([line[n if n < len(line) else 0] for line in lines])
+                for n in range(min(count, 1 + self.alternatives))
             ]
             best.append(versions[0])
             others.append(versions[1:])
@@ -108,23 +109,19 @@ def read_texts(fields: Mapping[str, object], limits: Limits) -> list[str]:
 
 
 def read_request(fields: Mapping[str, object], limits: Limits) -> TranslateRequest:
-    """Returns the request to /translate that some fields describe. An empty field counts as missing.
-
-    Raises:
-      Refusal: a field is missing, wrong or too large.
-    """
+    """Returns the request that fields describe, an empty one counting as missing, or raises Refusal."""
     texts = read_texts(fields, limits)
     source, target = (_language(fields, name) for name in ("source", "target"))
-    if (fields.get("format") or "text") != "text":
-        _refuse(
-            "format is not supported; it must be text. Send the text of a page without its tags."
-        )
+    text_format = fields.get("format") or "text"
+    if text_format not in ("text", "html"):
+        _refuse("format is not supported; it must be text or html. Send one of them.")
     alternatives = fields.get("alternatives") or 0
     if isinstance(alternatives, str) and re.fullmatch("[0-9]{1,4}", alternatives):
         alternatives = int(alternatives)
     if not isinstance(alternatives, int) or isinstance(alternatives, bool) or alternatives < 0:
         _refuse("alternatives is not a number of translations. Send 0 or more.")
-    return TranslateRequest(texts, isinstance(fields["q"], list), source, target, alternatives)
+    is_list, is_html = isinstance(fields["q"], list), text_format == "html"
+    return TranslateRequest(texts, is_list, source, target, alternatives, is_html)
 
 
 def _text(value: object) -> str:
@@ -144,28 +141,30 @@ def _language(fields: Mapping[str, object], name: str) -> str:
     return value
 
 
-def read_fields(content_type: str, body: bytes) -> dict[str, object]:
-    """Returns the fields of a body. A field of a form that is there twice is a list.
+def read_fields(query: bytes, content_type: str, body: bytes) -> dict[str, object]:
+    """Returns the fields of a request: the query arguments, and then those of the body.
+
+    A query argument, or a field of a form, that is there twice is a list.
 
     Raises:
-      Refusal: the body is neither a JSON object nor a form, or it is not UTF-8.
+      Refusal: the body is neither a JSON object nor a form, or something is not UTF-8.
     """
     media_type = content_type.partition(";")[0].strip().lower()
     is_form = media_type == "application/x-www-form-urlencoded"
     try:
+        fields = _pairs(query)
+        if not body:
+            return fields
         # curl -d calls JSON a form unless it is told otherwise.
         if media_type == "application/json" or (is_form and body.lstrip()[:1] == b"{"):
-            fields = json.loads(body.decode("utf-8-sig") or "{}")
-            if not isinstance(fields, dict):
+            value = json.loads(body.decode("utf-8-sig"))
+            if not isinstance(value, dict):
                 _refuse("the body is not a JSON object. Send one.")
-            return fields
+            return fields | value
         if is_form:
-            values = urllib.parse.parse_qs(
-                body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
-            )
-            return {name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()}
+            return fields | _pairs(body)
     except UnicodeDecodeError:
-        _refuse("the body is not UTF-8. Send UTF-8.")
+        _refuse("the body or the query is not UTF-8. Send UTF-8.")
     except json.JSONDecodeError as error:
         _refuse(f"the body is not JSON (line {error.lineno}, column {error.colno}). Correct it.")
     except (ValueError, RecursionError):
@@ -174,6 +173,13 @@ def read_fields(content_type: str, body: bytes) -> dict[str, object]:
         415,
         "Content-Type must be application/json or application/x-www-form-urlencoded. Send one of them.",
     )
+
+
+def _pairs(encoded: bytes) -> dict[str, object]:
+    values = urllib.parse.parse_qs(
+        encoded.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+    )
+    return {name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()}
 
 
 def _refuse(problem: str) -> NoReturn:

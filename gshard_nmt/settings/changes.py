@@ -17,17 +17,12 @@ _SHAPE, _AXES, _ORDER = ("Mesh", "shape"), ("Mesh", "axes"), ("Mesh", "device_or
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """Settings of Mesh and Decode that replace those of a run.
-
-    Attributes:
-      settings: the new settings by name.
-    """
+    """Settings of Mesh and Decode that replace those of a run."""
 
     settings: Mapping[Key, Setting] = dataclasses.field(default_factory=dict)
 
     @property
     def name_a_mesh(self) -> bool:
-        """Whether a setting of Mesh is changed."""
         return any(class_name == "Mesh" for class_name, _ in self.settings)
 
     def and_decode(self, values: Mapping[str, Any], where: str) -> "Changes":
@@ -41,10 +36,6 @@ class Changes:
         A Mesh.shape with one size is the number of devices if the mesh of the run has several axes: they
         are divided over the axes as `nearest_mesh` does. A new shape drops the order of the devices,
         which fits the old shape only.
-
-        Raises:
-          UserError: a value has the wrong type or is out of its range, or the shape does not fit the
-            axes.
         """
         if not self.settings:
             return config
@@ -59,11 +50,7 @@ class Changes:
 
 
 def read_changes(statements: Sequence[str], classes: Sequence[str] = CHANGEABLE) -> Changes:
-    """Reads the `--gin` flags of a program that decodes.
-
-    Raises:
-      UserError: a statement cannot be read, or it changes a setting of another class.
-    """
+    """Reads the `--gin` flags of a program that decodes. Only these classes may change."""
     if not statements:
         return Changes()
     from gshard_nmt.settings.gin_reader import read_statements

@@ -153,7 +153,6 @@ class Train:
 
     @property
     def metric(self) -> str:
-        """The name of the score that chooses the best checkpoint."""
         return self.best_metric or ("dev_bleu" if self.bleu_sentences else "dev_nll")
 
 
@@ -259,11 +258,7 @@ Key = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The resolved configuration of one run.
-
-    Attributes:
-      model, mesh, data, optimizer, train, decode, cleaning: one instance of each class of settings.
-    """
+    """The resolved configuration of one run: one instance of each class of settings."""
 
     model: Model
     mesh: Mesh
@@ -280,18 +275,12 @@ class Config:
 
     @property
     def parts(self) -> list[Any]:
-        """The instances of the classes of settings."""
         return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
     def replace(self, **parts: Any) -> Self:
         """Returns a copy in which some settings are changed and checked.
 
-        Args:
-          **parts: the parts to change, by name. Each value is either a mapping of the changed fields,
-            such as `train={"steps": 10}`, or a whole new part.
-
-        Raises:
-          UserError: a new value is out of its range.
+        Each part is a mapping of the changed fields, as in `train={"steps": 10}`, or a whole new part.
         """
         changed = {
             name: dataclasses.replace(getattr(self, name), **part)
@@ -337,10 +326,7 @@ def as_gin(parts: Iterable[object]) -> str:
 
 
 def differences(recorded: object, current: object) -> list[str]:
-    """Returns a line for each setting that differs, such as "Model.heads: 4, now 6".
-
-    Both arguments are instances of the same class of settings.
-    """
+    """Returns a line for each setting that differs, such as "Model.heads: 4, now 6"."""
     now = named_settings([current])
     return [
         f"{class_name}.{field}: {value!r}, now {now[class_name, field]!r}"
@@ -359,24 +345,14 @@ def _plain(value: object) -> object:
 
 
 def configs_folder() -> pathlib.Path:
-    """Returns the folder of the configs that come with the package.
-
-    A wheel has them inside the package, a checkout beside it.
-    """
+    """Returns the folder of our configs. A wheel has them inside the package, a checkout beside it."""
     package = pathlib.Path(__file__).parents[1]
     installed = package / "configs"
     return installed if installed.is_dir() else package.parent / "configs"
 
 
 def find_config(source: str) -> pathlib.Path:
-    """Returns the file of a config.
-
-    Args:
-      source: a path, or a name: the name of a file in configs/experiments without `.gin`.
-
-    Raises:
-      UserError: there is no such file or name. The message lists the names.
-    """
+    """Returns the file of a path, or of a name: that of a file in configs/experiments without `.gin`."""
     path = pathlib.Path(source)
     if path.is_file():
         return path

@@ -30,11 +30,9 @@ _SETTINGS_OF_LETTERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One size that does not fit the mesh.
+    """One size that does not fit the mesh, as an error message.
 
-    Attributes:
-      text: the error message, which names the setting or the array.
-      cause: a key. Two problems have equal keys if one change of the config would solve both.
+    Two problems have equal causes if one change of the config would solve both.
     """
 
     text: str
@@ -42,11 +40,7 @@ class Problem:
 
 
 def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
-    """Checks that a config divides over its mesh.
-
-    Raises:
-      UserError: a size does not divide. The message has the nearest sizes that do.
-    """
+    """Raises UserError if a size of a config or an array does not divide over the mesh."""
     for problem in problems(config, arrays):
         raise UserError(problem.text)
 
@@ -62,21 +56,13 @@ def decoding_problems(config: Config, weights: Mapping[str, ArraySpec]) -> Itera
 
 
 def check_decoding(config: Config, weights: Mapping[str, ArraySpec]) -> None:
-    """Checks that a model can be decoded on the mesh of its config.
-
-    Raises:
-      UserError: a size does not divide. The message has the nearest sizes that do.
-    """
+    """Raises UserError if a model cannot be decoded on the mesh of its config."""
     for problem in decoding_problems(config, weights):
         raise UserError(problem.text)
 
 
 def check_validation(config: Config) -> None:
-    """Checks that a run that validates with BLEU can decode, so that it does not stop at that moment.
-
-    Raises:
-      UserError: the model has no source, or fewer positions than the decoder's source lengths.
-    """
+    """Raises UserError if a run that validates with BLEU cannot decode, so that it does not stop then."""
     if not (config.train.dev_every and config.train.bleu_sentences):
         return
     if not config.model.encoder_layers:
@@ -89,11 +75,7 @@ def check_validation(config: Config) -> None:
 
 
 def check_can_decode(config: Config) -> None:
-    """Checks that the model can be decoded on some mesh, before it is trained.
-
-    Raises:
-      UserError: it cannot. The mesh does not matter here, because decoding may use another one.
-    """
+    """Raises UserError if the model cannot be decoded on any mesh: decoding may use another one."""
     if config.model.encoder_layers:  # language models do not translate
         for problem in _unfit_lengths(config):
             raise UserError(problem.text)
@@ -104,10 +86,7 @@ def problems(
 ) -> Iterator[Problem]:
     """Yields every size that does not divide over the mesh, once even if many arrays have this size.
 
-    Args:
-      config: the run.
-      arrays: as for `check_divides`.
-      decoding: whether to check the source lengths of the decoder too.
+    `decoding` checks the source lengths of the decoder too.
     """
     texts: set[str] = set()
     causes: set[Hashable] = set()

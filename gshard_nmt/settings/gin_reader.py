@@ -1,11 +1,10 @@
 """Reads gin files and `--gin` flags into a `Config`. This is the only module that imports gin.
 
-gin parses the statements, keeps the bindings and resolves the macros. We check each statement before
-gin binds it, so that an error names the file and the line, and says in plain words what to do.
+gin parses the statements. We keep the values and resolve the macros, so that an error names the file and
+the line, and says in plain words what to do.
 """
 
 import contextlib
-import copy
 import dataclasses
 import os
 import pathlib
@@ -15,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
-import gin.config
 import gin.config_parser
 
 from gshard_nmt.errors import UserError, did_you_mean
@@ -29,10 +27,6 @@ def load_config(
     """Reads a config, then the `--gin` flags, which override it.
 
     Overrides are statements such as "Model.model_dim = 512" or, for a macro, "EXPERTS = 8".
-
-    Raises:
-      UserError: a statement cannot be parsed, a name is unknown, a value has the wrong type or is
-        out of its range, or a required value is missing.
     """
     return build(read_settings(source, overrides, classes), classes)
 
@@ -47,10 +41,6 @@ def read_settings(
 
     If `problems` is a list, the error of each bad statement is appended to it, and reading goes on
     without that statement.
-
-    Raises:
-      UserError: there is no such config. Without `problems` also: a statement cannot be parsed, a
-        name is unknown, or a required value is missing.
     """
     reader = _Reader(classes, problems)
     reader.read_file(find_config(source))
@@ -60,11 +50,7 @@ def read_settings(
 
 
 def read_statements(statements: Sequence[str]) -> dict[Key, Setting]:
-    """Returns the settings of `--gin` flags alone. Their values are not checked yet.
-
-    Raises:
-      UserError: a statement cannot be parsed, a name is unknown, or a required value is missing.
-    """
+    """Returns the settings of `--gin` flags alone. Their values are not checked yet."""
     reader = _Reader(CLASSES)
     for statement in statements:
         reader.read_text(statement, f"--gin {statement!r}")
@@ -72,21 +58,28 @@ def read_statements(statements: Sequence[str]) -> dict[Key, Setting]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Reference:
-    """`@name` in a gin file. It is an error, because our configs hold only values."""
+class _Macro:
+    """`%NAME` in a value, until all statements have been read."""
 
     name: str
 
 
-class _Delegate(gin.config.ParserDelegate):
-    """Lets gin make macros, but no references to functions."""
+@dataclasses.dataclass(frozen=True)
+class _Reference:
+    """`@name` in a value. It is an error, because our configs hold only values."""
+
+    name: str
+
+
+class _Delegate(gin.config_parser.ParserDelegate):
+    """Tells gin's parser what to make of macros and references."""
 
     def configurable_reference(self, scoped_selector: str, evaluate: bool) -> _Reference:
         del evaluate
         return _Reference(scoped_selector)
 
     def macro(self, name: str) -> object:
-        return gin.REQUIRED if name in ("gin.REQUIRED", "REQUIRED") else super().macro(name)
+        return gin.REQUIRED if name in ("gin.REQUIRED", "REQUIRED") else _Macro(name)
 
 
 _FILES = (("Cleaning", "modules"), ("Data", "source_model"), ("Data", "target_model"))
@@ -94,24 +87,19 @@ _FILES = (("Cleaning", "modules"), ("Data", "source_model"), ("Data", "target_mo
 
 
 class _Reader:
-    """Binds the statements of gin files one by one, so that each error names its line."""
+    """Keeps the values of the statements, each with the place of its last statement."""
 
     def __init__(self, classes: Mapping[str, type], problems: list[str] | None = None) -> None:
         self._classes = classes
         self._problems = problems
-        self._selectors = {name: _register(cls) for name, cls in classes.items()}
-        self._bound: dict[Key, str] = {}
-        self._macros: dict[str, str] = {}
+        self._bound: dict[Key, Setting] = {}
+        self._macros: dict[str, Setting] = {}
         self._uses: dict[str, str] = {}
         self._open_files: list[str] = []
-        gin.clear_config()
 
     @contextlib.contextmanager
     def _collecting_problems(self) -> Iterator[None]:
-        """Adds the message of a UserError to the list of problems.
-
-        If the caller gave no list, the error ends the reading.
-        """
+        """Adds the message of a UserError to the list of problems. Without a list, it is raised."""
         try:
             yield
         except UserError as error:
@@ -136,7 +124,6 @@ class _Reader:
         self._open_files.pop()
 
     def read_text(self, text: str, where: str) -> None:
-        """Binds the statements of one `--gin` flag."""
         with self._collecting_problems():
             self._read(text, where, pathlib.Path(), in_file=False)
 
@@ -169,20 +156,24 @@ class _Reader:
                 raise UserError(f"{where}: configs import no modules; remove this line.")
 
     def _bind(self, statement: Any, folder: pathlib.Path, where: str) -> None:
-        self._check_value(statement.value, where)
-        value = statement.value
-        if (statement.selector, statement.arg_name) in _FILES:
-            value = _found(value, folder)
-        if not statement.arg_name:
-            macro = "/".join(filter(None, (statement.scope, statement.selector)))
-            gin.bind_parameter((macro, "gin.macro", "value"), statement.value)
-            self._macros[macro] = where
+        class_name, field, value = statement.selector, statement.arg_name, statement.value
+        for part in _parts(value):
+            if isinstance(part, _Reference):
+                raise UserError(
+                    f"{where}: @{part.name} is a reference, but configs hold only values; write the "
+                    "value itself."
+                )
+            if isinstance(part, _Macro):
+                self._uses.setdefault(part.name, where)
+        if not field:
+            macro = "/".join(filter(None, (statement.scope, class_name)))
+            self._macros[macro] = Setting(value, where)
             return
-        self._check_class(statement.scope, statement.selector, where)
-        check_name(self._classes, statement.selector, statement.arg_name, where)
-        selector = self._selectors[statement.selector]
-        gin.bind_parameter(("", selector, statement.arg_name), value)
-        self._bound[statement.selector, statement.arg_name] = where
+        self._check_class(statement.scope, class_name, where)
+        check_name(self._classes, class_name, field, where)
+        if (class_name, field) in _FILES:
+            value = _found(value, folder)
+        self._bound[class_name, field] = Setting(value, where)
 
     def _check_class(self, scope: str, class_name: str, where: str) -> None:
         if scope:
@@ -192,63 +183,29 @@ class _Reader:
         if class_name not in self._classes:
             check_name(self._classes, class_name, "", where)
 
-    def _check_value(self, value: object, where: str) -> None:
-        for part in _parts(value):
-            if isinstance(part, _Reference):
-                raise UserError(
-                    f"{where}: @{part.name} is a reference, but configs hold only values; write the "
-                    "value itself."
-                )
-        for macro in _macros_in(value):
-            self._uses.setdefault(macro, where)
-
     def resolve(self) -> dict[Key, Setting]:
-        """Returns the settings, each macro replaced by its value."""
         for macro, where in self._uses.items():
+            if macro not in self._macros:
+                with self._collecting_problems():
+                    raise UserError(
+                        f"{where}: the macro %{macro} has no value"
+                        f"{did_you_mean(macro, self._macros)} "
+                        f"Set it in the config or with --gin '{macro} = ...'."
+                    )
+        values = {}
+        for macro, setting in self._macros.items():
             with self._collecting_problems():
-                self._check_has_value(macro, where)
-        for macro, where in self._macros.items():
-            with self._collecting_problems():
-                _check_not_required(macro, _value_of(macro), where)
-                self._check_is_used(macro, where)
+                _check_not_required(macro, setting)
+                values[macro] = setting.value
+                self._check_is_used(macro, setting.where)
         resolved = {}
-        for (class_name, field), where in self._bound.items():
-            with self._collecting_problems():
-                bound = gin.get_bindings(self._selectors[class_name], resolve_references=False)
-                value = bound[field]
-                _check_not_required(f"{class_name}.{field}", value, where)
-                if self._has_values(value):
-                    # `deepcopy` resolves the macros: in gin, copying a macro returns its value.
-                    resolved[class_name, field] = Setting(copy.deepcopy(value), where)
+        for (class_name, field), setting in self._bound.items():
+            # A KeyError is of a macro without a value, which was reported above.
+            with self._collecting_problems(), contextlib.suppress(KeyError):
+                _check_not_required(f"{class_name}.{field}", setting)
+                value = _with_values(setting.value, values)
+                resolved[class_name, field] = Setting(value, setting.where)
         return resolved
-
-    def _has_values(self, value: object) -> bool:
-        """Returns whether all macros in a value have values.
-
-        `resolve` has already reported each macro that has no value.
-
-        Raises:
-          UserError: the macros refer to one another in a circle.
-        """
-        try:
-            return all(
-                macro in self._macros
-                and not any(part is gin.REQUIRED for part in _parts(_value_of(macro)))
-                and self._has_values(_value_of(macro))
-                for macro in _macros_in(value)
-            )
-        except RecursionError:
-            raise UserError(
-                f"some of the macros {', '.join(self._macros)} refer to one another in a circle; give "
-                "one macro of the circle a value."
-            ) from None
-
-    def _check_has_value(self, macro: str, where: str) -> None:
-        if macro not in self._macros:
-            raise UserError(
-                f"{where}: the macro %{macro} has no value{did_you_mean(macro, self._macros)} "
-                f"Set it in the config or with --gin '{macro} = ...'."
-            )
 
     def _check_is_used(self, macro: str, where: str) -> None:
         if macro not in self._uses:
@@ -267,32 +224,29 @@ class _Reader:
             )
 
 
-def _value_of(macro: str) -> object:
-    return gin.query_parameter(f"{macro}/gin.macro.value")
+def _with_values(value: Any, macros: Mapping[str, Any], opened: tuple[str, ...] = ()) -> Any:
+    """Returns a value with the values of its macros. `opened` are the macros that it is the value of."""
+    match value:
+        case _Macro(name):
+            if name in opened:
+                raise UserError(
+                    f"some of the macros {', '.join(macros)} refer to one another in a circle; give "
+                    "one macro of the circle a value."
+                )
+            return _with_values(macros[name], macros, (*opened, name))
+        case Mapping():
+            pairs = [_with_values(pair, macros, opened) for pair in value.items()]
+            return dict(pairs)
+        case list() | tuple():
+            return type(value)(_with_values(part, macros, opened) for part in value)
+    return value
 
 
-def _macros_in(value: object) -> Iterator[str]:
-    for part in _parts(value):
-        if isinstance(part, gin.config.ConfigurableReference):
-            yield part.scoped_selector.removesuffix("/gin.macro")
-
-
-def _check_not_required(name: str, value: object, where: str) -> None:
-    if any(part is gin.REQUIRED for part in _parts(value)):
+def _check_not_required(name: str, setting: Setting) -> None:
+    if any(part is gin.REQUIRED for part in _parts(setting.value)):
         raise UserError(
-            f"{where}: {name} is required; set it in the config or with --gin '{name} = ...'."
+            f"{setting.where}: {name} is required; set it in the config or with --gin '{name} = ...'."
         )
-
-
-_registered: dict[type, str] = {}
-
-
-def _register(cls: type) -> str:
-    """Registers a class with gin, once, and returns its full name there."""
-    if cls not in _registered:
-        gin.external_configurable(cls, cls.__name__, module=cls.__module__)
-        _registered[cls] = f"{cls.__module__}.{cls.__name__}"
-    return _registered[cls]
 
 
 def _parts(value: object) -> Iterator[object]:

@@ -23,24 +23,14 @@ from gshard_nmt.settings.config import CLASSES, GIN_END, GIN_HEADER, Config, Key
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A value that a config gives to a setting.
-
-    Attributes:
-      value: the value as it is written in the config; its type is not checked yet.
-      where: the file and line, or the flag, that gives it; for messages.
-    """
+    """A value as a config gives it, unchecked, and the file and line, or the flag, that gives it."""
 
     value: object
     where: str
 
 
 def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -> Config:
-    """Reads the `config.gin` of a run folder.
-
-    Raises:
-      UserError: there is no such file, a line of it is not `Class.field = literal`, or lines are
-        missing at the end.
-    """
+    """Reads the `config.gin` of a run folder. Raises UserError if it is missing or damaged."""
     if not path.is_file():
         raise UserError(
             f"there is no {path}, so {path.parent} is not a run folder; give the --workdir of a "
@@ -83,15 +73,7 @@ def _literal(node: ast.expr, where: str) -> object:
 
 
 def build(bindings: Mapping[Key, Setting], classes: Mapping[str, type] = CLASSES) -> Config:
-    """Makes the configuration from these settings and the defaults.
-
-    Args:
-      bindings: settings by name; the names have passed `check_name`.
-      classes: one class for each part of `Config`.
-
-    Raises:
-      UserError: a value has the wrong type, or a field without a default has no value.
-    """
+    """Makes the configuration from settings, whose names have passed `check_name`, and the defaults."""
     parts = {}
     for class_name, cls in classes.items():
         hints = _field_types(cls)
@@ -210,7 +192,6 @@ def _refuse() -> typing.NoReturn:
 
 
 def describe_type(hint: Any) -> str:
-    """Returns a type in the user's words."""
     words = {int: "a whole number", float: "a number", str: "a string in quotes"}
     if hint in words:
         return words[hint]

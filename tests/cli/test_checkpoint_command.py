@@ -29,9 +29,3 @@ from gshard_nmt.cli import commands
 def test_mistakes_are_explained(capsys, tmp_path, arguments, message):
     assert commands.main(["checkpoint", *arguments, f"--workdir={tmp_path}"]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_a_missing_run_folder_is_said(capsys, tmp_path):
-    for verb in ("list", "verify"):
-        assert commands.main(["checkpoint", verb, f"--workdir={tmp_path / 'none'}"]) == 2
-        assert "there is no such folder; make it with gshard-train" in capsys.readouterr().err

@@ -8,40 +8,28 @@ from gshard_nmt.cli.flags import Flags
 from gshard_nmt.errors import UserError
 from tests.data.cleaning import corpora
 
+# fmt: off
+MISTAKES = [
+    (["plan", "--config=demo"], "--data or --sizes must say how large each language is, but neither"),
+    (["plan", "--config=demo", "--data=a", "--sizes=fr=1"], "is, but both are given. Give one"),
+    (["plan", "--config=demo", "--sizes=fr"], "--sizes has 'fr'; it must name each language"),
+    (["plan", "--config=demo", "--sizes=fr=1", "--out=plan.txt"],
+     "--out is 'plan.txt'; it must end in .json. Give"),
+    (["plan", "--config=demo", "--sizes=fr=1", "--steps=0"], "--steps is '0'; it must be"),
+    (["show", "--config=demo"], "--data is missing."),
+    (["show", "--config=demo", "--data=none"], "there is no such folder; make it with gshard-data"),
+    (["show", "--config=demo", "--data=none", "--step=0"], "--step is '0'; it must be"),
+    (["check"], "--corpus is missing."),
+    (["check", "--corpus=none"], "--corpus none: there is no such folder"),
+    (["check", "--corpus=.", "--report=x.pdf"], "must end in .json. Give another name."),
+    (["check", "--corpus=.", "--gin=Data.rows = 3"], "--gin has no effect without --config."),
+    (["plan", "--config=demo", "--data=.", "--pair_tokens=9"],
+     "--pair_tokens has no effect without --sizes."),
+]
+# fmt: on
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["plan", "--config=demo"],
-            "--data or --sizes must say how large each language is, but neither",
-        ),
-        (["plan", "--config=demo", "--data=a", "--sizes=fr=1"], "is, but both are given. Give one"),
-        (["plan", "--config=demo", "--sizes=fr"], "--sizes has 'fr'; it must name each language"),
-        (
-            ["plan", "--config=demo", "--sizes=fr=1", "--out=plan.txt"],
-            "--out is 'plan.txt'; it must end in .json. Give",
-        ),
-        (["plan", "--config=demo", "--sizes=fr=1", "--steps=0"], "--steps is '0'; it must be"),
-        (["show", "--config=demo"], "--data is missing."),
-        (
-            ["show", "--config=demo", "--data=none"],
-            "there is no such folder; make it with gshard-data",
-        ),
-        (["show", "--config=demo", "--data=none", "--step=0"], "--step is '0'; it must be"),
-        (["check"], "--corpus is missing."),
-        (["check", "--corpus=none"], "--corpus none: there is no such folder"),
-        (
-            ["check", "--corpus=.", "--report=x.pdf"],
-            "must end in .json. Give another name.",
-        ),
-        (["check", "--corpus=.", "--gin=Data.rows = 3"], "--gin has no effect without --config."),
-        (
-            ["plan", "--config=demo", "--data=.", "--pair_tokens=9"],
-            "--pair_tokens has no effect without --sizes.",
-        ),
-    ],
-)
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES)
 def test_mistakes_are_explained(capsys, arguments, message):
     assert commands.main(["data", *arguments]) == 2
     assert message in capsys.readouterr().err

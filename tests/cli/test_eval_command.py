@@ -68,72 +68,48 @@ RUN = ["--workdir=run", "--report=new"]
 FILES = ["--hypotheses=system", "--references=plain/ref.en", "--target=en"]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ([], "--workdir, --corpus and --report are missing."),
-        (["--test_set=plain"], "--workdir and --report are missing."),
-        (
-            RUN,
-            "--corpus and --test_set are missing. Give one of them: --corpus DIR has your own text, and "
-            "--test_set DIR the files of FLORES, NTREX or WMT. See gshard-eval --help.",
-        ),
-        (["--hypotheses=system"], "--references and --target are missing."),
-        (
-            [*RUN, "--corpus=plain", "--format=wmt"],
-            "--format has no effect without --test_set. Add --test_set, or leave out --format. See "
-            "gshard-eval --help.",
-        ),
-        (
-            [*FILES, *RUN],
-            "--hypotheses scores files and no run, so it cannot be used with --workdir. Give "
-            "one of them.",
-        ),
-        (
-            [*RUN, "--corpus=plain", "--target=en"],
-            "--target has no effect without --hypotheses. Add --hypotheses, or leave out --target. "
-            "See gshard-eval --help.",
-        ),
-        (
-            [*FILES, "--metrics", "bleu", "blue"],
-            "--metrics names 'blue'; the metrics are bleu, chrf, chrf++, ter, spbleu, comet. "
-            "Choose among these.",
-        ),
-        (
-            [*FILES, "--metrics"],
-            "--metrics names ''; the metrics are bleu, chrf, chrf++, ter, spbleu, comet. "
-            "Choose among these.",
-        ),
-        (
-            [*FILES, "--length_edges", "20", "10"],
-            "--length_edges is 20 10; lengths are whole numbers from 1 in ascending order. Give for "
-            "example --length_edges 10 20 30 40.",
-        ),
-        (
-            [*FILES, "--length_edges=1.5"],
-            "--length_edges is '1.5'; lengths are whole numbers from 1. Give for example --length_edges "
-            "10 20 30 40.",
-        ),
-        (
-            [*RUN, "--test_set=run"],
-            "--test_set run has no known test set. It must have files such as devtest/fra_Latn.devtest "
-            "(flores), newstest2019-ref.fra.txt (ntrex), newstest2014-deen-src.de (wmt), or src.de and "
-            "ref.en (plain).",
-        ),
-    ],
-)
+# fmt: off
+MISTAKES = [
+    ([], "--workdir, --corpus and --report are missing."),
+    (["--test_set=plain"], "--workdir and --report are missing."),
+    (RUN,
+     "--corpus and --test_set are missing. Give one of them: --corpus DIR has your own text, and "
+     "--test_set DIR the files of FLORES, NTREX or WMT. See gshard-eval --help."),
+    (["--hypotheses=system"], "--references and --target are missing."),
+    ([*RUN, "--corpus=plain", "--format=wmt"],
+     "--format has no effect without --test_set. Add --test_set, or leave out --format. See "
+     "gshard-eval --help."),
+    ([*FILES, *RUN],
+     "--hypotheses scores files and no run, so it cannot be used with --workdir. Give "
+     "one of them."),
+    ([*RUN, "--corpus=plain", "--target=en"],
+     "--target has no effect without --hypotheses. Add --hypotheses, or leave out --target. "
+     "See gshard-eval --help."),
+    ([*FILES, "--metrics", "bleu", "blue"],
+     "--metrics names 'blue'; the metrics are bleu, chrf, chrf++, ter, spbleu, comet. "
+     "Choose among these."),
+    ([*FILES, "--metrics"],
+     "--metrics names ''; the metrics are bleu, chrf, chrf++, ter, spbleu, comet. "
+     "Choose among these."),
+    ([*FILES, "--length_edges", "20", "10"],
+     "--length_edges is 20 10; lengths are whole numbers from 1 in ascending order. Give for "
+     "example --length_edges 10 20 30 40."),
+    ([*FILES, "--length_edges=1.5"],
+     "--length_edges is '1.5'; lengths are whole numbers from 1. Give for example --length_edges "
+     "10 20 30 40."),
+    ([*RUN, "--test_set=run"],
+     "--test_set run has no known test set. It must have files such as devtest/fra_Latn.devtest "
+     "(flores), newstest2019-ref.fra.txt (ntrex), newstest2014-deen-src.de (wmt), or src.de and "
+     "ref.en (plain)."),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("words", "expected"), MISTAKES)
 def test_a_wrong_command_line_ends_with_2_and_one_message(score_folder, capsys, words, expected):
     assert commands.main(["eval", *words]) == 2
     assert message(capsys) == expected
     assert not (score_folder / "new").exists()
-
-
-def test_a_missing_flag_of_files_has_an_example_with_files(score_folder, capsys):
-    assert commands.main(["eval", *FILES[:-1]]) == 2
-    assert capsys.readouterr().err == (
-        "gshard-eval: --target is missing. For example:\n  gshard-eval --hypotheses system.en "
-        "--references ref.en --target en\nSee gshard-eval --help.\n"
-    )
 
 
 def test_files_are_scored_without_a_run(score_folder, capsys):
@@ -149,18 +125,17 @@ def test_files_are_scored_without_a_run(score_folder, capsys):
 
 def test_a_test_set_and_the_metrics_reach_the_evaluation(score_folder, monkeypatch):
     calls = []
-    monkeypatch.setattr("gshard_nmt.evaluate.evaluate", lambda *words: calls.append(words[-1]))
-    assert commands.main(["eval", *RUN, "--test_set=plain", "--metrics", "ter"]) == 0
-    (call,) = calls
+    monkeypatch.setattr("gshard_nmt.evaluate.evaluate", lambda *words: calls.append(words))
+    write_pairs(score_folder / "corpus" / "fr-en", "train", "fr", "en", [("un", "one")])
+    test_set = ["--test_set=plain", "--checkpoint=average:3", "--routing"]
+    assert commands.main(["eval", *RUN, *test_set, "--metrics", "ter"]) == 0
+    more = ["--corpus=corpus", "--leave_out_overlap"]
+    assert commands.main(["eval", *RUN, "--test_set=plain", *more]) == 0
+    assert [corpus for _, corpus, *_ in calls] == [None, {"": Path("corpus")}]
+    call, other = (words[-1] for words in calls)
+    assert (call.choices.checkpoint, bool(call.count_experts)) == ("average:3", True)
+    assert (other.choices.checkpoint, other.count_experts) == ("best", None)
+    assert (call.options.leave_out_overlap, other.options.leave_out_overlap) == (False, True)
     assert call.options.measures.names == ("ter",)
     assert call.published.name == "plain"
     assert list(call.published.directions) == [("fr", "en")]
-
-
-def test_a_corpus_may_be_given_beside_a_test_set(score_folder, monkeypatch):
-    calls = []
-    monkeypatch.setattr("gshard_nmt.evaluate.evaluate", lambda *words: calls.append(words[1]))
-    write_pairs(score_folder / "corpus" / "fr-en", "train", "fr", "en", [("un", "one")])
-    assert commands.main(["eval", *RUN, "--test_set=plain", "--corpus=corpus"]) == 0
-    assert commands.main(["eval", *RUN, "--test_set=plain"]) == 0
-    assert calls == [{"": Path("corpus")}, None]

@@ -185,34 +185,6 @@ def test_a_split_is_no_path(folder, monkeypatch, capsys):
     )
 
 
-@pytest.mark.parametrize("program", ["decode", "eval"])
-def test_a_checkpoint_is_a_known_word_or_a_number(folder, monkeypatch, capsys, program):
-    monkeypatch.chdir(folder)
-    words = [f"--{name}={value}" for name, value in GOOD[program].items()]
-    assert commands.main([program, *words, "--checkpoint=newest"]) == 2
-    assert capsys.readouterr().err == (
-        f"gshard-{program}: --checkpoint is 'newest'; it must be best, last, a step such as 500, or "
-        "average:N for the mean of the last N.\n"
-    )
-
-
-def test_eval_passes_the_choices_of_weights_studies_and_sentences_on(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    choices = []
-
-    def evaluate(*words):
-        asked = words[-1]
-        overlap = asked.options.leave_out_overlap
-        choices.append((asked.choices.checkpoint, bool(asked.count_experts), overlap))
-
-    monkeypatch.setattr("gshard_nmt.evaluate.evaluate", evaluate)
-    words = [f"--{name}={value}" for name, value in GOOD["eval"].items()]
-    assert commands.main(["eval", *words]) == 0
-    assert commands.main(["eval", *words, "--checkpoint=average:3", "--routing"]) == 0
-    assert commands.main(["eval", *words, "--leave_out_overlap"]) == 0
-    assert choices == [("best", False, False), ("average:3", True, False), ("best", False, True)]
-
-
 def test_the_table_has_every_flag_that_takes_a_path():
     """A new flag with a placeholder such as DIR or FILE must be added to the table."""
     from gshard_nmt.cli.flags import Flags

@@ -71,12 +71,6 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
     ]
 
 
-def test_the_limits_are_those_of_the_documentation_if_no_flag_changes_them(run_folder, started):
-    assert commands.main(["serve", f"--workdir={run_folder}", "--port=0"]) == 0
-    *_, host, origins, limits = started[2]
-    assert (host, origins, limits) == ("127.0.0.1", [], Limits())
-
-
 @pytest.mark.parametrize(
     ("flag", "message"),
     [

@@ -1,7 +1,6 @@
 """The flags of baselines: their defaults, and the message for each mistake."""
 
 import dataclasses
-import json
 import pathlib
 
 import pytest
@@ -10,7 +9,7 @@ from gshard_nmt import add_language as program
 from gshard_nmt import train as train_module
 from gshard_nmt.baselines import Request
 from gshard_nmt.cli import commands
-from gshard_nmt.cli.commands import TRAIN, main
+from gshard_nmt.cli.commands import TRAIN
 from gshard_nmt.cli.flags import parse_flags
 from gshard_nmt.cli.train_command import check_baselines, read_request
 from gshard_nmt.errors import UserError
@@ -57,19 +56,7 @@ def test_a_mistake_is_explained(words, message):
     assert message in str(error.value)
 
 
-def test_the_flags_need_baselines_of(capsys):
-    assert main(["train", *NEEDED, "--until=budget"]) == 2
-    assert "--until has no effect without --baselines_of" in capsys.readouterr().err
-
-
-def test_each_flag_is_in_the_help(capsys):
-    assert main(["train", "--help"]) == 0
-    text = capsys.readouterr().out
-    for name in ("until", "languages", "shard", "max_tokens_each", "sizes"):
-        assert f"--{name}" in text
-    assert json.dumps("small:0,base:100000,big:2000000").strip('"') in " ".join(text.split())
-
-
+RUN = ["train", "--config=demo", "--data=.", "--workdir=new"]
 FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
 
 
@@ -82,10 +69,14 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
         ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
         ([*FLAGS, "--init_from=."], "there is no config.gin, so . is not a run folder"),
         (
-            ["train", "--config=demo", "--data=.", "--workdir=new", "--new_pieces=3"],
+            [*RUN, "--new_pieces=3"],
             "--new_pieces has no effect without --add_language.",
         ),
         (["train", "--data=.", "--workdir=new"], "--config is missing. For example:"),
+        ([*RUN, "--until=budget"], "--until has no effect without --baselines_of"),
+        ([*RUN, "--checkpoint=last"], "--checkpoint has no effect without --init_from."),
+        ([*RUN, "--init_from=.", "--baselines_of=."], "--init_from and --baselines_of are given;"),
+        ([*RUN, "--init_from=.", "--checkpoint=x"], "--checkpoint is 'x'; it must be best, last"),
     ],
 )
 def test_wrong_flags_are_refused(capsys, tmp_path, monkeypatch, words, message):

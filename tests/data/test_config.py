@@ -17,21 +17,10 @@ from gshard_nmt.errors import UserError
             "Data.languages names fr more than once; name each language once.",
         ),
         (
-            {"direction": "en-en"},
-            "Data.direction is 'en-en'; it must be one of ['xx-en', 'en-xx', 'many-to-many', 'all', "
-            "'as-named'].",
-        ),
-        (
-            {"subset_tags": ("back", "back")},
-            "Data.subset_tags names back more than once; name each subset once.",
-        ),
-        (
             {"subset_tags": ("a,b",)},
             "Data.subset_tags is ['a,b']; every entry must be a name of letters, digits, - and _.",
         ),
         ({"rows": 0}, "Data.rows is 0; it must be from 1 to 16777216."),
-        ({"target_length": 3}, "Data.target_length is 3; it must be from 4 to 16777216."),
-        ({"character_coverage": 0.5}, "Data.character_coverage is 0.5; it must be from 0.9 to 1."),
     ],
 )
 def test_an_illegal_value_is_an_error_with_the_legal_ones(changes, message):

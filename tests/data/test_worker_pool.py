@@ -57,16 +57,6 @@ def test_processes_that_start_early_have_the_modules(start):
     assert list(answers.values()) == [(server, True)] * 2
 
 
-def test_without_a_folder_for_temporary_files_the_processes_start_late(monkeypatch):
-    def refuse():
-        raise OSError(28, "No space left on device")
-
-    usual = worker_pool._context
-    monkeypatch.setattr(forkserver, "ensure_running", refuse)
-    start_early("colorsys")
-    assert worker_pool._context is usual
-
-
 def test_processes_share_the_calls_and_all_results_arrive(start):
     with WorkerPool(2) as pool:
         for numbers in (range(20), range(3)):
@@ -99,15 +89,6 @@ def test_a_loop_that_is_left_ends_the_processes():
         for _ in pool.map(call, [(n,) for n in range(50)]):
             break
         assert not multiprocessing.active_children()
-
-
-@pytest.mark.parametrize("arguments", [{"workers": 1}, {"workers": 4}])
-def test_one_worker_or_one_task_needs_no_process(arguments):
-    tasks = [(7,)] if arguments["workers"] > 1 else [(7,), (8,)]
-    with WorkerPool(**arguments) as pool:
-        assert [result for _, result in pool.map(call, tasks)] == [
-            (n, os.getpid()) for (n,) in tasks
-        ]
 
 
 @pytest.mark.parametrize(

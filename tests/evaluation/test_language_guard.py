@@ -7,7 +7,7 @@ import pytest
 
 from gshard_nmt.evaluation import language_guard
 from gshard_nmt.evaluation.language_guard import Change, Comparison, Outcome, choose, compare
-from gshard_nmt.evaluation.metrics import metrics
+from gshard_nmt.evaluation.metrics import metrics, significance
 from gshard_nmt.evaluation.validation import DevOutput
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
@@ -30,9 +30,13 @@ def outputs(**hypotheses) -> list[DevOutput]:
     ]
 
 
-def outcome(share: float, score: float, *deltas: float, p: float = 1.0) -> Outcome:
+def counts(lines) -> np.ndarray:
+    return significance.statistics(lines, [REFERENCES], "en")
+
+
+def outcome(share: float, score: float, *deltas: float, p: float = 1.0, rows=None) -> Outcome:
     changes = [Change("fr-en", 20.0, 20.0 + delta, p) for delta in deltas]
-    return Outcome(share, {}, score, changes)
+    return Outcome(share, {}, score, changes, rows if rows is not None else counts(REFERENCES))
 
 
 def test_each_old_direction_is_compared_and_the_largest_loss_comes_first():
@@ -43,7 +47,7 @@ def test_each_old_direction_is_compared_and_the_largest_loss_comes_first():
     assert [change.is_loss for change in changes] == [True, False]
     scores = [metrics.bleu(lines, REFERENCES, "en") for lines in (REFERENCES, WORSE)]
     assert [changes[0].before, changes[0].after] == pytest.approx(scores)
-    found = Outcome(1.0, {}, 0.0, changes)
+    found = Outcome(1.0, {}, 0.0, changes, counts(REFERENCES))
     assert (found.losses, found.loses) == (1, True)
     assert found.mean == pytest.approx(0)
 
@@ -70,6 +74,15 @@ def test_the_best_for_the_new_language_with_which_no_old_one_loses_is_chosen():
     assert choose([new, *parts]).share == 0.6
     assert choose([new, parts[0]]) is new
     assert choose([outcome(1.0, 9.0, 0.1), *parts]).share == 1.0
+
+
+def test_a_smaller_share_that_is_as_good_within_the_error_is_chosen():
+    # The two halves exchange their errors, so the difference has an error and a mean of 0.
+    first = counts([*SLIGHTLY_WORSE[:20], *REFERENCES[20:]])
+    second = counts([*REFERENCES[:20], *SLIGHTLY_WORSE[20:]])
+    best, less = outcome(0.8, 90.0, rows=first), outcome(0.6, 89.9, rows=second)
+    assert choose([best, less]).share == 0.6
+    assert choose([best, dataclasses.replace(less, bleu=50.0)]).share == 0.8
 
 
 def test_both_runs_translate_the_same_text_of_their_languages(monkeypatch):

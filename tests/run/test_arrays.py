@@ -6,18 +6,14 @@ import numpy as np
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.run.arrays import (
     as_groups,
-    batch_specs,
     from_groups,
     parameter_table,
     state_specs,
     step_functions,
-    training_arrays,
     weight_specs,
     weights_of,
-    weights_to_decode,
 )
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec
@@ -39,27 +35,6 @@ def test_a_state_is_its_groups(ema):
     assert weight_specs(functions) == weights_of(state) == groups["parameters"]
     # The average has the shapes, letters and dtypes of the weights.
     assert groups.get("ema", groups["parameters"]) == groups["parameters"]
-
-
-def test_the_moving_average_is_decoded_if_there_is_one():
-    state = {"parameters/a/w": 1, "step": 3}
-    assert weights_to_decode(state) == {"a/w": 1}
-    assert weights_to_decode(state | {"ema/a/w": 2}) == {"a/w": 2}
-
-
-def test_a_batch_has_the_rows_and_lengths_of_the_config():
-    config = DEMO.replace(data={"rows": 6, "source_length": 10, "target_length": 12})
-    specs = batch_specs(config)
-    assert set(specs) == set(BATCH_ARRAYS)
-    for name, spec in specs.items():
-        length = 10 if name.startswith("source") else 12
-        assert spec == ArraySpec((6, length), np.dtype(np.int32), "BL")
-
-
-def test_training_arrays_are_the_batch_and_the_state():
-    functions = step_functions(DEMO)
-    arrays = training_arrays(DEMO, functions)
-    assert arrays == batch_specs(DEMO) | state_specs(functions)
 
 
 def test_the_sizes_of_prepared_vocabularies_replace_those_of_the_config():
@@ -88,13 +63,6 @@ def test_the_table_has_every_array_with_its_bytes_and_the_totals():
         ["wi", "4x6", "float32", "MH", "[-,x*y]", "96", "16"],
         ["total", "116", "36"],
     ]
-
-
-def test_the_totals_of_the_demo_are_the_sums_of_its_rows():
-    lines = parameter_table(state_specs(step_functions(DEMO)), DEMO.mesh).splitlines()
-    numbers = [[int(word) for word in line.split()[-2:]] for line in lines[1:]]
-    assert numbers[-1] == np.sum(numbers[:-1], axis=0).tolist()
-    assert numbers[-1][1] < numbers[-1][0] <= 2 * numbers[-1][1]  # two devices
 
 
 def test_a_pattern_freezes_all_weights_that_it_matches():

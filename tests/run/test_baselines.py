@@ -34,7 +34,7 @@ def with_checksum(prepared, start):
     return PreparedData(prepared.folder, manifest | {"checksums": manifest["checksums"] | changed})
 
 
-def test_the_key_changes_with_the_text_the_vocabularies_and_the_settings(prepared):
+def test_the_key_changes_with_the_text_the_settings_and_the_version(prepared, monkeypatch):
     key = files.content_key(CONFIG, prepared, "budget")
     assert files.content_key(CONFIG, prepared, "budget") == key
     assert files.content_key(CONFIG, prepared, "converged") != key
@@ -49,6 +49,8 @@ def test_the_key_changes_with_the_text_the_vocabularies_and_the_settings(prepare
         {"decode": {"beam": 1}},
     ):
         assert files.content_key(CONFIG.replace(**part), prepared, "budget") != key
+    monkeypatch.setattr(files.gshard_nmt, "__version__", "99")
+    assert files.content_key(CONFIG, prepared, "budget") != key
 
 
 def test_the_key_does_not_change_with_other_languages_the_mesh_and_the_limits(prepared):
@@ -60,12 +62,6 @@ def test_the_key_does_not_change_with_other_languages_the_mesh_and_the_limits(pr
         {"train": {"log_every": 7, "checkpoint_every": 7, "keep_last": 3}},
     ):
         assert files.content_key(CONFIG.replace(**part), prepared, "budget") == key
-
-
-def test_the_key_changes_with_the_version(prepared, monkeypatch):
-    key = files.content_key(CONFIG, prepared, "budget")
-    monkeypatch.setattr(files.gshard_nmt, "__version__", "99")
-    assert files.content_key(CONFIG, prepared, "budget") != key
 
 
 def test_the_end_of_a_run_is_read_from_its_newest_checkpoint(tmp_path):

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from gshard_nmt.run import compiled_steps
-from gshard_nmt.run.arrays import CONTROL, batch_specs, state_specs, step_functions
-from gshard_nmt.run.checkpoint import tensor_files
+from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
@@ -85,19 +83,6 @@ def test_a_new_run_compiles_what_makes_its_state_while_the_training_step_compile
     assert len(steps.devices.compiled) == 2
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-def test_the_library_of_checkpoints_is_imported_while_the_training_step_compiles(
-    monkeypatch, is_new
-):
-    imported = []
-    monkeypatch.setattr(tensor_files, "orbax", lambda: imported.append("orbax"))
-    steps = fake_steps(is_new=is_new)
-    steps.compile_eval_step(meanwhile=lambda: None)
-    assert imported == []
-    _ = steps.train_step
-    assert imported == ["orbax"]
-
-
 def test_the_length_of_the_run_is_given_to_the_step_in_words_of_32_bits():
     control = fake_steps(TINY.replace(train={"steps": 90, "tokens": 7 * 2**32 + 5})).control()
     assert control["max_steps"] == 90
@@ -123,14 +108,3 @@ def test_the_key_contains_what_the_training_step_depends_on(part, values):
 
 def test_runs_that_differ_in_seed_and_length_share_their_programs():
     assert key_of(TINY.replace(train={"seed": 7, "steps": 3})) == key_of(TINY)
-
-
-def test_a_training_step_takes_and_returns_a_state_of_the_same_layout(monkeypatch):
-    monkeypatch.setattr(compiled_steps, "lower", lambda *arguments: arguments)
-    functions = step_functions(TINY)
-    function, inputs, outputs, mesh = compiled_steps.lower_train_step(TINY, functions, TINY.mesh)
-    state = state_specs(functions)
-    assert function == functions.train_step
-    assert inputs == [state, batch_specs(TINY), CONTROL]
-    assert outputs == [{name: spec.letters for name, spec in state.items()}, {}]
-    assert mesh == TINY.mesh

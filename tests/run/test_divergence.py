@@ -97,11 +97,6 @@ def test_every_process_keeps_its_own_rows_and_the_folder_does_not_grow_without_e
     assert [pair["row"] for pair in content["sentences"]] == [6, 6, 7]
 
 
-def test_a_row_without_text_has_no_sentences(run):
-    empty = {name: np.zeros_like(array) for name, array in batch(run).items()}
-    assert divergence.sentences_of(Step(1, empty, {}), run.vocabularies(), LANGUAGES) == []
-
-
 def test_skipping_stops_if_nothing_is_learned_any_more():
     counts = DivergenceCounts()
     for step in range(1, MOST_SKIPS):
@@ -119,10 +114,6 @@ def test_a_run_goes_back_to_one_checkpoint_a_few_times_only():
     assert decisions == ["rollback"] * MOST_ROLLBACKS + ["stop"]
     # A new checkpoint is progress.
     assert counts.decide("rollback", 200, 150) == "rollback"
-
-
-def test_stop_always_stops():
-    assert DivergenceCounts().decide("stop", 7, 5) == "stop"
 
 
 def test_the_user_is_told_what_went_wrong_and_what_happens_now(run):
@@ -163,13 +154,3 @@ def test_a_bad_step_is_seen_after_the_next_one_has_started():
     assert watch.bad[1].reason() == "the loss is not finite"
     watch.settle()
     assert len(watch.bad) == 2
-
-
-def test_the_step_after_a_bad_one_stays_watched():
-    watch = StepWatch()
-    watch.add(step(1, BAD_LOSS))
-    watch.add(step(2, BAD_LOSS))
-    assert [bad.number for bad in watch.take_bad()] == [1]
-    watch.add(step(3, FINE))
-    assert [bad.number for bad in watch.take_bad()] == [2]
-    assert watch.take_bad() == []

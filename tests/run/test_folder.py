@@ -13,7 +13,7 @@ from gshard_nmt import files
 from gshard_nmt.data.sets.manifest import checksum
 from gshard_nmt.data.sets.shards import MANIFEST, PreparedData
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.folder import RunFolder, choose_direction
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
 from tests.run.facts import budget_facts, data_facts
@@ -150,11 +150,6 @@ def test_a_folder_with_a_log_or_a_new_volume_is_a_new_folder(tmp_path, data):
     assert {*names, "data.json"} <= set(os.listdir(run.path))
 
 
-def test_a_process_that_only_checks_does_not_make_the_folder(tmp_path, data):
-    RunFolder(tmp_path / "run").claim(DEMO, data, write=False)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_process_that_sees_the_folder_half_made_leaves_the_decision_to_the_first(tmp_path, data):
     (tmp_path / "run" / "programs").mkdir(parents=True)
     RunFolder(tmp_path / "run").claim(DEMO, data, write=False)
@@ -186,6 +181,41 @@ def test_an_unknown_language_is_an_error_that_lists_the_known_ones(run):
         run.direction("fr", "de")
     with pytest.raises(UserError, match="--lang is missing: this model translates from fr, pt-BR"):
         run.direction("", "")
+
+
+PAIRS = [
+    {"source": "fr", "target": "de"},
+    {"source": "de", "target": "fr"},
+    {"source": "fr", "target": "en"},
+]
+
+
+def test_a_language_that_follows_from_the_other_need_not_be_given():
+    assert choose_direction(PAIRS, "de", "") == ("de", "fr")
+    assert choose_direction(PAIRS, "fr", "en") == ("fr", "en")
+    assert choose_direction(PAIRS[:1], "", "") == ("fr", "de")
+
+
+def test_a_language_may_be_written_in_any_code():
+    assert choose_direction(PAIRS, "fra_Latn", "eng") == ("fr", "en")
+    assert choose_direction(PAIRS, "de_DE", "") == ("de", "fr")
+    with pytest.raises(UserError, match="--lang de-AT: this model translates from de, fr"):
+        choose_direction(PAIRS, "de-AT", "")
+
+
+def test_the_name_of_a_pair_in_a_report_is_no_language():
+    with pytest.raises(UserError) as raised:
+        choose_direction(PAIRS, "fr-de", "")
+    assert str(raised.value) == (
+        "--lang fr-de names two languages. Give one to each flag: --lang fr --target de."
+    )
+
+
+def test_a_target_that_does_not_follow_must_be_given():
+    with pytest.raises(
+        UserError, match="--target is missing: from fr this model translates to de, en"
+    ):
+        choose_direction(PAIRS, "fr", "")
 
 
 def test_the_identity_of_a_run_is_recorded_and_stays(run, data):
@@ -333,19 +363,6 @@ def test_a_damaged_data_json_is_named(run, content, problem):
     assert f"{run.path / 'data.json'} is damaged: {problem}" in str(raised.value)
 
 
-@pytest.mark.parametrize("key", ["files", "prepared", "corpus_fingerprint"])
-@pytest.mark.parametrize("change", ["missing", "a number"])
-def test_every_key_of_data_json_is_checked_when_a_run_resumes(run, data, key, change):
-    facts = json.loads((run.path / "data.json").read_text())
-    facts[key] = 5
-    if change == "missing":
-        del facts[key]
-    (run.path / "data.json").write_text(json.dumps(facts))
-    anew = with_manifest(data, pairs=[])  # so that every key is needed
-    with pytest.raises(UserError, match=rf"data\.json is damaged: {key} is"):
-        RunFolder(run.path).claim(DEMO, anew)
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -442,8 +459,3 @@ def test_a_command_may_have_several_lines(tmp_path):
     with (tmp_path / "command.txt").open("a") as file:
         file.write("gshard-train --data='cut")
     assert run.commands() == commands
-
-
-def test_a_damaged_file_is_no_command(tmp_path):
-    (tmp_path / "command.txt").write_bytes(b"\xff\n")
-    assert RunFolder(tmp_path).commands() == []

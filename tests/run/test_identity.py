@@ -1,14 +1,10 @@
 """What must stay the same in a run: what changes a hash, and what does not."""
 
 import dataclasses
-import types
 
 import pytest
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.run.identity import (
-    check_same_settings,
-    data_differences,
     hash_of_manifest,
     identity_of,
 )
@@ -52,34 +48,8 @@ def test_vocabularies_and_manifest_are_part_of_the_identity(data):
     assert changed_names(before, identity_of(DEMO, data)) == {"target.model"}
 
 
-@pytest.mark.parametrize("change", [{"train": {"steps": 5}}, {"data": {"languages": ("fr",)}}])
-def test_a_process_with_other_settings_than_process_0_is_refused(change):
-    sent = []
-    first = types.SimpleNamespace(index=0, from_first=lambda f: sent.append(f()) or f())
-    second = types.SimpleNamespace(index=1, from_first=lambda _: sent[0])
-    check_same_settings(DEMO, first)
-    check_same_settings(DEMO.replace(), second)
-    with pytest.raises(
-        UserError, match="process 1 has other settings, or another gshard-nmt, than"
-    ):
-        check_same_settings(DEMO.replace(**change), second)
-
-
 def test_the_place_of_the_data_and_the_order_of_its_manifest_do_not_matter(data, tmp_path):
     moved = dataclasses.replace(data, folder=data.folder.rename(tmp_path / "moved"))
     assert set(identity_of(DEMO, moved)) == {"source.model", "target.model", "data", "config"}
     backwards = dict(reversed(data.manifest.items()))
     assert hash_of_manifest(backwards) == hash_of_manifest(data.manifest)
-
-
-def test_the_same_data_has_no_differences(data):
-    recorded = {"files": identity_of(DEMO, data), "prepared": data.manifest["data"]}
-    assert data_differences(recorded, data) == []
-
-
-def test_a_setting_that_only_one_side_knows_is_a_difference(data):
-    recorded = {"files": identity_of(DEMO, data), "prepared": data.manifest["data"]}
-    anew = data.manifest | {"data": data.manifest["data"] | {"shuffle": True}}
-    assert data_differences(recorded, dataclasses.replace(data, manifest=anew)) == [
-        "the prepared data: Data.shuffle was None, now True"
-    ]

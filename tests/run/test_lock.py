@@ -13,7 +13,7 @@ import pytest
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import lock
-from gshard_nmt.run.lock import LOCK_NAME, BucketLock, Owner, RunLock, run_lock
+from gshard_nmt.run.lock import LOCK_NAME, BucketLock, Owner, RunLock
 from tests.run.fake_time import FakeTime
 
 HERE = Owner.this_process()
@@ -239,11 +239,6 @@ LOCK = f"bucket/run/{LOCK_NAME}"
 @pytest.fixture
 def folder(bucket):
     return paths.folder_path("workdir", "gs://bucket/run")
-
-
-def test_the_kind_of_the_lock_is_that_of_the_folder(folder, tmp_path):
-    assert type(run_lock(folder)) is BucketLock
-    assert type(run_lock(tmp_path)) is RunLock
 
 
 def test_a_second_trainer_is_refused_and_a_third_starts_after_the_first(bucket, folder):

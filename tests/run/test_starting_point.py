@@ -15,7 +15,7 @@ from gshard_nmt.run.arrays import as_groups, state_specs, step_functions, weight
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.starting_point import Init, Row, StartingPoint, summary
+from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE
@@ -343,18 +343,3 @@ def test_a_complete_record_stays_if_the_run_comes_to_its_start_again(run, other,
     assert (run.path / "init.json").read_text() == before
     dataclasses.replace(old.point, init=Init.of(other.path, "last")).record(run)
     assert "label" not in json.loads((run.path / "init.json").read_text())
-
-
-ROWS = [
-    Row("encoder/wi", (2, 16), "copied", "kept"),
-    Row("encoder/wo", (16, 2), "copied: moe_0[0], moe_0[0] times 0", "frozen"),
-    Row("gate", (16, 4), "new", "new"),
-    Row("step", (), "new"),
-    Row("bias", (4,), "left out: all of it"),
-]
-
-
-def test_only_weights_are_counted_as_copied_changed_or_new():
-    assert summary(ROWS) == (
-        "of 3 weights, 1 copied, 1 changed, 1 new; old weights left out, as a whole or in part: 1"
-    )

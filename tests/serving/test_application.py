@@ -150,6 +150,23 @@ def test_the_source_is_detected(client):
     assert sum(entry["confidence"] for entry in detections) == pytest.approx(100, abs=0.5)
 
 
+def test_html_keeps_its_tags(client):
+    # Mastodon asks like this, with the mentions of people marked as no language.
+    asked = f'<p>{FRENCH} <span translate="no">@<b>le</b></span><br>A &amp; b</p>'
+    _, content = client.translate(q=[asked], source="auto", target="en", format="html")
+    assert content["translatedText"] == [
+        f'<p>{FRENCH.upper()}&gt;en <span translate="no">@<b>le</b></span><br>A &amp; B&gt;en</p>'
+    ]
+    assert content["detectedLanguage"][0]["language"] == "fr"
+
+
+def test_query_arguments_are_fields(client):
+    status, _, content = client.ask(
+        "POST", "/translate?q=d%C3%A9j%C3%A0+vu&source=fr&target=en", b"", ""
+    )
+    assert (status, content) == (200, {"translatedText": "DÉJÀ VU>en"})
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "start"),
     [
@@ -172,10 +189,13 @@ def test_what_the_server_does_not_do_is_an_error_in_json(client, method, path, s
     )
 
 
-def test_the_server_tells_its_languages_and_health(client):
+def test_the_server_tells_its_languages_health_and_limits(client):
     languages = client.ask("GET", "/languages")[2]
     assert {"code": "fr", "name": "French", "targets": ["de", "en"]} in languages
     assert client.ask("GET", "/health")[2] == {"status": "ok"}
+    settings = client.ask("GET", "/frontend/settings")[2]
+    assert (settings["charLimit"], settings["batchLimit"]) == (20_000, 100)
+    assert settings["language"]["source"]["code"] == "de"
 
 
 def test_only_pages_of_named_origins_may_use_the_server():

@@ -18,8 +18,8 @@ def read(fields):
     return sent(JSON, json.dumps(fields).encode())
 
 
-def sent(content_type, body):
-    return read_request(read_fields(content_type, body), LIMITS)
+def sent(content_type, body, query=b""):
+    return read_request(read_fields(query, content_type, body), LIMITS)
 
 
 def refusal(content_type, body):
@@ -28,14 +28,16 @@ def refusal(content_type, body):
     return caught.value.status, caught.value.message
 
 
-def test_json_and_a_form_are_one_request():
+def test_json_a_form_and_a_query_are_one_request():
     right = RIGHT | {"q": "déjà vu"}
     requests = [
         sent(f"{JSON}; charset=utf-8", json.dumps(right).encode()),
         sent(FORM, urllib.parse.urlencode(right).encode()),
         sent(FORM, json.dumps(right).encode()),
+        sent("", b"", urllib.parse.urlencode(right).encode()),
+        sent(JSON, json.dumps(right).encode(), b"q=other&source=de"),
     ]
-    assert requests == [TranslateRequest(["déjà vu"], False, "fr", "en")] * 3
+    assert requests == [TranslateRequest(["déjà vu"], False, "fr", "en")] * 5
 
 
 def test_a_list_is_a_list_in_json_and_in_a_form():
@@ -67,7 +69,7 @@ def test_an_empty_field_has_its_default(empty):
         ({"q": ["x"] * 4}, "q has 4 texts; at most 3 are allowed"),
         ({"source": ["fr"]}, "source is not a language"),
         ({"target": "\udfff"}, "target is not a language"),
-        ({"format": "html"}, "format is not supported; it must be text."),
+        ({"format": "pdf"}, "format is not supported; it must be text or html."),
         ({"format": 3}, "format is not supported"),
         ({"alternatives": -1}, "alternatives is not a number"),
         ({"alternatives": True}, "alternatives is not a number"),
@@ -88,11 +90,11 @@ def test_a_wrong_field_is_named(changes, problem):
         (JSON, b"{", 400, "the body is not JSON (line 1, column 2)"),
         (JSON, b'{"q": ', 400, "the body is not JSON"),
         (JSON, b"[1]", 400, "the body is not a JSON object"),
-        (JSON, b'{"q": "\xff"}', 400, "the body is not UTF-8"),
+        (JSON, b'{"q": "\xff"}', 400, "the body or the query is not UTF-8"),
         (JSON, b'{"q": ' + b"[" * 100_000, 400, "the body has too many fields, digits or levels"),
         (JSON, b'{"q": ' + b"1" * 5_000 + b"}", 400, "the body has too many fields"),
-        (FORM, b"q=%ff", 400, "the body is not UTF-8"),
-        (FORM, b"q=\xff", 400, "the body is not UTF-8"),
+        (FORM, b"q=%ff", 400, "the body or the query is not UTF-8"),
+        (FORM, b"q=\xff", 400, "the body or the query is not UTF-8"),
         (FORM, b"q=1&" * 2_000, 400, "the body has too many fields"),
         (FORM, b'{"q": "un"', 400, "the body is not JSON"),
         ("multipart/form-data; boundary=X", b"--X", 415, "Content-Type must be application/json"),

@@ -1,28 +1,18 @@
 """The classes of settings, the text of a config, and changes of it."""
 
-import dataclasses
 import pathlib
 
 import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import (
-    CLASSES,
-    Config,
     Decode,
     Train,
     configs_folder,
     differences,
     find_config,
-    named_settings,
 )
 from gshard_nmt.settings.gin_reader import load_config
-
-
-def test_a_part_of_a_config_has_the_name_of_its_class_in_lower_case():
-    assert [field.name for field in dataclasses.fields(Config)] == [
-        name.lower() for name in CLASSES
-    ]
 
 
 def test_replace_changes_fields_and_whole_parts_and_leaves_the_rest():
@@ -33,14 +23,6 @@ def test_replace_changes_fields_and_whole_parts_and_leaves_the_rest():
     assert changed.decode == Decode(beam=2)
     assert (changed.model, changed.mesh, changed.data) == (config.model, config.mesh, config.data)
     assert config == load_config("demo")
-
-
-def test_the_text_follows_every_change():
-    config = load_config("demo").replace(train={"steps": 7})
-    assert "\nTrain.steps = 7\n" in config.text
-    assert config.text.count("Train.steps") == 1
-    lines = [line for line in config.text.splitlines() if " = " in line and line[0] != " "]
-    assert len(lines) == len(named_settings([getattr(config, n.lower()) for n in CLASSES]))
 
 
 def test_replace_checks_the_new_values():

@@ -11,7 +11,6 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import (
     check_can_decode,
     check_decoding,
-    check_divides,
     check_validation,
     problems,
 )
@@ -105,11 +104,6 @@ def test_gating_dropout_needs_groups_and_experts_with_a_common_divisor():
     assert names(config.replace(model={"num_groups": 4})) == []
 
 
-def test_equal_sizes_of_two_settings_are_two_problems():
-    config = DEMO.replace(data={"rows": 33}, model={"num_groups": 33, "experts": 33})
-    assert names(config)[:2] == ["Data.rows", "Model.experts"]
-
-
 def test_the_lengths_of_the_decoder_matter_only_to_models_that_decode():
     config = DEMO.replace(model={"positions": "learned", "max_positions": 63})
     assert names(config, decoding=True) == ["Decode.source_lengths"]
@@ -117,26 +111,10 @@ def test_the_lengths_of_the_decoder_matter_only_to_models_that_decode():
     assert names(config.replace(model={"encoder_layers": 0}), decoding=True) == []
 
 
-def test_an_array_without_a_setting_is_named_alone():
-    arrays = {"a": array("BL", 5, 2), "b": array("BL", 5, 3), "c": array("BL", 7, 2)}
-    assert names(DEMO, arrays) == ["a", "c"]
-
-
 def test_an_override_of_the_wrong_rank_is_one_problem_for_all_its_arrays():
     config = DEMO.replace(mesh={"overrides": {"*/gate": ["x"]}})
     (problem,) = problems(config, {"a/gate": array("ME", 2, 2), "b/gate": array("ME", 2, 2)})
     assert problem.text.startswith("Mesh.overrides['*/gate'] is ['x'], but a/gate has the ")
-
-
-def test_check_divides_raises_the_first_problem():
-    config = DEMO.replace(data={"rows": 33}, model={"experts": 7})
-    first, *others = problems(config, {})
-    assert others
-    with pytest.raises(UserError) as error:
-        check_divides(config, {})
-    assert str(error.value) == first.text
-    assert "the nearest legal sizes are 32 or 34" in first.text
-    check_divides(DEMO, {})
 
 
 def test_rows_of_the_decoder_that_do_not_divide_are_no_problem_because_they_are_rounded_up():

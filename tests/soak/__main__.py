@@ -29,6 +29,7 @@ CAMPAIGNS: dict[str, tuple[float, int | None]] = {
     "wrong_input": (27, 1000),
     "memory": (20, None),
     "exchange": (8, 3),
+    "hostile_requests": (3, 1000),
 }
 """The campaigns: the minutes that each may take, and after how many cases it ends earlier."""
 

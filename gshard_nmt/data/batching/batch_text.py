@@ -16,13 +16,7 @@ from gshard_nmt.data.text.vocabulary import EOS, SPACE, UNK, Vocabulary
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """A part of a sentence.
-
-    Attributes:
-      text: the text.
-      kind: "text", "tag" for a language tag, "bytes" for characters that the vocabulary lacks and spells
-        as bytes, or "unknown".
-    """
+    """A part of a sentence: "text", a language "tag", a spelled character ("bytes"), or "unknown"."""
 
     text: str
     kind: str
@@ -30,13 +24,7 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """One side of a segment.
-
-    Attributes:
-      spans: the text in parts.
-      tokens: number of ids, with tags and EOS.
-      fallback: number of these ids that are single bytes or unknown.
-    """
+    """One side of a segment. `fallback` of its `tokens` are single bytes or unknown."""
 
     spans: tuple[Span, ...]
     tokens: int
@@ -49,14 +37,7 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True)
 class Segment:
-    """A sentence pair in a row.
-
-    Attributes:
-      language: its language in the mixture.
-      pairs: the folders of prepared data that it may come from; more than one only if the batch does not
-        tell the subset.
-      source, target: the two sides.
-    """
+    """A sentence pair in a row. `pairs` are the folders that it may come from: several without a tag."""
 
     language: str
     pairs: tuple[str, ...]
@@ -74,13 +55,7 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class RowText:
-    """A row of a batch.
-
-    Attributes:
-      number: its number in the batch, from 1.
-      segments: the sentence pairs, in order.
-      lengths: the number of source and of target positions.
-    """
+    """A row of a batch, with its number from 1 and its source and target positions."""
 
     number: int
     segments: tuple[Segment, ...]
@@ -88,7 +63,6 @@ class RowText:
 
     @property
     def filled(self) -> tuple[int, int]:
-        """The number of source and of target positions that are not padding."""
         return sum(s.source.tokens for s in self.segments), sum(
             s.target.tokens for s in self.segments
         )
@@ -106,7 +80,7 @@ class RowText:
 
 
 class BatchReader:
-    """Turns rows of arrays into text."""
+    """Turns rows of arrays into text, or with `pieces` into pieces with spaces between."""
 
     def __init__(
         self,
@@ -115,19 +89,13 @@ class BatchReader:
         vocabularies: tuple[Vocabulary, Vocabulary],
         pieces: bool = False,
     ) -> None:
-        """Prepares the tables; with `pieces`, the text is the pieces of the vocabulary with spaces
-        between.
-
-        `languages` are those of the run, in the order of the ids in the arrays.
-        """
+        """`languages` are those of the run, in the order of the ids in the arrays."""
         self._languages, self._vocabularies, self._pieces = languages, vocabularies, pieces
         tags = [vocabularies[0].tags(p.source, p.target, p.subset) for p in pairs]
         self._pairs = list(zip(pairs, map(tuple, tags), strict=True))
 
     def rows(self, arrays: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Iterator[RowText]:
-        """Yields rows of the arrays of `TrainBatches`, int32[rows, L]. `numbers` are their numbers in the
-        batch.
-        """
+        """Yields rows of the arrays of `TrainBatches`, int32[rows, L], with these numbers."""
         for r, number in enumerate(numbers):
             row = {name: array[r] for name, array in arrays.items()}
             segments = range(1, int(row["source_segments"].max(initial=0)) + 1)
@@ -147,7 +115,6 @@ class BatchReader:
         )
 
     def _origins(self, language: str, ids: tuple[int, ...]) -> tuple[str, ...]:
-        """Returns the folders of the pairs of a language whose tags the source begins with."""
         pairs = [
             (pair.folder, len(tags))
             for pair, tags in self._pairs

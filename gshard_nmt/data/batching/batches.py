@@ -25,11 +25,7 @@ _PREFETCHED = 4
 
 @dataclasses.dataclass(frozen=True)
 class BatchInfo:
-    """Facts about a batch.
-
-    Attributes:
-      fill: fraction of the batch's positions that are not padding.
-    """
+    """Facts about a batch: the fraction of its positions that are not padding."""
 
     fill: float
 
@@ -48,12 +44,7 @@ class TrainBatches:
         rows: Sequence[int] | None = None,
         state: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Starts the background thread.
-
-        `rows` are the rows of the batch that this process makes, in increasing order; None means all.
-        `state` is the result of `state()` at the checkpoint, of which only these rows are used; None is
-        the beginning.
-        """
+        """Starts the thread, from a checkpoint's `state`. `rows` are those of this process."""
         self._config = config
         self.rows: Sequence[int] = range(config.rows) if rows is None else rows
         self._shards = OpenShards()
@@ -71,7 +62,6 @@ class TrainBatches:
         return self
 
     def __next__(self) -> Batch:
-        """Returns the next batch. Raises the error of the background thread, if there was one."""
         item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
@@ -79,20 +69,14 @@ class TrainBatches:
         return arrays, info
 
     def state(self) -> State:
-        """Returns the state of the input after the last batch that `__next__` returned.
+        """Returns `position` int64[B, 2 + phases] after the last batch that was taken, see `streams`.
 
-        Returns:
-          `position` int64[B, 2 + phases]: for each row the position of its stream, see `streams`. The
-          rows that other processes make are as they were at the start.
+        The rows that other processes make are as they were at the start.
         """
         return {name: array.copy() for name, array in self._delivered.items()}
 
     def close(self, seconds: float = 5.0) -> None:
-        """Stops the background thread and closes the shards.
-
-        If the thread hangs on a dead file server for `seconds`, it stays behind and does not keep the
-        process alive.
-        """
+        """Stops the thread, unless a dead file server holds it, and closes the shards."""
         self._stopping.set()
         deadline = time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < deadline:
@@ -106,6 +90,7 @@ class TrainBatches:
     def _produce(self) -> None:
         try:
             rows = np.asarray(self.rows)
+            lengths = (self._config.source_length, self._config.target_length)
             position = self.state()["position"]
             # If the rows of a stream belong to several processes, each of them makes the whole stream.
             owners = rows // (self._config.rows // self._draws.streams)
@@ -114,36 +99,26 @@ class TrainBatches:
             streams = Streams(
                 self._draws, self._config, dict(zip(numbers.tolist(), positions, strict=True))
             )
-            rows_of_streams = (numbers[:, None] * streams.width + np.arange(streams.width)).reshape(
-                -1
-            )
+            rows_of_streams = numbers[:, None] * streams.width + np.arange(streams.width)
+            rows_of_streams = rows_of_streams.reshape(-1)
             chosen = np.searchsorted(rows_of_streams, rows)
             while not self._stopping.is_set():
-                arrays = self._arrays(streams, chosen)
+                examples, row_numbers = streams.next_rows()
+                arrays = batch_arrays(examples, row_numbers, len(rows_of_streams), *lengths)
+                if len(chosen) < len(rows_of_streams):
+                    arrays = {name: array[chosen] for name, array in arrays.items()}
                 position = position.copy()
                 position[rows] = np.stack([s.position for s in streams.streams])[
                     np.searchsorted(numbers, owners)
                 ]
                 tokens = sum(np.count_nonzero(arrays[f"{side}_segments"]) for side in SIDES)
-                places = len(rows) * (self._config.source_length + self._config.target_length)
-                info = BatchInfo(tokens / places)
+                info = BatchInfo(tokens / (len(rows) * sum(lengths)))
                 self._queue.put((arrays, info, {"position": position}))
         except Exception as error:  # `__next__` raises it in the consumer's thread
             self._queue.put(error)
 
-    def _arrays(self, streams: Streams, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns the next batch: the rows int64[n] of these streams that this process makes."""
-        config = self._config
-        examples, rows = streams.next_rows()
-        size = len(streams.streams) * streams.width
-        arrays = batch_arrays(examples, rows, size, config.source_length, config.target_length)
-        if len(chosen) == size:
-            return arrays
-        return {name: array[chosen] for name, array in arrays.items()}
-
 
 def new_position(config: Data) -> np.ndarray:
-    """Returns the position at the beginning of a run, int64[B, 2 + phases]."""
     return np.zeros((config.rows, CHUNKS + len(config.phases)), np.int64)
 
 
@@ -153,7 +128,6 @@ def dev_pairs(data: PreparedData, config: Data, language: str) -> list[PreparedP
 
 
 def dev_examples(data: PreparedData, pair: PreparedPair, limit: int) -> list[Example]:
-    """Returns the first `limit` dev examples of a direction; 0 means all."""
     count = pair.splits["dev"].examples
     return data.reader(pair, "dev").read(np.arange(min(count, limit or count)))
 

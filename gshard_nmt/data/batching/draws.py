@@ -1,7 +1,7 @@
 """The text of the draws: reads the examples that the streams of the mixture draw."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from gshard_nmt.data.batching.shuffle import Shuffle
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.schedule import Component
 from gshard_nmt.data.sets.examples import Examples
-from gshard_nmt.data.sets.records import OpenShards
+from gshard_nmt.data.sets.records import OpenShards, ShardReader
 from gshard_nmt.data.sets.shards import PreparedData
 
 Resample = Callable[[Examples, np.ndarray], Examples]
@@ -18,32 +18,17 @@ Resample = Callable[[Examples, np.ndarray], Examples]
 the draw, which is the same on any number of processes and after any restart."""
 
 
-class Reader(Protocol):
-    """Reads examples from shards, as `ShardReader` does."""
-
-    def read_many(self, shards: np.ndarray, places: np.ndarray) -> Examples:
-        """Returns the examples at these places of these shards, in that order."""
-
-
 class Draws:
-    """The examples of the draws of all streams.
-
-    Attributes:
-      chunk: D, the number of draws in a chunk. A stream reads one chunk at a time.
-      resample: changes the ids of the examples that were read; None leaves them as they are on disk.
-    """
+    """The examples of the draws of all streams. `chunk` is D, the number of draws in a chunk."""
 
     def __init__(
         self,
         components: Sequence[Component],
         counts: Sequence[Sequence[int]],
         config: Data,
-        reader: Reader,
+        reader: ShardReader,
     ) -> None:
-        """Reads nothing yet. `counts` has the number of examples in each shard of each component.
-
-        The reader reads the shards of all components, which have one numbering.
-        """
+        """`counts` has the examples in each shard of each component, numbered together."""
         self.streams = streams_of(config.rows)
         self.chunk = config.packing_window * (config.rows // self.streams)
         self.resample: Resample | None = None
@@ -63,10 +48,7 @@ class Draws:
         return cls(data.components(config), counts, config, reader)
 
     def counts_before(self, stream: int, chunks: np.ndarray) -> np.ndarray:
-        """Returns int64[components], how often a stream has drawn each component.
-
-        `chunks` is int64[phases], the number of chunks that it has read in each phase.
-        """
+        """Returns int64[components], the draws of a stream that has read int64[phases] `chunks`."""
         total = np.zeros(self._components, np.int64)
         for phase, number in enumerate(chunks.tolist()):
             if number:
@@ -82,8 +64,8 @@ class Draws:
     ) -> list[Examples]:
         """Returns the examples of a chunk of each of some streams; `phases` has the phase of each chunk.
 
-        `chunks` is int64[n, phases], the number of chunks that each stream has read before. `counts` has
-        the result of `counts_before` for each, and gets the draws of the chunk added.
+        Each has read int64[n, phases] `chunks` before. `counts`, see `counts_before`, get the draws
+        added.
         """
         components, draws, numbers = [], [], []
         for stream, phase, before, count in zip(streams, phases, chunks, counts, strict=True):
@@ -104,11 +86,7 @@ class Draws:
 
 
 def streams_of(rows: int) -> int:
-    """Returns S, the number of streams of a run: it depends on the batch size alone.
-
-    A stream has 8 rows or more, so that a chunk is packed well. There are at most 1024 streams, so that
-    their states stay small.
-    """
+    """Returns S: it depends on the batch size alone, is at most 1024, with 8 rows or more each."""
     most = max(1, min(1024, rows // 8))
     return max(number for number in range(1, most + 1) if rows % number == 0)
 

@@ -38,10 +38,7 @@ _SHIFTS = 1
 class Mixture:
     """An endless, reproducible sequence of draws from several components, for each stream.
 
-    Attributes:
-      rates: for each phase, the rates of the components; the sum is 1. A rate may be 0.
-      streams: S, the number of streams.
-      seed: decides the order.
+    `rates` has the rates of the components in each phase; their sum is 1.
     """
 
     rates: tuple[tuple[float, ...], ...]
@@ -82,10 +79,9 @@ class Mixture:
 def floor_sum(
     number: npt.ArrayLike, modulus: npt.ArrayLike, step: npt.ArrayLike, start: npt.ArrayLike
 ) -> np.ndarray:
-    """Returns the sum of floor((step * j + start) / modulus) over 0 <= j < number.
+    """Returns the sum of floor((step * j + start) / modulus) over 0 <= j < number, as Euclid's algorithm.
 
-    It follows Euclid's algorithm, so it takes a number of rounds like the number of digits. All arguments
-    are int64 of at least 0, with step * number + start < 2**63.
+    All arguments are int64 of at least 0, with step * number + start < 2**63.
     """
     n, m, a, b = (
         np.array(x)
@@ -114,9 +110,9 @@ def sampling_rates(sizes: Sequence[int], temperature: float) -> np.ndarray:
 
 
 def apportion(rates: np.ndarray, total: int) -> np.ndarray:
-    """Rounds float64[n] rates * total to int64[n] that sum to total. The sum of the rates is 1.
+    """Rounds float64[n] rates * total to int64[n] that sum to total, by the largest remainders.
 
-    It is the method of the largest remainders. A rate above 0 gets at least 1, a rate of 0 gets 0.
+    A rate above 0 gets at least 1, a rate of 0 gets 0.
     """
     positive = rates > 0
     if (least := int(positive.sum())) > total:

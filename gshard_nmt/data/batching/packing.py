@@ -22,12 +22,7 @@ from gshard_nmt.data.text.vocabulary import BOS
 
 @dataclasses.dataclass
 class Row:
-    """A row that examples are added to.
-
-    Attributes:
-      source_length, target_length: the number of tokens that the row has room for.
-      examples: the examples of the row, in order.
-    """
+    """A row that examples are added to while they have room."""
 
     source_length: int
     target_length: int
@@ -37,7 +32,6 @@ class Row:
         self.examples: list[Example] = []
 
     def add(self, example: Example) -> bool:
-        """Adds an example if both sides have room for it. Returns whether it was added."""
         used = [self._used[0] + len(example.source), self._used[1] + len(example.target)]
         if used[0] > self.source_length or used[1] > self.target_length:
             return False
@@ -49,18 +43,11 @@ class Row:
 def pack(
     source_lengths: np.ndarray, target_lengths: np.ndarray, source_length: int, target_length: int
 ) -> np.ndarray:
-    """Divides examples among as few rows as it can, by best fit in the order of falling length.
+    """Returns int64[n], the row of each example, by best fit in the order of falling length.
 
-    The longest example comes first. Each goes into the row that has the least room left after it, or
-    into a new row if no row has room for it. See Garey, Graham, Johnson and Yao 1976, "Resource
-    constrained scheduling as generalized bin packing", for packing with two lengths.
-
-    Args:
-      source_lengths, target_lengths: int64[n], the lengths of the examples.
-      source_length, target_length: the number of tokens that a row has room for.
-
-    Returns:
-      int64[n], the row of each example. Rows are numbered from 0 in the order in which they were begun.
+    The longest example comes first. Each goes into the row that has the least room left after it, or into
+    a new row if no row has room for it. See Garey, Graham, Johnson and Yao 1976, "Resource constrained
+    scheduling as generalized bin packing", for packing with two lengths.
     """
     # A length is counted in parts of both limits, so that the two sides count alike.
     size = source_lengths * target_length + target_lengths * source_length

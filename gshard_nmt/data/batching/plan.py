@@ -29,16 +29,10 @@ class Phase:
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """How training uses the examples of one direction and subset.
+    """How training uses the examples of one direction and subset, such as "de-en.back".
 
-    Attributes:
-      name: the direction and subset, such as "fr-en" or "de-en.back".
-      examples: number of training examples.
-      draws: number of examples that are drawn.
-      epochs: how often each example is seen, on average.
-      share, natural_share: its part of the draws, and of the examples.
-      tokens: number of tokens of the draws.
-      oversampling: how much more often it is drawn than its size asks for.
+    `share` and `natural_share` are its parts of the draws and of the examples, and `oversampling` their
+    quotient.
     """
 
     name: str
@@ -55,14 +49,8 @@ class Use:
 class Plan:
     """What a run will see.
 
-    Attributes:
-      steps: number of training steps.
-      examples_per_step: mean number of examples in a step.
-      phases: the phases of the mixture.
-      uses: the use of each component of the mixture.
-      points: int64[points], the steps at which the draws are known; the last is `steps`.
-      draws: int64[points, components], the draws of each component up to each of these steps. They are
-        exact at the end of each phase.
+    int64[points, components] `draws` are those up to the steps int64[points] `points`, the last of which
+    is `steps`. They are exact at the end of each phase.
     """
 
     steps: int
@@ -73,7 +61,6 @@ class Plan:
     draws: np.ndarray
 
     def warnings(self) -> Iterator[str]:
-        """Yields a sentence for each thing that a user should think about."""
         often = sorted((u for u in self.uses if u.epochs > MANY_EPOCHS), key=lambda u: -u.epochs)
         if often:
             yield (
@@ -118,14 +105,9 @@ def make_plan(
     phases: Sequence[Phase],
     examples_per_step: Sequence[float],
 ) -> Plan:
-    """Computes the draws of each component.
+    """Computes the draws of each component in the phases that the run reaches.
 
-    Args:
-      sizes: for each component of the mixture its name, the number of its examples, and the mean number
-        of source and target tokens of an example.
-      mixture: the mixture of the run.
-      phases: those of its phases that the run reaches.
-      examples_per_step: mean number of examples in a step, in each phase.
+    `sizes` has the name, the examples and the mean tokens of an example of each component.
     """
     steps = phases[-1].last
     ends = [phase.last for phase in phases]
@@ -149,10 +131,7 @@ def make_plan(
 
 
 def counts_until(mixture: Mixture, phase: int, draws: int) -> np.ndarray:
-    """Returns int64[components]: how often each component is drawn in the first draws of a phase.
-
-    `draws` counts those of all streams together, which take turns.
-    """
+    """Returns int64[components], the first draws of a phase; streams take turns."""
     each, rest = divmod(draws, mixture.streams)
     streams = np.arange(mixture.streams)
     return mixture.counts_until(streams, phase, each + (streams < rest)).sum(0)

@@ -24,15 +24,14 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Shuffle:
-    """The order of the examples of all components. The shards of all components have one numbering."""
+    """The order of the examples of all components. The shards of all components have one numbering.
+
+    All groups together may have `open_shards` shards, but each component has a group of at least 1.
+    """
 
     def __init__(
         self, counts: Sequence[Sequence[int]], seed: int, open_shards: int = OPEN_SHARDS
     ) -> None:
-        """Reads no shard. `counts` has the number of examples in each shard of each component.
-
-        All groups together may have `open_shards` shards, but each component has a group of at least 1.
-        """
         self._seed = seed
         self.group = max(1, open_shards // len(counts))
         lengths = np.array([len(shards) for shards in counts])
@@ -45,11 +44,7 @@ class Shuffle:
         self._shards = lengths
 
     def locate(self, components: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the shard (in the numbering of all) and the place in it of each draw: int64[n],
-        int64[n].
-
-        A draw has its component, int64[n], and its number among the draws of this component, from 0.
-        """
+        """Returns the shard and the place, int64[n], of draws with these numbers of components."""
         sizes = self.examples[components]
         epochs, ordinals = np.divmod(draws, sizes)
         groups, begins = np.zeros_like(draws), np.zeros_like(draws)
@@ -75,7 +70,6 @@ class Shuffle:
     def _by_epoch(
         self, components: np.ndarray, epochs: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Returns the order of shards, their ends, and the draws of each epoch that has groups."""
         chosen = np.flatnonzero(self._in_groups[components])
         if not len(chosen):
             return []
@@ -89,7 +83,6 @@ class Shuffle:
         ]
 
     def _order(self, component: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the shards in the order of an epoch, and the examples up to the end of each."""
         if (component, epoch) not in self._orders:
             if len(self._orders) >= 2 * len(self.examples):
                 self._orders.clear()

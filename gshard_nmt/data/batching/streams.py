@@ -26,39 +26,27 @@ _ROW_ORDER = 4
 
 
 class Stream:
-    """One stream. `position` is int64[2 + phases], see the module."""
+    """One stream at a position int64[2 + phases], see the module; all zeros are the beginning."""
 
     def __init__(self, number: int, position: np.ndarray) -> None:
-        """Continues at a position; all zeros are the beginning."""
         self.number = number
         self.position = np.array(position, np.int64)
         self.counts = np.zeros(0, np.int64)
-        self._examples: Examples | None = None
-        self._rows = np.zeros(0, np.int64)
-        self._last = 0
+        self.examples: Examples | None = None
+        self.rows = np.zeros(0, np.int64)
 
     @property
     def rows_left(self) -> int:
-        """The number of rows of its chunk that it has not delivered."""
-        return self._last - int(self.position[ROWS])
+        return int(self.rows[-1]) + 1 - int(self.position[ROWS]) if len(self.rows) else 0
 
     def take(self, most: int) -> tuple[Examples, np.ndarray]:
-        """Delivers rows of its chunk, `most` or all that are left.
-
-        Returns:
-          The examples, row by row, and int64[n], the row of each, from 0.
-        """
-        assert self._examples is not None
+        """Delivers at most `most` rows of its chunk: the examples, and int64[n], the row of each."""
+        assert self.examples is not None
         first = int(self.position[ROWS])
-        last = min(first + most, self._last)
-        begin, end = np.searchsorted(self._rows, [first, last]).tolist()
+        last = first + min(most, self.rows_left)
+        begin, end = np.searchsorted(self.rows, [first, last]).tolist()
         self.position[ROWS] = last
-        return self._examples.part(begin, end), self._rows[begin:end] - first
-
-    def set_chunk(self, examples: Examples, rows: np.ndarray) -> None:
-        """Sets the chunk to deliver: its examples row by row, and the row of each, int64[n]."""
-        self._examples, self._rows = examples, rows
-        self._last = int(rows[-1]) + 1
+        return self.examples.part(begin, end), self.rows[begin:end] - first
 
 
 class Streams:
@@ -101,7 +89,7 @@ class Streams:
         self._read(streams)
 
     def _before(self, stream: Stream) -> np.ndarray:
-        """Returns the chunks of each phase that a stream has read before its last one, int64[phases]."""
+        """Returns the chunks read in each phase before the last one, int64[phases]."""
         chunks = stream.position[CHUNKS:].copy()
         if chunks.any():
             chunks[_last_phase(stream)] -= 1
@@ -129,7 +117,7 @@ class Streams:
             key = key_of(config.seed, _ROW_ORDER, stream.number, number)
             rows = permute(rows, rows.max() + 1, key)
             order = np.argsort(rows, kind="stable")
-            stream.set_chunk(examples.take(order), rows[order])
+            stream.examples, stream.rows = examples.take(order), rows[order]
 
 
 def _last_phase(stream: Stream) -> int:

@@ -39,23 +39,17 @@ Random = Callable[[], float]
 
 
 class SubwordSampling:
-    """Splits the words of examples anew."""
+    """Splits the words of examples anew. A side whose vocabulary is None is not changed."""
 
     def __init__(
         self, vocabularies: Sequence[Vocabulary | None], strength: float, config: Data
     ) -> None:
-        """Prepares to sample. A side whose vocabulary is None is not changed.
-
-        Raises:
-          UserError: a vocabulary has no subwords.
-        """
         self._sides = [_splitter(v, strength) if v else None for v in vocabularies]
         self._lengths = (config.source_length, config.target_length)
         self._seed = config.seed
 
     @classmethod
     def of(cls, folder: Path, config: Data) -> "SubwordSampling | None":
-        """Returns the sampling of a run with the prepared data in `folder`; None if it has none."""
         if not config.subword_sampling:
             return None
         sides = (True, config.subword_sampling_target)
@@ -66,7 +60,6 @@ class SubwordSampling:
         return cls(vocabularies, config.subword_sampling, config)
 
     def resample_all(self, examples: Examples, keys: np.ndarray) -> Examples:
-        """Returns examples of the same text with other pieces; `keys` is uint64[n]. See `resample`."""
         return Examples.of(
             self.resample(example, key)
             for example, key in zip(examples.each(), keys.tolist(), strict=True)
@@ -140,7 +133,6 @@ class UnigramSampling(Splitter):
     """
 
     def __init__(self, vocabulary: Vocabulary, alpha: float) -> None:
-        """Reads the pieces and their scores, which are logarithms of probabilities."""
         super().__init__(vocabulary)
         # The beginnings of pieces are keys too, so the search for pieces ends early.
         self._weights: dict[str, tuple[int, float] | None] = {
@@ -160,12 +152,9 @@ class UnigramSampling(Splitter):
         return ids[::-1]
 
     def _lattice(self, word: str) -> list[_Ends]:
-        """Returns the last pieces of each beginning of a word.
+        """Returns for each end the pieces that end there: sums of weights, starts, and ids.
 
-        Returns:
-          For each end, the pieces that end there: running sums of their weights, the places where they
-          start, and their ids. The weight of a piece is the sum of the weights of all splits of the
-          word up to `end` that it ends.
+        The weight of a piece is the sum of the weights of all splits up to the end that it ends.
         """
         arcs: list[list[tuple[float, int, int]]] = [[] for _ in range(len(word) + 1)]
         lattice: list[_Ends] = []
@@ -194,7 +183,6 @@ class BpeDropout(Splitter):
     """
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
-        """Reads the pieces and their scores; the merge with the largest score comes first."""
         super().__init__(vocabulary)
         self._log_keep = math.log1p(-dropout) if dropout < 1 else -math.inf
         self._cached = functools.lru_cache(_CACHED)(self._merge_all)
@@ -213,13 +201,7 @@ class BpeDropout(Splitter):
         return self._merge(word, len(word), lambda: 0.0)
 
     def _merge(self, word: str, until: int, random: Random) -> tuple[list[int], int]:
-        """Returns a split, and the number of merges that were possible.
-
-        Args:
-          word: the text.
-          until: the number of merges to do before the first one is left out.
-          random: decides how many merges follow before the next one is left out.
-        """
+        """Returns a split, and the number of possible merges. The first `until` are done."""
         symbols = list(word)
         before, after = list(range(-1, len(word) - 1)), list(range(1, len(word) + 1))
         size, piece_of = len(word), self.pieces.get

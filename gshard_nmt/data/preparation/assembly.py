@@ -40,14 +40,9 @@ AllTokens = Mapping[tuple[str, str], Tokens]
 
 
 class NewFolder:
-    """A folder of prepared data that becomes complete. Its shards are hard links.
-
-    Attributes:
-      path: the folder.
-    """
+    """A folder of prepared data that becomes complete. Its shards are hard links."""
 
     def __init__(self, path: Path, out: Path, old: Old) -> None:
-        """Makes an empty folder; `out` is the folder with the old data, and `old` its manifest."""
         self.path = path
         self._out, self._old = out, old
         self._checksums: dict[str, str] = {}
@@ -88,31 +83,18 @@ class NewFolder:
         write_manifest(self.path, pairs, facts, self._checksums)
 
     def report_cleaning(self, cleaned: Sequence[CleanText], names: Collection[str]) -> list[str]:
-        """Writes the report about cleaning, and returns its warnings.
-
-        What is known of pairs that were not cleaned now comes from the old report.
-        """
-        reports = [
-            report.Direction(
-                text.text.pair.source,
-                text.text.pair.target,
-                text.text.pair.subset,
-                text.pairs,
-                text.removed,
-                text.samples(),
-                text.edited,
-            )
-            for text in cleaned
-        ]
+        """Writes the report, with the old facts of pairs not cleaned now; returns its warnings."""
+        reports = []
+        for text in cleaned:
+            pair, counts = text.text.pair, (text.pairs, text.removed)
+            languages = (pair.source, pair.target, pair.subset)
+            reports.append(report.Direction(*languages, *counts, text.samples(), text.edited))
         wanted = set(names) - {entry.name for entry in reports}
         reports += [entry for entry in old_reports(self._out) if entry.name in wanted]
         return report.write_report(reports, self.path)
 
     def report_vocabularies(self, sizes: tuple[int, int], fits: Sequence[Fit]) -> VocabularyReport:
-        """Writes the report about the vocabularies, and returns the part that is new.
-
-        What is known of languages that were not measured now is kept.
-        """
+        """Writes the report, with the old facts of other languages; returns the part that is new."""
         names = {getattr(pair, side) for pair in self._pairs for side in SIDES}
         new = {(fit.side, fit.language) for fit in fits}
         old = []
@@ -144,8 +126,8 @@ def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> tuple[set[str], Re
     for pair in old["pairs"]:
         name = _folder_of(pair)
         shards = [s for split in pair["splits"].values() for s in split["files"]]
-        are_there = all(_has_size(out / name / shard, size) for shard, size, _ in shards)
-        if are_there and name in same:
+        paths = [(out / name / shard, size) for shard, size, _ in shards]
+        if name in same and all(p.is_file() and p.stat().st_size == size for p, size in paths):
             complete.add(name)
     return complete, {n: reason for n, reason in old.get("left_out", {}).items() if n in same}
 
@@ -154,12 +136,7 @@ def _folder_of(pair: Mapping[str, Any]) -> str:
     return pair_folder(pair["source"], pair["target"], pair.get("subset", ""))
 
 
-def _has_size(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
-
-
 def old_reports(folder: Path) -> list[report.Direction]:
-    """Returns what the report about cleaning says in earlier data; nothing if it is not there."""
     reports = []
     try:
         for entry in json.loads((folder / report.JSON).read_bytes())["directions"]:
@@ -176,7 +153,6 @@ def old_reports(folder: Path) -> list[report.Direction]:
 
 
 def without_clean_text(directions: Iterable[Direction], clean: CleanTexts) -> Reasons:
-    """Returns the reasons of the directions whose clean training text is empty."""
     texts = {d.folder: clean[folder_of(d.pair), "train"] for d in directions}
     return {name: _reason(text) for name, text in texts.items() if not text.rows}
 
@@ -190,7 +166,6 @@ def _reason(text: CleanText) -> str:
 
 
 def without_examples(directions: Iterable[Direction], tokens: AllTokens, config: Data) -> Reasons:
-    """Returns the reasons of the directions without a training pair that fits into the rows."""
     reason = (
         f"all training pairs have more than {config.source_length} source or {config.target_length} "
         "target tokens"
@@ -210,7 +185,6 @@ def check_rest(directions: Sequence[Direction], reasons: Reasons) -> None:
 
 
 def too_long(tokens: AllTokens, config: Data) -> Iterator[str]:
-    """Yields a warning for each direction that loses many training pairs because of their length."""
     for (name, split), own in tokens.items():
         lost = own.data.removed.get(TOO_LONG, 0)
         clean = own.data.examples + lost

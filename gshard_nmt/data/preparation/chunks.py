@@ -48,9 +48,7 @@ _CHECKED_ROWS = 1 << 12
 class Chunk:
     """Some rows of a corpus.
 
-    Attributes:
-      sources, targets: the two sides of each row, in the order of the pair's folder name.
-      scores: float64[rows]; NaN if a row has no score. None if no row has one.
+    `scores` is float64[rows], NaN where a row has none; None if no row has one.
     """
 
     sources: Sequence[str]
@@ -86,14 +84,7 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Rows as a chunk stores them.
-
-    Attributes:
-      rows: the number of rows.
-      characters: the number of characters of both sides.
-      sides: the lines of each side as UTF-8, each with a newline character at its end.
-      scores: float64[rows]; NaN if a row has no score. None if no row has one.
-    """
+    """Rows as a chunk stores them: each side is lines of UTF-8, each with a newline at its end."""
 
     rows: int
     characters: int
@@ -134,7 +125,6 @@ def pieces_of(blocks: Iterable[Sequence[SentencePair]]) -> Iterator[Piece]:
 
 
 def split(pieces: Iterable[Piece]) -> Iterator[tuple[int, bytes]]:
-    """Yields pieces joined into chunks, as `contents` does."""
     waiting: list[Piece] = []
     rows = characters = 0
     for piece in pieces:
@@ -180,14 +170,12 @@ def write(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> Chunk:
-    """Returns the chunk of a file that `write` wrote."""
     sides, scores = _parts(path)
     sources, targets = (side.decode("utf-8", "surrogatepass").split("\n")[:-1] for side in sides)
     return Chunk(sources, targets, scores)
 
 
 def _parts(path: Path) -> tuple[list[bytes], np.ndarray | None]:
-    """Returns the lines of both sides and the scores of a file that `write` wrote."""
     content = zstandard.ZstdDecompressor().decompress(path.read_bytes())
     end = content.index(b"\n") + 1
     head = json.loads(content[:end])
@@ -201,20 +189,13 @@ def _parts(path: Path) -> tuple[list[bytes], np.ndarray | None]:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A chunk without some of its rows.
-
-    Attributes:
-      file: the file of the chunk.
-      rows: the number of rows that stay.
-      dropped: the file of int64[n], the sorted places of the other rows; None if all rows stay.
-    """
+    """A chunk of which `rows` stay; the file `dropped` has the other places, sorted int64[n]."""
 
     file: Path
     rows: int
     dropped: Path | None = None
 
     def read(self) -> Chunk:
-        """Returns the rows that stay."""
         chunk = read(self.file)
         if self.dropped is None:
             return chunk
@@ -229,17 +210,12 @@ class Part:
         return [[side[i] for i in places] for side in sides]
 
     def _places(self, rows: int) -> np.ndarray:
-        """Returns the places of the rows that stay in the chunk, int64[n]."""
         assert self.dropped is not None, "all rows stay"
         return np.delete(np.arange(rows), np.load(self.dropped))
 
 
 def groups(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
-    """Returns the chunks of each shard.
-
-    A shard has at least the rows of a chunk, if there are enough. It has more if there would be more than
-    about `SHARDS` shards.
-    """
+    """Returns the chunks of each shard: at least CHUNK_ROWS rows, at most about SHARDS shards."""
     limit = CHUNK_ROWS * -(-sum(part.rows for part in parts) // (CHUNK_ROWS * SHARDS))
     limit = min(max(limit, CHUNK_ROWS), LARGEST_SHARD)
     result: list[tuple[Part, ...]] = []

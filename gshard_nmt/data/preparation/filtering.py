@@ -6,6 +6,7 @@ duplicates  a bucket of signatures               -> rows that occur before, of a
 drop        a chunk                              -> its rows that are duplicates
 """
 
+import collections
 import dataclasses
 import io
 import json
@@ -38,12 +39,8 @@ _EMPTY = "empty"
 class CleanText:
     """What cleaning left of the text of a split.
 
-    Attributes:
-      text: the text.
-      pairs: the number of pairs before cleaning.
-      removed, edited: the number of pairs that each filter dropped and changed.
-      parts: the chunks with the rows that stay.
-      folders: the folders with samples of the other rows.
+    `removed` and `edited` count the pairs that each filter dropped and changed. `folders` have samples of
+    them.
     """
 
     text: SplitText
@@ -58,7 +55,6 @@ class CleanText:
         return sum(part.rows for part in self.parts)
 
     def samples(self) -> report.Samples:
-        """Returns samples of the pairs that each filter dropped, chosen together."""
         together: report.Samples = {}
         for folder in self.folders:
             new = json.loads((folder / _SAMPLES).read_bytes())
@@ -97,9 +93,12 @@ def clean_all(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> Cl
                 identity = plan.cleaning_identity
                 choice = plan.choice(text)
                 task = Filtering(Path(), 0, choice, *names, settings, identity, hashes, buckets)
-            new = list(_chunk_units(text, task))
-            units += new
-            owners.append((text, len(new)))
+            first, chunks_of_text = 0, [chunk for known in text.texts for chunk in known.chunks()]
+            for place, (file, rows) in enumerate(chunks_of_text):
+                own_task = dataclasses.replace(task, file=file, first=first)
+                units.append(Unit(f"{text.name}/{place}", own_task, rows))
+                first += rows
+            owners.append((text, len(chunks_of_text)))
     done = iter(zip(units, work.run("clean", "cleaning, pairs", filter_rows, units), strict=True))
     for text, count in owners:
         own = [next(done) for _ in range(count)]
@@ -128,16 +127,6 @@ def _hold_out(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> It
         units.append(Unit(folder_of(first), task, size))
     for outcome in work.run("held_out", "reading dev and test text, pairs", hold_out, units):
         yield outcome.folder / HELD_OUT
-
-
-def _chunk_units(text: SplitText, task: "Filtering") -> Iterator[Unit]:
-    """Yields a unit for each chunk of a text; `task` has what is common to them."""
-    first = 0
-    every = [chunk for known in text.texts for chunk in known.chunks()]
-    for place, (file, rows) in enumerate(every):
-        own = dataclasses.replace(task, file=file, first=first)
-        yield Unit(f"{text.name}/{place}", own, rows)
-        first += rows
 
 
 def _without_duplicates(
@@ -180,7 +169,7 @@ def _without_duplicates(
 
 @dataclasses.dataclass(frozen=True)
 class HoldingOut:
-    """The task of a unit of `hold_out`: dev and test text in the order (source, target)."""
+    """Dev and test text in the order (source, target)."""
 
     files: tuple[Path, ...]
     source: str
@@ -254,21 +243,19 @@ def filter_rows(task: Filtering, folder: Path) -> Mapping[str, Any]:
 
 
 def part_of(task: Filtering, outcome: Finished) -> Part:
-    """Returns the clean chunk of a finished unit of `filter_rows`."""
     is_whole = outcome.result["is_whole"]
     return Part(task.file if is_whole else outcome.folder / ROWS, outcome.result["rows"])
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """The task of a unit of `find_duplicates`: the signatures of all chunks, and a bucket."""
+    """The signatures of all chunks, and a bucket."""
 
     files: tuple[Path, ...]
     bucket: int
 
 
 def find_duplicates(task: Finding, folder: Path) -> Mapping[str, Any]:
-    """Writes the rows of all chunks that are duplicates by the signatures of a bucket."""
     repeated = duplicates.duplicates_of_bucket(task.files, task.bucket)
     duplicates.write_duplicates(folder / DUPLICATES, repeated)
     return {}
@@ -276,10 +263,9 @@ def find_duplicates(task: Finding, folder: Path) -> Mapping[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Dropping:
-    """The task of a unit of `drop`: a clean chunk, the number of its rows, and its number among all
-    chunks.
+    """A clean chunk, the number of its rows, and its number among all chunks.
 
-    `files` are what `find_duplicates` wrote for each bucket, and `kinds` the kinds of duplicates.
+    `files` are what `find_duplicates` wrote for each bucket.
     """
 
     file: Path
@@ -290,11 +276,7 @@ class Dropping:
 
 
 def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
-    """Writes the places of the rows of a chunk that are duplicates, and samples of them.
-
-    Returns:
-      `rows`, the number of rows that stay, and `removed`, the number of duplicates of each kind.
-    """
+    """Writes the places of the rows of a chunk that are duplicates, and samples of them."""
     places = duplicates.read_duplicates(task.files, task.number)
     removed, dropped = {}, {}
     if any(map(len, places)):
@@ -311,7 +293,6 @@ def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
 
 
 def part_without(part: Part, outcome: Finished) -> Part:
-    """Returns a clean chunk without the rows that a finished unit of `drop` says."""
     rows = outcome.result["rows"]
     return Part(part.file, rows, outcome.folder / _DROPPED if rows < part.rows else None)
 
@@ -336,8 +317,7 @@ def _with_text(chunk: Chunk) -> np.ndarray:
 
 
 def _sum(counts: Iterator[Mapping[str, int]] | Sequence[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
+    total: collections.Counter[str] = collections.Counter()
     for count in counts:
-        for name, number in count.items():
-            total[name] = total.get(name, 0) + number
-    return total
+        total.update(count)
+    return dict(total)

@@ -27,12 +27,9 @@ _FINE_SECONDS, _COARSE_SECONDS = 0.05, 3.0
 class Text:
     """What is known of the rows of an input.
 
-    Attributes:
-      digest: identifies the rows, whatever the format of their files.
-      rows: the number of rows in each chunk.
-      folder: the folder of the chunks; None if they are not there, because the text was read in an
-        earlier run.
-      repaired: the number of rows with text that cannot be encoded; see `rows.encodable`.
+    The digest identifies the rows, whatever their format. `rows` has the number in each chunk. The folder
+    of the chunks is None if the text was read in an earlier run. `repaired` counts rows that cannot be
+    encoded.
     """
 
     digest: str
@@ -45,7 +42,6 @@ class Text:
         return sum(self.rows)
 
     def chunks(self) -> Iterator[tuple[Path, int]]:
-        """Yields the file of each chunk and its number of rows."""
         assert self.folder is not None, "the text was not read"
         for number, rows in enumerate(self.rows):
             yield self.folder / chunk_name(number), rows
@@ -53,7 +49,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The task of a unit of `read`: an input, and its `stamps` before it was read."""
+    """An input, and its `stamps` before it was read."""
 
     item: Input
     before: list[list[Any]]
@@ -101,7 +97,6 @@ def read(task: Reading, folder: Path) -> Mapping[str, Any]:
 
 
 def digest_of(item: Input) -> str:
-    """Returns the digest of the rows of an input. Reads it if it is not in the cache."""
     if text := known_text(item):
         return text.digest
     before = stamps(item)
@@ -113,7 +108,7 @@ def digest_of(item: Input) -> str:
 def _digest(
     item: Input, repaired: collections.Counter[str] | None = None, folder: Path | None = None
 ) -> tuple[str, list[int]]:
-    """Returns the digest of an input and the rows of its chunks, and writes them into a folder if any."""
+    """Returns the digest and the rows of each chunk; writes the chunks if there is a folder."""
     rows: list[int] = []
 
     def contents() -> Iterator[bytes]:
@@ -127,17 +122,13 @@ def _digest(
 
 
 def fingerprint(pairs: Sequence[CorpusPair]) -> str:
-    """Returns 16 hexadecimal digits that identify the text of these pairs.
-
-    The order of the pairs, the formats of the files and their compression do not matter.
-    """
+    """Returns 16 hexadecimal digits that identify the text of these pairs, in any order and format."""
     return fingerprint_of(
         [(pair, s, digest_of(item)) for pair in pairs for s in SPLITS for item in pair.inputs(s)]
     )
 
 
 def fingerprint_of(digests: Sequence[tuple[CorpusPair, str, str]]) -> str:
-    """Returns the fingerprint of inputs: their pair, their split and the digest of their rows."""
     return key_of(sorted((p.subset, p.source, p.target, split, d) for p, split, d in digests))[:16]
 
 

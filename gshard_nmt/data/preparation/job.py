@@ -47,12 +47,9 @@ from gshard_nmt.errors import UserError
 class Options:
     """How text is prepared, besides the settings of data.
 
-    Attributes:
-      workers: the number of processes; 0 means one for each CPU that this process may use.
-      vocabulary_of: prepared data or a run folder, whose vocabularies are used; None to train them.
-      cleaning: the settings of cleaning.
-      scheduler: the address of a Dask scheduler, whose workers then do the work; "" for processes.
-      keeps_work: whether finished work stays if the preparation fails, so that the next start goes on.
+    With 0 `workers` there is one process for each CPU. `vocabulary_of` is prepared data or a run folder,
+    whose vocabularies are used. `scheduler` is the address of a Dask scheduler. With `keeps_work`
+    finished work stays if the preparation fails.
     """
 
     workers: int = 0
@@ -107,10 +104,7 @@ class Job:
         return True
 
     def run(self) -> None:
-        """Makes the folder. Finished work stays if it fails, and the next start goes on from there.
-
-        With `Options.keeps_work = False` nothing stays.
-        """
+        """Makes the folder. With `Options.keeps_work` the next start goes on where this one failed."""
         with self._work:
             try:
                 with self._pool:
@@ -122,7 +116,6 @@ class Job:
                 self._watch.stop()
 
     def _keep_work(self, error: BaseException) -> None:
-        """Says where finished work is, or removes the work folder if there is none."""
         if not (self._options.keeps_work and self._work.has_results()):
             self._work.remove()
             return
@@ -238,12 +231,8 @@ class Job:
         return all(self._old.get(name) == value for name, value in facts.items())
 
     def _models(self, plan: Plan) -> Models | None:
-        """Returns the vocabularies if none has to be trained, else None.
-
-        Raises:
-          UserError: an existing model does not fit.
-        """
-        models = self._existing(plan)
+        """Returns the vocabularies if none has to be trained, else None."""
+        models = existing_vocabularies(self._config, plan.languages_of_directions)
         if len(models) == len(SIDES):
             return models
         old = self._old or {}
@@ -256,14 +245,7 @@ class Job:
             models[side] = file.read_bytes()
         return models
 
-    def _existing(self, plan: Plan) -> Models:
-        models = existing_vocabularies(self._config, plan.languages_of_directions)
-        if self._config.vocabulary == "joint" and "source" in models:
-            models["target"] = models["source"]
-        return models
-
     def _clean(self, plan: Plan, new: Sequence[Direction]) -> CleanTexts:
-        """Returns the clean text of each pair and split that the new directions need."""
         names = {folder_of(d.pair) for d in new}
         needed = [t for t in plan.languages() if names & set(t.names)]
         items = [
@@ -287,11 +269,11 @@ class Job:
         lines = min(sum(sample.limit for sample in samples), rows)
         what = f"{2 * lines:,} lines of both sides" if is_joint else f"{lines:,} lines of each side"
         self._say(f"training the vocabularies on at most {what}")
-        models = self._existing(plan) | train_all(self._work, self._config, samples, specs)
+        models = existing_vocabularies(self._config, plan.languages_of_directions)
+        models |= train_all(self._work, self._config, samples, specs)
         return models | {"target": models["source"]} if is_joint else models
 
     def _write_models(self, models: Models) -> dict[str, Path]:
-        """Writes the vocabularies into the work folder, for the processes that tokenize."""
         # The name tells contents apart, so that the keys of units do.
         digest = hashlib.sha256(b"".join(models[side] for side in SIDES)).hexdigest()
         folder = self._partial / "models" / digest[:16]

@@ -34,13 +34,7 @@ Models = dict[str, bytes]
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A choice of rows, evenly at random and without repetition, that needs no memory.
-
-    Attributes:
-      limit: the number of rows to choose; 0 chooses all.
-      total: the number of rows of the text.
-      seed: decides the choice.
-    """
+    """A choice of `limit` rows (0 is all) of `total`, evenly at random, that needs no memory."""
 
     limit: int = 0
     total: int = 0
@@ -78,23 +72,18 @@ class SplitText:
 
     @property
     def key(self) -> str:
-        """Identifies the rows and their order."""
         return key_of([text.digest for text in self.texts])
 
 
 @dataclasses.dataclass(frozen=True)
 class LanguageText:
-    """The text of a language pair in all corpora, the main corpus first.
-
-    No training pair may be in `held_out`, the dev and test text of all corpora.
-    """
+    """The training text, and the dev and test text, of a pair in all corpora, the main one first."""
 
     train: tuple[SplitText, ...]
     held_out: tuple[SplitText, ...]
 
     @property
     def names(self) -> list[str]:
-        """`folder_of` the language pair in each corpus."""
         return [folder_of(text.pair) for text in self.train]
 
 
@@ -108,7 +97,6 @@ class Direction:
 
     @property
     def is_reversed(self) -> bool:
-        """Whether the second language of the pair is the source."""
         return (self.source, self.target) != (self.pair.source, self.pair.target)
 
     @property
@@ -125,13 +113,8 @@ def folder_of(pair: CorpusPair) -> str:
 class Plan:
     """What is to be made of the text of a corpus.
 
-    Attributes:
-      config: the settings.
-      cleaning: the settings of cleaning.
-      pairs: the language pairs, in their order.
-      texts: the text of each input, by its name.
-      notes: the languages that are not in `pairs` because they are too small, as sentences without
-        their full stops.
+    `texts` has the text of each input by its name. `notes` are sentences without full stops about
+    languages that are too small.
     """
 
     config: Data
@@ -174,7 +157,6 @@ class Plan:
         return texts
 
     def choice(self, text: SplitText) -> Choice:
-        """Returns the choice of rows of training text."""
         limit = self.config.maximum_pairs
         # Without a limit, neither the seed nor other files change the rows.
         return Choice(limit, text.total, self.config.seed) if limit else Choice()

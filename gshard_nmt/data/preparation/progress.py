@@ -6,6 +6,8 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from gshard_nmt.quantities import duration_text
+
 LINE_SECONDS = 30.0
 """The seconds between two lines if stderr is no terminal."""
 
@@ -14,7 +16,6 @@ class StageProgress:
     """Shows the progress of one stage after the other."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        """Shows nothing yet. `clock` returns seconds."""
         self._console, self._clock = console, clock
         self._about, self._unit = "", ""
         self._total = self._done = self._here = 0
@@ -37,7 +38,6 @@ class StageProgress:
             self._bar.start()
 
     def advance(self, rows: int) -> None:
-        """Counts what is finished, and says it if there is a terminal or it is time."""
         self._done += rows
         self._here += rows
         if self._bar is not None:
@@ -47,15 +47,15 @@ class StageProgress:
             self._console.print(f"{self._about}: {self._numbers()}", soft_wrap=True)
 
     def end(self) -> None:
-        """Ends the stage, and says how long it took if that was long."""
         self.stop()
         seconds = self._clock() - self._began
         if self._here and seconds >= LINE_SECONDS:
             speed = f"{_count(self._here / seconds, self._unit)}/s"
-            self._console.print(f"{self._about}: done in {_time(seconds)}, {speed}", soft_wrap=True)
+            self._console.print(
+                f"{self._about}: done in {duration_text(seconds)}, {speed}", soft_wrap=True
+            )
 
     def stop(self) -> None:
-        """Removes the bar, so that an error message can be printed."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -64,7 +64,7 @@ class StageProgress:
         """Returns "1,000 of 4,000 pairs, 500 pairs/s, 6 s left"."""
         seconds = max(self._clock() - self._began, 1e-6)
         speed = self._here / seconds
-        left = _time((self._total - self._done) / speed) if speed else "unknown time"
+        left = duration_text((self._total - self._done) / speed) if speed else "unknown time"
         done = _count(self._done, self._unit).removesuffix(f" {self._unit}")
         total = _count(self._total, self._unit)
         return f"{done} of {total}, {_count(speed, self._unit)}/s, {left} left"
@@ -74,10 +74,3 @@ def _count(number: float, unit: str) -> str:
     if unit == "bytes":
         return f"{number / 1e6:,.1f} MB"
     return f"{number:,.0f} {unit}"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

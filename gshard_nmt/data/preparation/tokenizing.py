@@ -33,10 +33,7 @@ TOO_LONG = "too long"
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The shards of a split of a direction: their sizes, their files in order, and SHA-256 of each.
-
-    `fit_twice` counts the examples that would fit if both limits were twice as large.
-    """
+    """The shards of a split of a direction. `fit_twice` examples fit twice the limits."""
 
     data: SplitData
     files: tuple[Path, ...] = ()
@@ -51,26 +48,16 @@ def tokenize_all(
     models: Mapping[str, Path],
     samples: Sequence[Sample],
 ) -> tuple[dict[tuple[str, str], Tokens], list[Fit]]:
-    """Tokenizes texts, and measures the vocabularies on `samples` at the same time.
-
-    Returns:
-      The shards by the folder of the direction and the split, and what was measured.
-    """
+    """Tokenizes texts, and measures the vocabularies on `samples` at the same time."""
     units: list[Unit] = []
     counts = []
+    both = (models["source"], models["target"])
+    lengths = (config.source_length, config.target_length)
     for d, split, text in texts:
         shards = groups(text.parts)
         for number, parts in enumerate(shards):
-            task = Tokenizing(
-                parts,
-                d.is_reversed,
-                d.source,
-                d.target,
-                d.pair.subset,
-                (models["source"], models["target"]),
-                config.source_length,
-                config.target_length,
-            )
+            names = (d.source, d.target, d.pair.subset)
+            task = Tokenizing(parts, d.is_reversed, *names, both, *lengths)
             size = sum(part.rows for part in parts)
             units.append(Unit(f"{d.folder}/{split}/{number}", task, size))
         counts.append(len(shards))
@@ -79,11 +66,19 @@ def tokenize_all(
     tokens = {}
     for (d, split, text), count in zip(texts, counts, strict=True):
         own = [next(done) for _ in range(count)]
-        data, checksums = total_of([outcome.result for outcome in own], split)
-        data = dataclasses.replace(data, pairs=text.pairs, removed={**text.removed, **data.removed})
-        files = tuple(o.folder / name for o in own for name, *_ in o.result["files"])
-        fit_twice = sum(o.result["fit_twice"] for o in own)
-        tokens[d.folder, split] = Tokens(data, files, tuple(checksums), fit_twice)
+        sums = {name: sum(o.result[name] for o in own) for name in (*_COUNTS, "fit_twice")}
+        written = [(o.folder / name, size, n) for o in own for name, size, n in o.result["files"]]
+        files = tuple(
+            (f"{split}-{number:05}{place.suffix}", size, examples)
+            for number, (place, size, examples) in enumerate(written)
+        )
+        too_long = sums.pop("pairs") - sums["examples"]
+        removed = {**text.removed, **({TOO_LONG: too_long} if too_long else {})}
+        fit_twice = sums.pop("fit_twice")
+        data = SplitData(text.pairs, **sums, files=files, removed=removed)
+        digests = tuple(digest for o in own for digest in o.result["checksums"])
+        places = tuple(place for place, *_ in written)
+        tokens[d.folder, split] = Tokens(data, places, digests, fit_twice)
     return tokens, [Fit(**outcome.result) for outcome in done]
 
 
@@ -93,11 +88,7 @@ def _tokenize_or_measure(task: "Tokenizing | Measuring", folder: Path) -> Mappin
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizing:
-    """The task of a unit: a direction of translation, and the text of a shard.
-
-    The vocabularies are the files of source and target, and the lengths the limits of an example in
-    tokens.
-    """
+    """A direction of translation, the text of a shard, and the limits of an example in tokens."""
 
     parts: tuple[Part, ...]
     is_reversed: bool
@@ -110,12 +101,7 @@ class Tokenizing:
 
 
 def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
-    """Writes a shard into a folder; none if no example is short enough.
-
-    Returns:
-      The fields of `SplitData`, without duplicates in `pairs`, the `checksums` of the shards, and
-      `fit_twice`, see `encode`.
-    """
+    """Writes a shard into a folder; none if no example is short enough."""
     vocabularies = tuple(map(Vocabulary.load, task.vocabularies))
     word = word_type(*(vocabulary.size for vocabulary in vocabularies))
     writer = ShardWriter(folder, _PREFIX, word)
@@ -129,26 +115,6 @@ def tokenize(task: Tokenizing, folder: Path) -> Mapping[str, Any]:
         "files": files,
         "checksums": [checksum(folder / name) for name, *_ in files],
     }
-
-
-def total_of(results: Sequence[Mapping[str, Any]], prefix: str) -> tuple[SplitData, list[str]]:
-    """Adds up what `tokenize` returned for the units of a split, in the order of the text.
-
-    The names of the shards will begin with `prefix`, such as "train".
-
-    Returns:
-      The data of the split, and the checksums of its shards.
-    """
-    sums = {name: sum(result[name] for result in results) for name in _COUNTS}
-    shards = [shard for result in results for shard in result["files"]]
-    files = tuple(
-        (f"{prefix}-{number:05}{Path(name).suffix}", size, examples)
-        for number, (name, size, examples) in enumerate(shards)
-    )
-    too_long = sums["pairs"] - sums["examples"]
-    removed = {TOO_LONG: too_long} if too_long else {}
-    checksums = [digest for result in results for digest in result["checksums"]]
-    return SplitData(**sums, files=files, removed=removed), checksums
 
 
 def encode(
@@ -212,7 +178,6 @@ def _places(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _blocks(task: Tokenizing) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
-    """Yields some rows at a time: their sources and their targets, as UTF-8."""
     for part in task.parts:
         sides = part.read_lines()
         sources, targets = sides[::-1] if task.is_reversed else sides

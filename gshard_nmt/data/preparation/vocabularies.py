@@ -37,17 +37,15 @@ _REPORT_CHUNKS = 8
 
 
 class Sampler:
-    """Takes a sample of a text that arrives block by block: its lines with the smallest hashes."""
+    """The lines with the smallest hashes. Different texts need different seeds, see `text_seed`."""
 
     def __init__(self, limit: int, seed: int | str) -> None:
-        """Starts with no line. Different texts need different seeds, see `text_seed`."""
         self._limit = limit
         self._key = hashlib.blake2b(str(seed).encode(), digest_size=16).digest()
         self._hashes: dict[str, int] = {}
         self._threshold = (1 << 64) - 1
 
     def add(self, lines: Iterable[str]) -> None:
-        """Adds a block of lines. Blank lines are left out."""
         block = [line for line in lines if line and not line.isspace()]
         blake, key = hashlib.blake2b, self._key
         digests = b"".join(
@@ -85,7 +83,7 @@ def merge(candidates: Iterable[Mapping[str, int]], limit: int) -> dict[str, int]
 
 
 def text_seed(seed: int, side: str, source: str, target: str) -> str:
-    """Returns the seed for the text of one side of a direction of translation.
+    """Returns the seed for one side of a direction.
 
     Two languages may have the same English lines. With the same seed, both samples would have the same
     lines of these, and their union would be small.
@@ -94,14 +92,10 @@ def text_seed(seed: int, side: str, source: str, target: str) -> str:
 
 
 def quotas(sizes: Mapping[str, int], limit: int, temperature: float) -> dict[str, int]:
-    """Returns the number of lines that each text may give to a sample of `limit` lines.
+    """Returns the number of lines, at least 1, that each text may give to a sample of `limit` lines.
 
-    A text with n lines has a share in proportion to n ** (1 / temperature), see
-    `mixture.sampling_rates`. Lines are not repeated. So if a text has fewer lines than its share, the
-    sample is smaller: other languages do not take the share of a small language.
-
-    Returns:
-      The numbers by name, at least 1 each. Their sum is at most `limit`, unless there are more texts.
+    A text with n lines has a share in proportion to n ** (1 / temperature). Lines are not repeated. So if
+    a text has fewer lines than its share, the sample is smaller: no other language takes its share.
     """
     if not sizes:
         return {}
@@ -139,7 +133,13 @@ def sample_all(
     is_for_training: bool,
 ) -> list[Sample]:
     """Chooses lines of training text for the vocabularies, or fewer for a report about them."""
-    every = [groups(text.parts) if is_for_training else _some(text.parts) for _, text in texts]
+    if is_for_training:
+        every = [groups(text.parts) for _, text in texts]
+    else:  # a few chunks at equal distances
+        chunks = [[part for part in text.parts if part.rows] for _, text in texts]
+        every = [
+            [(part,) for part in own[:: -(-len(own) // _REPORT_CHUNKS) or 1]] for own in chunks
+        ]
     rows: dict[tuple[str, str], int] = {}
     for (direction, _), own in zip(texts, every, strict=True):
         languages = (direction.source, direction.target)
@@ -169,24 +169,12 @@ def _rows(parts: Sequence[Part]) -> int:
     return sum(part.rows for part in parts)
 
 
-def _some(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
-    """Returns a few chunks of a text, at equal distances."""
-    parts = [part for part in parts if part.rows]
-    return [(part,) for part in parts[:: max(-(-len(parts) // _REPORT_CHUNKS), 1)]]
-
-
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """The task of a unit of `sample`: some cleaned chunks of a direction.
+    """Some cleaned chunks of a direction, and the number of lines to choose from its whole text.
 
-    Attributes:
-      parts: the chunks.
-      is_reversed: whether the second side of each row is the source.
-      source, target: BCP 47 tags of the languages.
-      limit: the number of lines to choose from the whole text of the direction.
-      total: the number of rows that all units of the direction read.
-      seed: `Data.seed`.
-      stride: 1 reads every row; n reads every n-th row of a chunk, which is enough for a report.
+    All units of the direction read `total` rows. With a stride of n they read every n-th, enough for a
+    report.
     """
 
     parts: tuple[Part, ...]
@@ -204,9 +192,6 @@ def sample(task: Sampling, folder: Path) -> Mapping[str, Any]:
 
     Most units of a large text write few lines. A line is left out if its hash is so large that, as a
     rule, twice the limit of other lines have smaller hashes.
-
-    Returns:
-      `lines`, the number of candidates of each side.
     """
     # The hashes are evenly distributed below 2**64.
     largest = min((2 * task.limit + 1000 << 64) // max(task.total, 1), (1 << 64) - 1)
@@ -232,7 +217,6 @@ def sample(task: Sampling, folder: Path) -> Mapping[str, Any]:
 def train_all(
     work: WorkFolder, config: Data, samples: Sequence[Sample], specs: Mapping[str, VocabularySpec]
 ) -> dict[str, bytes]:
-    """Trains the vocabularies of `specs`, and returns the contents of their model files by side."""
     units = []
     for side, spec in specs.items():
         sides = text_sides(config, side)
@@ -245,7 +229,7 @@ def train_all(
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The task of a unit of `train`: the side that names the file, the sides of text, and the lines."""
+    """The side that names the file, the sides of text, and the lines."""
 
     side: str
     text: tuple[str, ...]
@@ -254,11 +238,6 @@ class Training:
 
 
 def train(task: Training, folder: Path) -> Mapping[str, Any]:
-    """Trains a vocabulary on distinct lines, and writes its model file.
-
-    Returns:
-      `lines`, the number of lines that it was trained on, and `size`, its number of pieces.
-    """
     chosen = (sample.lines(side) for side in task.text for sample in task.samples)
     lines = list(dict.fromkeys(itertools.chain.from_iterable(chosen)))
     vocabulary = train_vocabulary(lines, task.spec, folder / f"{task.side}.model")
@@ -267,7 +246,7 @@ def train(task: Training, folder: Path) -> Mapping[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """The task of a unit: how well the vocabulary of a side fits a language, on lines of both."""
+    """How well the vocabulary of a side fits a language, on lines of both."""
 
     side: str
     language: str
@@ -276,7 +255,6 @@ class Measuring:
 
 
 def measuring_units(samples: Sequence[Sample], models: Mapping[str, Path]) -> list[Unit]:
-    """Returns a unit for each language of a side. Its size is 0, since its lines are counted already."""
     units = []
     for side, model in models.items():
         by_language: dict[str, list[Sample]] = {}
@@ -290,7 +268,6 @@ def measuring_units(samples: Sequence[Sample], models: Mapping[str, Path]) -> li
 
 
 def measure(task: Measuring) -> Mapping[str, Any]:
-    """Returns the fields of `vocabulary_report.Fit`."""
     lines = [line for sample in task.samples for line in sample.lines(task.side)[:LINES]]
     vocabulary = Vocabulary.load(task.vocabulary)
     return dataclasses.asdict(fit_of(task.side, task.language, lines, vocabulary))

@@ -56,10 +56,7 @@ _ROUND = 64
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """A vocabulary with a new language, and the new pieces of text in the order of their ids.
-
-    The new text has `tokens_before` tokens with the old vocabulary and `tokens` with the new one.
-    """
+    """A vocabulary with its new pieces, and the tokens of the new text before and after."""
 
     vocabulary: Vocabulary
     pieces: tuple[str, ...]
@@ -79,9 +76,6 @@ def grown(
 
     Spare tags get the names of tags first. If a size would no longer divide as it did, further spare tags
     fill it up. The texts `old_pairs` never become pieces, see `pairs_of`.
-
-    Raises:
-      UserError: the vocabulary has no subwords.
     """
     if old.algorithm not in ("bpe", "unigram"):
         raise UserError(
@@ -110,7 +104,6 @@ def pairs_of(vocabulary: Vocabulary, ids: np.ndarray) -> set[str]:
 
 
 def changed_lines(old: Vocabulary, new: Vocabulary, lines: Sequence[str]) -> int:
-    """Returns how many lines the two vocabularies split differently."""
     pairs = zip(old.encode(lines), new.encode(lines), strict=True)
     return sum(before != after for before, after in pairs)
 
@@ -120,14 +113,11 @@ Parts = dict[str, tuple[str, ...]]
 
 
 class _Learner:
-    """Merges the pieces of words, the most frequent pair first."""
+    """Merges the pieces of words, given with their counts, the most frequent pair first."""
 
     def __init__(
         self, old: Vocabulary, words: Mapping[tuple[str, ...], int], banned: set[str]
     ) -> None:
-        """Counts nothing yet. `words` has how often each word occurs, as symbols; no text of `banned` is
-        learned.
-        """
         self._known = {piece: score for piece, (_, score) in old.subwords.items()}
         self._merges_old = old.algorithm == "bpe"
         self._words = [list(word) for word in words]
@@ -137,7 +127,6 @@ class _Learner:
         self._places: dict[tuple[str, str], set[int]] = {}
 
     def learn(self, most: int) -> Parts:
-        """Returns at most `most` new pieces, those that others are made of first."""
         parts = self._characters(most)
         self._symbols = self._known.keys() | parts.keys()
         for number in range(len(self._words)):
@@ -166,7 +155,6 @@ class _Learner:
         return {c: () for c in frequent if counts[c] >= LEAST_CHARACTERS}
 
     def _count(self, number: int, sign: int) -> None:
-        """Adds the pairs of a word to the counts, or takes them away."""
         word, count = self._words[number], sign * self._counts[number]
         for pair in itertools.pairwise(word):
             text = "".join(pair)
@@ -257,11 +245,7 @@ def _with_pieces(vocabulary: Vocabulary, old: Vocabulary, parts: Parts) -> Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Newcomer:
-    """A new language with its text and its directions, and the run that it is added to.
-
-    `config` has the settings of data of the run, `vocabularies` is the folder of its vocabularies, and
-    `most` the largest number of new pieces of a vocabulary.
-    """
+    """A new language with its text and its directions, and the run that it is added to."""
 
     language: str
     pairs: Sequence[CorpusPair]
@@ -295,12 +279,6 @@ def grow_pair(
     """Writes both vocabularies into a folder, with new pieces on the sides that have the language.
 
     `data` is the prepared data of the run, and `say` prints a line; it takes the options of rich.
-
-    Returns:
-      The files by side.
-
-    Raises:
-      UserError: a file is damaged, or a vocabulary cannot get new pieces.
     """
     lines, is_joint = new.lines(), new.config.vocabulary == "joint"
     models = {side: folder / name for side, name in zip(SIDES, VOCABULARIES, strict=True)}
@@ -337,7 +315,6 @@ def grow_pair(
 def _pairs_of_old_text(
     config: Data, data: PreparedData, vocabulary: Vocabulary, sides: Sequence[str]
 ) -> set[str]:
-    """Returns the pairs of pieces of a sample of the old training text."""
     texts: set[str] = set()
     for pair in data.pairs_of(config):
         count = pair.splits["train"].examples

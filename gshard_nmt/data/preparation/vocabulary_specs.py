@@ -34,10 +34,7 @@ def tags_of(config: Data, directions: Directions) -> tuple[str, ...]:
 
 
 def specs_of(config: Data, directions: Directions) -> dict[str, VocabularySpec]:
-    """Returns the size and the kind of each vocabulary to train, by side.
-
-    A joint vocabulary has the side "source". A side with an existing model is left out.
-    """
+    """Returns each vocabulary to train, by side. A joint one has the side "source"."""
     is_joint = config.vocabulary == "joint"
     common = (config.vocabulary_model, config.character_coverage)
     source = VocabularySpec(
@@ -61,14 +58,11 @@ def specs_of(config: Data, directions: Directions) -> dict[str, VocabularySpec]:
 
 
 def text_sides(config: Data, side: str) -> tuple[str, ...]:
-    """Returns the sides of the text that the vocabulary of a side is learned from."""
     return SIDES if config.vocabulary == "joint" else (side,)
 
 
 def existing_vocabularies(config: Data, directions: Directions) -> dict[str, bytes]:
-    """Returns the contents of the existing models that the config names, by side.
-
-    A file that has all tags is not changed. Otherwise spare tags get the names of the missing ones.
+    """Returns the contents of the existing models by side; spare tags get the names of missing ones.
 
     Raises:
       UserError: a file does not exist or does not fit, or it has too few spare tags.
@@ -86,13 +80,7 @@ def existing_vocabularies(config: Data, directions: Directions) -> dict[str, byt
 
 
 def existing_models(config: Data) -> dict[str, str]:
-    """Returns the SHA-256 of each existing model file that the config names, by side.
-
-    Prepared data is up to date only if these are the same.
-
-    Raises:
-      UserError: a file does not exist, or it does not fit.
-    """
+    """Returns the SHA-256 of each existing model file, which is the same if data is up to date."""
     checksums = {}
     for side, model in _models(config).items():
         if model:

@@ -54,10 +54,8 @@ Function = Callable[[Any, Path], Mapping[str, Any]]
 class Unit:
     """A piece of work that is done as a whole or not at all.
 
-    Attributes:
-      name: unique in its stage. Characters other than letters, digits, ".", "-" and "_" become "_".
-      task: the argument of the stage's function: a dataclass of values for JSON, paths and dataclasses.
-      size: about how much work it is, in rows of text.
+    The name is unique in its stage. The task is a dataclass of values for JSON, paths and dataclasses.
+    The size is about how much work it is, in rows of text.
     """
 
     name: str
@@ -67,7 +65,7 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """The outcome of a unit: the folder of its files, and what the function returned."""
+    """The folder of the files of a unit, and what the function returned."""
 
     folder: Path
     result: dict[str, Any]
@@ -83,7 +81,6 @@ class WorkFolder:
     """A folder with the files of finished units. A context manager: it holds a lock meanwhile."""
 
     def __init__(self, path: Path, pool: WorkerPool, watch: StageProgress) -> None:
-        """Makes nothing yet. The pool does the work, and its processes must see the folder."""
         self.path = path
         self._pool, self._watch = pool, watch
         self._unfinished = path / "unfinished"
@@ -120,21 +117,12 @@ class WorkFolder:
         units: Sequence[Unit],
         removes_others: bool = True,
     ) -> list[Finished]:
-        """Does the units of a stage that are not done yet, in any order.
+        """Does the units of a stage that are not done yet, and returns the outcomes in their order.
 
-        Args:
-          name: the name of the stage; a folder of the work folder has it.
-          about: what the stage does and counts, for people, such as "cleaning, pairs".
-          function: a function at the top of a module.
-          units: the units. Two units may be equal, and are done once then.
-          removes_others: whether to remove the files of other units of the stage, which are of other
-            settings or another text.
-
-        Returns:
-          The outcome of each unit, in the order of the units.
-
-        Raises:
-          Exception: whatever the function raises. The finished units stay.
+        `about` says what the stage does and counts, such as "cleaning, pairs". The function stands at the
+        top of a module. Files of other units of the stage are removed, unless `removes_others` is False:
+        they are of other settings or another text. The finished units stay if the function raises an
+        error.
         """
         stage = self.path / name
         stage.mkdir(exist_ok=True)
@@ -166,7 +154,6 @@ class WorkFolder:
         return f"{plain[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]}"
 
     def _plain(self, value: Any) -> Any:
-        """Returns a part of a task as values for JSON."""
         if isinstance(value, Path):
             inside = self.path in value.parents
             return (value.relative_to(self.path) if inside else value).as_posix()
@@ -180,7 +167,6 @@ class WorkFolder:
         (self._unfinished / _COMPLETE).touch()
 
     def remove(self) -> None:
-        """Removes the folder with all files of units."""
         with contextlib.suppress(OSError):
             self.mark_complete()
             # The sign goes last. If the program dies before, `remove_rest` goes on.

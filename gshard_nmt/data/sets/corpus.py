@@ -57,15 +57,10 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class CorpusPair:
-    """A language pair of a corpus.
+    """A language pair of a corpus, in the order of its folder's name.
 
-    Attributes:
-      folder: the folder of the pair, with the files of all splits.
-      source, target: the BCP 47 tags of the languages, in the order of the folder's name.
-      subset: the name of the corpus; "" if it has none.
-      texts: the inputs of all splits.
-      problems: splits that cannot be read -> what is wrong.
-      label: the name of the pair in figures, if it is not the usual one.
+    A corpus without a name has the subset "". `problems` says what is wrong with splits that cannot be
+    read. `label` is the name of the pair in figures, if it is not the usual one.
     """
 
     folder: Path
@@ -83,7 +78,6 @@ class CorpusPair:
 
     @property
     def languages(self) -> frozenset[str]:
-        """The two languages, in no order."""
         return frozenset((self.source, self.target))
 
     @property
@@ -96,11 +90,7 @@ class CorpusPair:
         return self.source if self.target == ENGLISH else f"{self.source}-{self.target}"
 
     def inputs(self, split: str) -> tuple[Input, ...]:
-        """Returns the inputs of a split; none if the split does not exist.
-
-        Raises:
-          UserError: a side of the split is missing.
-        """
+        """Returns the inputs of a split, if any. Raises UserError if a side is missing."""
         if split in self.problems:
             raise UserError(self.problems[split])
         return tuple(text for text in self.texts if text.split == split)
@@ -116,10 +106,7 @@ class CorpusPair:
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """The language pairs of a corpus folder, sorted by the names of their folders, and what was left out.
-
-    Two folders may have the same languages. Notes are sentences without their full stops.
-    """
+    """The pairs of a corpus, and notes: sentences without full stops. Two may have equal languages."""
 
     pairs: list[CorpusPair]
     notes: list[str]
@@ -137,14 +124,13 @@ def find_pairs(corpus: Path, damaged: bool = False, subset: str = "") -> list[Co
     With `damaged`, also pairs with a split that lacks a side; reading that split fails.
 
     Raises:
-      UserError: the folder does not exist, or it contains no language pair, or the name of a folder with
-        text is not clear. Without `damaged`, also if a split lacks a side.
+      UserError: there is no folder or no pair in it, the name of a folder with text is not clear; without
+        `damaged`, also a split that lacks a side.
     """
     return list_corpus(corpus, subset, damaged).pairs
 
 
 def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listing:
-    """Returns the language pairs of a corpus folder, and what was left out. Raises as `find_pairs`."""
     pairs: list[CorpusPair] = []
     notes: list[str] = []
     with paths.reaching("corpus", corpus):
@@ -156,7 +142,8 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
                 pairs += _pair_of_folder(path, subset, notes)
             else:
                 names.append(path.name)
-    pairs = sorted([*pairs, *_loose_pairs(corpus, names, subset, notes)], key=_name)
+    pairs += _loose_pairs(corpus, names, subset, notes)
+    pairs.sort(key=lambda pair: pair.folder.name)
     notes += _twins(pairs)
     if not damaged:
         for problem in (text for pair in pairs for text in pair.problems.values()):
@@ -213,31 +200,24 @@ def _twins(pairs: Sequence[CorpusPair]) -> Iterator[str]:
             )
 
 
-def _name(pair: CorpusPair) -> str:
-    return pair.folder.name
-
-
 def _pair_of_folder(folder: Path, subset: str, notes: list[str]) -> Iterator[CorpusPair]:
-    """Yields the pair of a folder, if it is one with text."""
-    listed: list[str] | None = None
-    languages = None
+    # A named pipe would wait for its writer for ever.
+    names = [path.name for path in folder.iterdir() if paths.is_url(path) or not path.is_fifo()]
+    has_text, languages = any(map(is_text, names)), None
     try:
         languages = split_pair(folder.name)
     except UserError as error:
-        listed = _file_names(folder)
-        if any(map(is_text, listed)):
+        if has_text:
             raise UserError(f"{folder}: {error}") from None
-    listed = _file_names(folder) if listed is None else listed
     if languages is None:
-        if any(map(is_text, listed)) or ("-" in folder.name and listed):
+        if has_text or ("-" in folder.name and names):
             notes.append(
                 f"{folder} is not read: its name is not two language codes of ISO 639 such as fr-en"
             )
         return
-    text = find_inputs(folder, listed, languages, subset)
-    notes += text.notes
-    if text.inputs or text.problems:
-        yield _pair(folder, languages, subset, text)
+    yield from _pair(
+        folder, languages, subset, find_inputs(folder, names, languages, subset), notes
+    )
 
 
 def _loose_pairs(
@@ -260,29 +240,21 @@ def _loose_pairs(
         verb = "is" if len(others) == 1 else "are"
         notes.append(f"{listed(others)} {verb} not read: put files into a folder such as fr-en")
     for languages, own in by_pair.items():
-        text = find_inputs(corpus, own, languages, subset, pair="-".join(languages))
-        notes += text.notes
-        if text.inputs or text.problems:
-            yield _pair(corpus / "-".join(languages), languages, subset, text)
+        name = "-".join(languages)
+        text = find_inputs(corpus, own, languages, subset, pair=name)
+        yield from _pair(corpus / name, languages, subset, text, notes)
 
 
-def _pair(folder: Path, languages: tuple[str, str], subset: str, text: PairFiles) -> CorpusPair:
-    return CorpusPair(folder, *languages, subset, text.inputs, text.problems)
-
-
-def _file_names(folder: Path) -> list[str]:
-    # A named pipe would wait for its writer for ever.
-    return [path.name for path in folder.iterdir() if paths.is_url(path) or not path.is_fifo()]
+def _pair(
+    folder: Path, languages: tuple[str, str], subset: str, text: PairFiles, notes: list[str]
+) -> Iterator[CorpusPair]:
+    notes += text.notes
+    if text.inputs or text.problems:
+        yield CorpusPair(folder, *languages, subset, text.inputs, text.problems)
 
 
 def read_pairs(pair: CorpusPair, split: str, source: str, target: str) -> Iterator[tuple[str, str]]:
-    """Yields the (source, target) lines of a split; nothing if the split does not exist.
-
-    Either language of the pair may be the source.
-
-    Raises:
-      UserError: a file is damaged or does not have its format, or the folder has other languages.
-    """
+    """Yields the (source, target) lines of a split, in either direction of the pair."""
     inputs = pair.inputs(split)
     if inputs and (source, target) == (pair.target, pair.source):
         inputs = tuple(text.reversed() for text in inputs)
@@ -294,11 +266,6 @@ def read_pairs(pair: CorpusPair, split: str, source: str, target: str) -> Iterat
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a text file, which may be compressed, without their newline characters.
-
-    Raises:
-      UserError: a line is not UTF-8, or a compressed file is damaged.
-    """
     return list(lines(path))
 
 
@@ -314,7 +281,6 @@ def write_pairs(
 
 
 def count_lines(pair: CorpusPair, split: str) -> int:
-    """Returns the number of sentence pairs in a split. Raises as `read_pairs` does."""
     return sum(count_rows(text) for text in pair.inputs(split))
 
 

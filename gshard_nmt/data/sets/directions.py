@@ -10,27 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.language_codes import same
-from gshard_nmt.data.sets.corpus import ENGLISH, CorpusPair
-from gshard_nmt.data.sets.shards import unknown_language
+from gshard_nmt.data.sets.corpus import ENGLISH, CorpusPair, Listing
+from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
 
-_HELD_OUT = ("dev", "test")
 
-
-@dataclasses.dataclass(frozen=True)
-class Candidates:
-    """The pairs of a corpus that a config may use, and notes about what is left out or put together.
-
-    No two pairs have the same languages and the same subset, unless the folders' names decide the
-    directions. Notes are sentences without their full stops.
-    """
-
-    pairs: list[CorpusPair]
-    notes: list[str]
-
-
-def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Candidates:
+def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Listing:
     """Returns the pairs that have the right languages, whatever the size of their text.
 
     Two folders with the same languages become one pair, in the order of the first one. dev and test of a
@@ -44,8 +29,8 @@ def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Candidates:
     notes: list[str] = []
     usable = joined(config.direction, pairs, notes)
     if not _takes_any_pair(config.direction):
-        without = [pair.folder.name for pair in usable if not has_english(pair)]
-        usable = [pair for pair in usable if has_english(pair)]
+        without = [pair.folder.name for pair in usable if ENGLISH not in pair.languages]
+        usable = [pair for pair in usable if ENGLISH in pair.languages]
         if not usable:
             names = ", ".join(pair.folder.name for pair in pairs[:5])
             raise UserError(
@@ -56,28 +41,20 @@ def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Candidates:
             )
         if without:
             notes.append(
-                f"{_counted(without)} without English {_listed(without)} left out; Data.direction = "
-                "'all' or 'as-named' takes them"
+                f"{len(without)} pair{'s' * (len(without) != 1)} without English {_listed(without)} left "
+                "out; Data.direction = 'all' or 'as-named' takes them"
             )
     if config.languages:
-        chosen = [pair for pair in usable if config.uses(pair.source, pair.target, pair.language)]
-        present = {tag for p in chosen for tag in (p.language, p.source, p.target)}
-        for language in config.languages:
-            if not any(same(language, tag) for tag in present):
-                known = list(dict.fromkeys(pair.language for pair in usable))
-                raise unknown_language(language, known, "the corpus")
-        usable = chosen
-    return Candidates(with_one_test_set(usable, notes), notes)
+        for error in unknown_languages(config, usable, "the corpus"):
+            raise error
+        usable = [pair for pair in usable if config.uses(pair.source, pair.target, pair.language)]
+    return Listing(with_one_test_set(usable, notes), notes)
 
 
-def joined(
-    direction: str, pairs: Sequence[CorpusPair], notes: list[str] | None = None
-) -> list[CorpusPair]:
+def joined(direction: str, pairs: Sequence[CorpusPair], notes: list[str]) -> list[CorpusPair]:
     """Returns the pairs with one pair for each two languages of a subset.
 
-    With the direction "as-named", fr-en and en-fr stay two pairs. Then these words are their `language`,
-    so that their figures differ. `notes` gets a sentence for each folder that is put together with
-    another.
+    With the direction "as-named", fr-en and en-fr stay two pairs, and these words are their `language`.
     """
     is_named = direction == "as-named"
     by_key: dict[tuple[str, str, str], CorpusPair] = {}
@@ -98,11 +75,10 @@ def joined(
         by_key[key] = dataclasses.replace(
             first, texts=first.texts + pair.texts, problems={**pair.problems, **first.problems}
         )
-        if notes is not None:
-            notes.append(
-                f"{pair.folder} has the languages of {first.folder}; the text of both is used as "
-                f"{first.language}"
-            )
+        notes.append(
+            f"{pair.folder} has the languages of {first.folder}; the text of both is used as "
+            f"{first.language}"
+        )
     if not is_named:
         return list(by_key.values())
     names = {(source, target) for _, source, target in by_key}
@@ -118,16 +94,12 @@ def choose(
     config: Data,
     pairs: Sequence[CorpusPair],
     rows: Callable[[CorpusPair], int],
-    notes: list[str] | None = None,
+    notes: list[str],
 ) -> list[CorpusPair]:
     """Returns the candidates that have enough text, from the largest language to the smallest.
 
     If the config names languages, all candidates are taken, in the order of these names. `rows` returns
-    the number of training pairs of a candidate. `notes` gets a sentence about the languages with too
-    few.
-
-    Raises:
-      UserError: no language has enough pairs.
+    the number of training pairs of a candidate.
     """
     if config.languages:
         return sorted(pairs, key=lambda pair: _place(config, pair))
@@ -149,7 +121,7 @@ def choose(
             f"{largest}. Lower Data.minimum_pairs."
         )
     small = [language for language in ranked if language not in enough]
-    if small and notes is not None:
+    if small:
         few = f"fewer than {config.minimum_pairs:,} training pairs (Data.minimum_pairs)"
         notes.append(
             f"{len(small)} language{'s' * (len(small) != 1)} {_listed(small)} left out: "
@@ -180,44 +152,33 @@ def directions_of(direction: str, source: str, target: str) -> Iterator[tuple[st
         yield ENGLISH, other
 
 
-def has_english(pair: CorpusPair) -> bool:
-    return ENGLISH in (pair.source, pair.target)
-
-
 def _takes_any_pair(direction: str) -> bool:
     return direction in ("all", "as-named")
 
 
 def _place(config: Data, pair: CorpusPair) -> tuple[int, ...]:
-    """Returns the places of a pair's names in the list of the config, for sorting."""
     own = config.place_of(pair.language)
     places = [own] if own is not None else map(config.place_of, (pair.source, pair.target))
     return tuple(sorted(place for place in places if place is not None))
 
 
-def with_one_test_set(
-    pairs: Sequence[CorpusPair], notes: list[str] | None = None
-) -> list[CorpusPair]:
-    """Returns the pairs with dev and test in one corpus only: the first one that has them.
-
-    `notes` gets a sentence for each pair whose dev or test text is not used.
-    """
+def with_one_test_set(pairs: Sequence[CorpusPair], notes: list[str]) -> list[CorpusPair]:
+    """Returns the pairs with dev and test in one corpus only: the first one that has them."""
     owners: dict[tuple[str, str, str], str] = {}
     result = []
     for pair in pairs:
         unused = []
-        for split in _HELD_OUT:
+        for split in ("dev", "test"):
             has_split = split in pair.problems or any(text.split == split for text in pair.texts)
             if not has_split:
                 continue
             if owners.setdefault((pair.source, pair.target, split), pair.subset) != pair.subset:
                 unused.append(split)
-        if unused and notes is not None:
+        if unused:
             verb = "is" if len(unused) == 1 else "are"
             notes.append(
                 f"{' and '.join(unused)} of {pair.folder} {verb} not used; an earlier corpus goes first"
             )
-        if unused:
             texts = tuple(text for text in pair.texts if text.split not in unused)
             problems = {k: v for k, v in pair.problems.items() if k not in unused}
             pair = dataclasses.replace(pair, texts=texts, problems=problems)
@@ -225,11 +186,6 @@ def with_one_test_set(
     return result
 
 
-def _counted(names: Sequence[str]) -> str:
-    return f"{len(names)} pair{'s' * (len(names) != 1)}"
-
-
 def _listed(names: Sequence[str]) -> str:
-    """Returns the first names in brackets, and the verb for them."""
     rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"({', '.join(names[:5])}{rest}) {'is' if len(names) == 1 else 'are'}"

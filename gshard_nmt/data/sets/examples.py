@@ -14,13 +14,9 @@ SIDES = ("source", "target")
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """A sentence pair as ids.
+    """A sentence pair as ids <int>[n] with tags first and EOS last. The target has no BOS.
 
-    Attributes:
-      source: <int>[n]; tags come first, EOS last.
-      target: <int>[m]; EOS comes last, there is no BOS.
-      language: in training batches, the index of its language in `PreparedData.languages(config)`;
-        elsewhere 0.
+    `language` is, in training batches, the index in `PreparedData.languages(config)`; elsewhere 0.
     """
 
     source: np.ndarray
@@ -65,28 +61,18 @@ class Examples:
         return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields))
 
     def each(self) -> Iterator[Example]:
-        """Yields the examples, without copying their ids."""
         sides = [np.split(ids, np.cumsum(n)[:-1]) for ids, n in map(self.side, SIDES)]
         for source, target, language in zip(*sides, self.languages.tolist(), strict=True):
             yield Example(source, target, language)
 
     def side(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids <int>[tokens] and the lengths int64[n] of a side, "source" or "target"."""
         return getattr(self, name), getattr(self, f"{name}_lengths")
 
     def take(self, order: np.ndarray) -> "Examples":
         """Returns the examples with these numbers, int64[m], in this order."""
-        source, target = (
-            gather(ids, (np.cumsum(lengths) - lengths)[order], lengths[order])
-            for ids, lengths in map(self.side, SIDES)
-        )
-        return Examples(
-            source,
-            target,
-            self.source_lengths[order],
-            self.target_lengths[order],
-            self.languages[order],
-        )
+        sides = map(self.side, SIDES)
+        ids = [gather(tokens, (np.cumsum(n) - n)[order], n[order]) for tokens, n in sides]
+        return self._with(ids, order)
 
     def part(self, begin: int, end: int) -> "Examples":
         """Returns the examples from number `begin` to before number `end`, without copying the ids."""
@@ -94,14 +80,11 @@ class Examples:
         for tokens, lengths in map(self.side, SIDES):
             first = int(lengths[:begin].sum())
             ids.append(tokens[first : first + int(lengths[begin:end].sum())])
-        place = slice(begin, end)
-        return Examples(
-            ids[0],
-            ids[1],
-            self.source_lengths[place],
-            self.target_lengths[place],
-            self.languages[place],
-        )
+        return self._with(ids, slice(begin, end))
+
+    def _with(self, ids: Sequence[np.ndarray], place: np.ndarray | slice) -> "Examples":
+        lengths = (self.source_lengths[place], self.target_lengths[place])
+        return Examples(ids[0], ids[1], *lengths, self.languages[place])
 
 
 def gather(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -18,12 +18,8 @@ ADDED = "added"
 def join(old: PreparedData, new: PreparedData, language: str, out: Path) -> PreparedData:
     """Makes prepared data of the shards of two folders, with the vocabularies of the new one.
 
-    The shards are hard links if the file system has them. The corpus fingerprint stays that of the old
-    data. The new data has only named subsets, and their fingerprints are added. A folder that this
-    function made is replaced.
-
-    Raises:
-      UserError: the new vocabularies are too large for the shards of the old data.
+    The corpus fingerprint stays that of the old data. The new data has only named subsets, and their
+    fingerprints are added. A folder that this function made is replaced.
     """
     words = [word_type(d.source_vocabulary, d.target_vocabulary) for d in (old, new)]
     if words[0] != words[1]:

@@ -40,13 +40,7 @@ class LocalCopies:
     def open(
         cls, source: Path, identity: str, checksums: Mapping[str, str] | None = None
     ) -> "LocalCopies":
-        """Returns the copies of a data set, and removes unused copies of other data sets.
-
-        `identity` is a hash of the manifest of the data set.
-
-        Raises:
-          UserError: there is no place for copies.
-        """
+        """Returns the copies for a hash of the manifest; removes unused copies of others."""
         if not paths.is_url(source):
             return cls(source, source)
         cache = paths.user_cache()
@@ -60,9 +54,7 @@ class LocalCopies:
         return cls(source, folder, checksums or {})
 
     def path(self, name: str, size: int) -> Path:
-        """Returns a path of this machine that has the content of a file. Copies the file if needed.
-
-        `name` is its path in the data set, such as "fr-en/train-00000.ids", and `size` its bytes.
+        """Returns a path of this machine with the content of a file, and copies the file if needed.
 
         Raises:
           UserError: the file is missing, differs from the prepared file, or does not fit on the disk.
@@ -93,22 +85,21 @@ class LocalCopies:
             with _reported(copy), temporary.open("wb") as file:
                 for block in self._blocks(name):
                     file.write(block)
+            wrong, expected = "", self.checksums.get(name)
             if (actual := _size(temporary)) != size:
+                wrong = f"{name} has {actual} bytes instead of {size}"
+            elif expected not in (None, checksum(temporary)):
+                wrong = f"the SHA-256 of {name} is not {expected}"
+            if wrong:
                 raise UserError(
-                    f"--data {self.source} is damaged: {name} has {actual} bytes instead of {size}; copy "
-                    "the folder of gshard-data prepare to the bucket again."
-                )
-            if (expected := self.checksums.get(name)) not in (None, checksum(temporary)):
-                raise UserError(
-                    f"--data {self.source} is damaged: the SHA-256 of {name} is not {expected}; copy the "
-                    "folder of gshard-data prepare to the bucket again."
+                    f"--data {self.source} is damaged: {wrong}; copy the folder of gshard-data prepare "
+                    "to the bucket again."
                 )
             temporary.replace(copy)
         finally:
             temporary.unlink(missing_ok=True)
 
     def _blocks(self, name: str) -> Iterator[bytes]:
-        """Yields the content of a file of the data set; raises UnreadableError if it cannot now."""
         try:
             with reading(self.source / name), (self.source / name).open("rb") as file:
                 while block := file.read(_BLOCK):
@@ -137,7 +128,6 @@ def _size(file: Path) -> int | None:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Removes the copies of data sets that nobody has opened for a week."""
     limit = time.time() - _UNUSED_SECONDS
     for data in folder.iterdir():
         if data.stat().st_mtime < limit:

@@ -34,16 +34,10 @@ REPORTS = ("cleaning.html", "cleaning.json", "vocabulary.json")
 class SplitData:
     """The sizes and files of one split of a language pair.
 
-    Attributes:
-      pairs: number of sentence pairs in the corpus.
-      examples: number of pairs in the shards. It is 0 for test, because evaluation reads test text
-        from the corpus.
-      source_tokens, target_tokens: number of tokens of the examples.
-      fallback_tokens: number of tokens that are single bytes of rare characters (byte fallback) or
-        UNK. The manifest calls this number `spelled_tokens`.
-      files: the shards in order: name, size in bytes, number of examples. A shard has any number of
-        examples.
-      removed: number of pairs that each filter removed, by the name of the filter.
+    There are no `examples` of test, because evaluation reads its text from the corpus. `fallback_tokens`,
+    which the manifest calls `spelled_tokens`, are single bytes of rare characters, or UNK. `files` has
+    the name, the bytes and the examples of each shard. `removed` counts pairs by the filter that removed
+    them.
     """
 
     pairs: int
@@ -66,21 +60,13 @@ class SplitData:
         return cls(**values, files=files, fallback_tokens=tokens)
 
     def to_manifest(self) -> dict[str, Any]:
-        """Returns the fields by their names in the manifest."""
         names = {"fallback_tokens": "spelled_tokens"}
         return {names.get(k, k): v for k, v in dataclasses.asdict(self).items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class PreparedPair:
-    """One direction of translation.
-
-    Attributes:
-      source, target: BCP 47 tags of the languages.
-      language: the language of the two that is not English; see `CorpusPair.language`.
-      splits: the data of "train", "dev" and "test".
-      subset: the name of the corpus that the text comes from; "" is the main corpus.
-    """
+    """One direction of translation; the subset "" is the main corpus. See `CorpusPair.language`."""
 
     source: str
     target: str
@@ -147,10 +133,8 @@ _SHAPE = fields(
 def read_manifest(folder: Path, flag: str = "--data") -> dict[str, Any] | None:
     """Returns the manifest of a folder; None if there is no manifest that this project wrote.
 
-    `flag` names the folder in messages.
-
     Raises:
-      UserError: the manifest is damaged. The message names the key.
+      UserError: it is damaged. The message names the key, and `flag` names the folder.
       TryAgain: it cannot be read now.
     """
     file = folder / MANIFEST
@@ -200,10 +184,7 @@ def write_manifest(
 
 
 def files_of(manifest: Mapping[str, Any]) -> dict[str, int | None]:
-    """Returns the files of prepared data except the manifest: path in the folder -> bytes.
-
-    The size of a vocabulary is not recorded, so it is None.
-    """
+    """Returns the bytes of each file by its path; None for a vocabulary, which is not recorded."""
     files: dict[str, int | None] = dict.fromkeys(VOCABULARIES)
     for pair in manifest["pairs"]:
         folder = pair_folder(pair["source"], pair["target"], pair["subset"])
@@ -227,7 +208,6 @@ def checksum(file: Path) -> str:
 
 
 def damaged(folder: Path, what: str, flag: str = "--data") -> UserError:
-    """Returns the error for damaged prepared data. `flag` is the flag that names the folder."""
     return UserError(
         f"{flag} {folder} is damaged: {what}; remove the folder and make it again with "
         "gshard-data prepare."

@@ -37,28 +37,21 @@ _CHECKSUM, _OFFSET = 4, 8
 
 
 class ShardWriter:
-    """Writes a shard."""
+    """Writes the shard `folder/prefix-00000.ids` for number 0. `word` is the type of ids."""
 
     def __init__(self, folder: Path, prefix: str, word: np.dtype, number: int = 0) -> None:
-        """Prepares to write `folder/prefix-00000.ids` for number 0. `word` is the type of ids."""
         self.path = folder / f"{prefix}-{number:05}.ids"
         self._word = word
         self._file: BinaryIO | None = None
         self._ends = [0]
 
     def write(self, examples: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
-        """Appends examples. Each is a pair of source ids and target ids."""
         words = [[len(source), *source, *target] for source, target in examples]
         flat = np.fromiter(itertools.chain.from_iterable(words), self._word)
         self.write_records(flat, np.cumsum([len(example) for example in words], dtype=np.int64))
 
     def write_records(self, words: np.ndarray, ends: np.ndarray) -> None:
-        """Appends examples as they are in a record, without the checksums.
-
-        Args:
-          words: <uint>[n], the records one after the other, in the type of ids.
-          ends: int64[examples], the end of each record in `words`.
-        """
+        """Appends records <uint>[n] without checksums, which end at int64[examples] `ends`."""
         if not len(ends):
             return
         if self._file is None:
@@ -117,7 +110,6 @@ class OpenShards:
     """
 
     def __init__(self, most: int = MOST_OPEN) -> None:
-        """Opens nothing yet; at most `most` shards will be open."""
         self._most = most
         self._files: collections.OrderedDict[Path, int] = collections.OrderedDict()
         self._lock = threading.Lock()
@@ -131,11 +123,8 @@ class OpenShards:
     def read(self, path: Path, size: int, count: int, places: Sequence[int]) -> list[bytes]:
         """Returns the records of a shard at these places, with their checksums.
 
-        `size` is the bytes of the shard by the manifest, and `count` the number of its records.
-
-        Raises:
-          OSError: it cannot be read.
-          UnsoundError: it is damaged.
+        `size` and `count` are its bytes and records by the manifest. Raises OSError, or UnsoundError if
+        it is damaged.
         """
         with self._lock:
             file = self._open(path, size)
@@ -146,7 +135,6 @@ class OpenShards:
                 raise
 
     def close(self) -> None:
-        """Closes all shards. A shard that is read again is opened again."""
         with self._lock:
             while self._files:
                 os.close(self._files.popitem()[1])
@@ -169,7 +157,6 @@ class OpenShards:
 
 
 def _records(file: int, offsets: int, places: Sequence[int]) -> Iterator[bytes]:
-    """Yields records of an open shard, whose offsets begin at `offsets`. Raises as `read` does."""
     for place in places:
         entry = os.pread(file, 2 * _OFFSET, offsets + _OFFSET * place)
         if len(entry) < 2 * _OFFSET:
@@ -195,11 +182,7 @@ class ShardReader:
         word: np.dtype,
         shards: OpenShards | None = None,
     ) -> None:
-        """Opens no shard yet. A shard is copied and opened when an example of it is read first.
-
-        `files` has the path in the data set, the size in bytes and the number of examples of each shard,
-        and `word` is the type of ids. Several readers may share `shards`; None opens its own.
-        """
+        """Opens no shard yet. `files` has the path, the bytes and the examples of each shard."""
         self._copies = copies
         self._files = files
         self._counts = np.array([count for *_, count in files], np.int64)
@@ -211,11 +194,10 @@ class ShardReader:
         return int(self._counts.sum())
 
     def read(self, indices: np.ndarray, language: int = 0) -> list[Example]:
-        """Returns the examples at int64[n] `indices`, in that order, with `language` set in each.
+        """Returns the examples at int64[n] `indices`, with `language` set in each.
 
         Raises:
-          UserError: a shard is missing or damaged. The checksum of each record is compared, so a changed
-            byte does not go unnoticed.
+          UserError: a shard is missing or damaged; the checksum of each record is compared.
           TryAgain: a shard cannot be read now.
         """
         shards = np.searchsorted(self._ends, indices, side="right")
@@ -227,10 +209,7 @@ class ShardReader:
         return [Example(source, target, language) for source, target in pairs]
 
     def read_many(self, shards: np.ndarray, places: np.ndarray) -> Examples:
-        """Returns the examples at int64[n] `places` of int64[n] `shards`, in that order, of language 0.
-
-        Raises as `read` does.
-        """
+        """Returns the examples at int64[n] places of int64[n] shards. Raises as `read`."""
         # Each shard is read from its beginning to its end.
         order = np.lexsort((places, shards))
         records: list[bytes] = []
@@ -255,7 +234,6 @@ class ShardReader:
         )
 
     def _read_shard(self, shard: int, places: Sequence[int]) -> list[bytes]:
-        """Returns the records of a shard at these places. Raises as `read` does."""
         name, size, count = self._files[shard]
         path = self._copies.path(name, size)
         read = functools.partial(self._open.read, path, size, count, places)

@@ -44,12 +44,7 @@ def word_type(*vocabularies: int) -> np.dtype:
 
 @dataclasses.dataclass(frozen=True)
 class PreparedData:
-    """A folder that `gshard-data prepare` made.
-
-    Attributes:
-      folder: its path.
-      manifest: the content of `manifest.json`.
-    """
+    """A folder that `gshard-data prepare` made, and the content of its manifest."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -58,9 +53,9 @@ class PreparedData:
     def open(cls, folder: Path, check_files: bool = True) -> "PreparedData":
         """Reads the manifest and checks that every file exists and has its size.
 
-        The vocabularies are also compared with their checksums. Reading every shard would take too long
-        at each start; `changed_files` does it. In a run of many processes only the first looks at every
-        file (`check_files`), so that a file server is not asked for each shard by each process.
+        The vocabularies are also compared with their checksums; `changed_files` does it for the shards.
+        In a run of many processes only the first looks at every file (`check_files`), to spare a file
+        server.
 
         Raises:
           UserError: the folder does not exist, is not prepared data, or is damaged.
@@ -111,11 +106,7 @@ class PreparedData:
         return self.manifest["target_vocabulary"]
 
     def pairs_of(self, config: Data) -> tuple[PreparedPair, ...]:
-        """Returns the directions of translation that a run uses, in the order of `pairs`.
-
-        Raises:
-          UserError: the data does not fit the settings of the run, or lacks a language.
-        """
+        """Returns the directions that a run uses. Raises UserError if the data does not fit."""
         for error in self.misfits(config):
             raise error
         return tuple(p for p in self.pairs if config.uses(p.source, p.target, p.language))
@@ -134,12 +125,7 @@ class PreparedData:
         for name in _ID_SETTINGS:
             if wanted[name] != prepared.get(name, wanted[name]):
                 yield self._misfit(name, prepared[name], wanted[name])
-        known = list(dict.fromkeys(pair.language for pair in self.pairs))
-        used = [p for p in self.pairs if config.uses(p.source, p.target, p.language)]
-        present = {tag for p in used for tag in (p.language, p.source, p.target)}
-        for language in config.languages:
-            if not any(same(language, tag) for tag in present):
-                yield unknown_language(language, known, f"--data {self.folder}")
+        yield from unknown_languages(config, self.pairs, f"--data {self.folder}")
         yield from wrong_names(config.phases, tuple(map(_component, self.pairs)))
 
     def _misfit(self, name: str, prepared: object, wanted: object) -> UserError:
@@ -152,8 +138,7 @@ class PreparedData:
     def fitted(self, config: Data, set_by_user: Collection[str] = ()) -> Data:
         """Returns the settings of a run, in which those that only `prepare` reads are those of the data.
 
-        Raises:
-          UserError: one of the settings `set_by_user` differs, or as `pairs_of` does.
+        Raises UserError if one of the settings `set_by_user` differs, or as `pairs_of` does.
         """
         for error in self.misfits(config):
             raise error
@@ -168,15 +153,12 @@ class PreparedData:
         return dataclasses.replace(config, **values)
 
     def languages(self, config: Data) -> list[str]:
-        """Returns the languages that a run uses, in the order of `pairs`. Raises as `pairs_of` does."""
         return list(dict.fromkeys(pair.language for pair in self.pairs_of(config)))
 
     def components(self, config: Data) -> tuple[Component, ...]:
-        """Returns what training draws from, in the order of `pairs_of`. Raises as `pairs_of` does."""
         return tuple(map(_component, self.pairs_of(config)))
 
     def reader(self, pair: PreparedPair, split: str) -> ShardReader:
-        """Returns a reader of the examples of a split."""
         return self.reader_of_all([pair], split)
 
     def reader_of_all(
@@ -200,13 +182,8 @@ class PreparedData:
     def summary(self, config: Data | None = None) -> dict[str, Any]:
         """Returns the facts about the data that a run folder keeps, as values for JSON.
 
-        Returns:
-          `direction`, `source_vocabulary` and `target_vocabulary` (sizes), `corpus_fingerprint`, and
-          `pairs`, one for each direction of translation that the run of `config` uses, with `source`,
-          `target`, `language`, `train_pairs` (number of examples in all subsets), `dev_pairs` and
-          `test_pairs`. If the corpus has subsets, also `subset_fingerprints`, by name. If there is a
-          config, also `mixture`: for each phase of the schedule its `from_step`, and the `rates` of the
-          draws by folder.
+        The counts of `pairs` are of all subsets of a direction that the run uses. With a config,
+        `mixture` has the rates of the draws by folder in each phase of its schedule.
         """
         pairs = self.pairs if config is None else self.pairs_of(config)
         directions: dict[tuple[str, str], dict[str, Any]] = {}
@@ -236,10 +213,7 @@ class PreparedData:
         ]
 
     def changed_files(self) -> Iterator[str]:
-        """Yields the name of each file whose content is not what was prepared. Reads all of them.
-
-        Data of a version that recorded no checksums yields nothing.
-        """
+        """Yields each file that differs from its recorded checksum. Reads all of them."""
         for name, expected in self.manifest.get("checksums", {}).items():
             if not (self.folder / name).is_file() or checksum(self.folder / name) != expected:
                 yield name
@@ -295,10 +269,15 @@ _ID_SETTINGS = (
 """The settings of `Data` that decide which ids a sentence becomes."""
 
 
-def unknown_language(tag: str, known: Sequence[str], where: str) -> UserError:
-    """Returns the error for a language that `where` does not have."""
-    return UserError(
-        f"Data.languages names {tag!r}, which {where} does not have{did_you_mean(tag, known)} "
-        f"It has: {', '.join(sorted(known))}.",
-        ["Data.languages"],
-    )
+def unknown_languages(config: Data, pairs: Sequence[Any], where: str) -> Iterator[UserError]:
+    """Yields an error for each language of the config that no pair has, of a corpus or prepared."""
+    used = [p for p in pairs if config.uses(p.source, p.target, p.language)]
+    present = {tag for p in used for tag in (p.language, p.source, p.target)}
+    known = sorted({pair.language for pair in pairs})
+    for tag in config.languages:
+        if not any(same(tag, other) for other in present):
+            yield UserError(
+                f"Data.languages names {tag!r}, which {where} does not have{did_you_mean(tag, known)} "
+                f"It has: {', '.join(known)}.",
+                ["Data.languages"],
+            )

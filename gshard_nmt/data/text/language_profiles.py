@@ -18,14 +18,9 @@ _MOST_LINES = 3000
 
 
 class LanguageProfiles:
-    """The share of each triple of characters in the text of some languages.
-
-    Attributes:
-      languages: the languages with enough text, sorted.
-    """
+    """The share of each triple of characters in the text of languages, from 2,000 characters on."""
 
     def __init__(self, text: Mapping[str, Iterable[str]]) -> None:
-        """Counts the triples of the lines of each language, if there are 2,000 characters or more."""
         counts = {}
         for language, lines in sorted(text.items()):
             parts = [_triples(line) for _, line in zip(range(_MOST_LINES), lines, strict=False)]
@@ -49,7 +44,6 @@ class LanguageProfiles:
         return np.array(rows, np.float64).mean(axis=0)
 
     def likelihood(self, lines: Sequence[str], language: str) -> float:
-        """Returns the mean log likelihood of lines in a language, each line with the same weight."""
         return float(self.means(lines)[self.languages.index(language)])
 
     def language_of(self, lines: Iterable[str], expected: str, margin: float) -> str | None:

@@ -32,7 +32,6 @@ _STOP = "\u0294"
 
 @contextlib.contextmanager
 def normalization_arguments(name: str) -> Iterator[dict[str, Any]]:
-    """Lends the arguments of SentencePiece for a normalization. It reads our own from a file."""
     if name != "latin":
         yield {"normalization_rule_name": name}
         return
@@ -71,7 +70,9 @@ def _rules() -> dict[str, str]:
 
 
 def _replacements() -> Iterator[tuple[str, str]]:
-    characters = [chr(code) for code in range(1, sys.maxunicode + 1) if _is_assigned(chr(code))]
+    codes = map(chr, range(1, sys.maxunicode + 1))
+    # Neither reserved, private, nor half of a pair of UTF-16.
+    characters = [c for c in codes if unicodedata.category(c) not in ("Cn", "Co", "Cs")]
     plain = sentencepiece.SentencePieceNormalizer(
         rule_name="nmt_nfkc",
         add_dummy_prefix=False,
@@ -85,11 +86,6 @@ def _replacements() -> Iterator[tuple[str, str]]:
         apart = unicodedata.normalize("NFD", character)
         if len(apart) > 1 and "".join(map(_romanized, apart)) != latin:
             yield apart, latin
-
-
-def _is_assigned(character: str) -> bool:
-    """Returns whether a character is not reserved, private, or half of a pair of UTF-16."""
-    return unicodedata.category(character) not in ("Cn", "Co", "Cs")
 
 
 @functools.cache

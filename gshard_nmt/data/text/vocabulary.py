@@ -52,18 +52,12 @@ SPACE = "\u2581"
 
 @dataclasses.dataclass(frozen=True)
 class VocabularySpec:
-    """The size and the kind of a vocabulary to train.
+    """The size and the kind of a vocabulary to train. A small text may give fewer pieces.
 
-    Attributes:
-      size: number of pieces, with special ids, bytes and tags. A small text may give fewer.
-      model: "bpe" or "unigram".
-      coverage: fraction of the characters in the text that get pieces; rarer ones become bytes.
-      tags: symbols such as `<2fr>`. No text is encoded to a tag, even if it contains `<2fr>`. The ids
-        of the tags begin at `SPECIALS`, in this order.
-      normalization: "nmt_nfkc"; "latin", which also writes other scripts in Latin letters
-        (`romanization`); or "identity", which keeps all characters. All remove spaces at the ends of a
-        text, and make one space of several. No other character is lost with "identity", except U+2581,
-        which SentencePiece uses for a space.
+    `coverage` is the fraction of the characters that get pieces; rarer ones become bytes. No text is
+    encoded to one of the `tags`, even if it contains `<2fr>`. The normalization "latin" also writes other
+    scripts in Latin letters, and "identity" keeps all characters but U+2581. All make one space of
+    several.
     """
 
     size: int
@@ -74,7 +68,6 @@ class VocabularySpec:
 
 
 def source_tag(language: str) -> str:
-    """Returns the tag for the language of the source, such as `<de>`."""
     tag = f"<{language}>"
     # "doc" is also the code of a language, Northern Dong.
     return f"<language:{language}>" if tag in _RESERVED else tag
@@ -99,11 +92,7 @@ def subset_tag(subset: str) -> str:
 
 
 def reserved_symbols(spare_tags: int = 0) -> tuple[str, ...]:
-    """Returns the symbols that each new vocabulary has for later uses; they have the first free ids.
-
-    A symbol cannot be added to the vocabulary of a trained model. `spare_tags` symbols `<spare1>`,
-    `<spare2>` ... can become the tags of languages; see `with_tags`.
-    """
+    """Returns the symbols that each new vocabulary has for later uses; see `with_tags`."""
     return (*_RESERVED, *(_SPARE.format(n + 1) for n in range(spare_tags)))
 
 
@@ -115,11 +104,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """Reads a vocabulary from its model file. Equal files give the same object.
-
-        Raises:
-          UserError: the file does not exist, or it is not a SentencePiece model with our special ids.
-        """
+        """Reads a vocabulary from its model file. Equal files give the same object."""
         if not path.is_file():
             raise UserError(f"there is no vocabulary {path}; make it with gshard-data prepare.")
         model = path.read_bytes()
@@ -217,7 +202,6 @@ class Vocabulary:
         )
 
     def tag(self, symbol: str) -> int | None:
-        """Returns the id of a language tag; None if the vocabulary does not have the tag."""
         tag_id = self._processor.piece_to_id(symbol)
         return tag_id if tag_id >= SPECIALS and self._processor.is_control(tag_id) else None
 
@@ -266,16 +250,12 @@ class Vocabulary:
         return [text.translate(_SPACES) for text in texts]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the piece of each id, such as "▁the", "<0xE6>" for a byte, or a tag."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
 
 @functools.lru_cache(maxsize=4)
 def vocabulary_of(model: bytes) -> Vocabulary:
-    """Returns the vocabulary of the content of a model file. Equal contents give the same object.
-
-    So each part of a program can ask for the vocabulary that it needs, and it is read once.
-    """
+    """Returns the vocabulary of the content of a model file, which is read once in a program."""
     return Vocabulary(model)
 
 
@@ -295,8 +275,6 @@ def _until_eos(ids: Sequence[int]) -> list[int]:
 
 def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> Vocabulary:
     """Trains a vocabulary, writes its model file and returns it. Equal texts give equal files.
-
-    A sentence that occurs twice counts twice.
 
     Raises:
       UserError: all texts are empty, or the special ids, bytes and tags fill the whole vocabulary.
@@ -390,7 +368,6 @@ def without_rare_characters(texts: Sequence[str], coverage: float) -> list[str]:
 
 
 def _counts(texts: Iterable[str]) -> collections.Counter[str]:
-    """Returns how often the texts have each character but the space."""
     counts: collections.Counter[str] = collections.Counter()
     for text in texts:
         counts.update(text)

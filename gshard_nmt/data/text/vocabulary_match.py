@@ -16,10 +16,8 @@ from gshard_nmt.data.text.vocabulary import UNK, Vocabulary, reserved_symbols
 class RowMatch:
     """The rows of an embedding that the rows of a new one begin with.
 
-    Attributes:
-      sources: for each new id, the old ids whose mean is its row; () if the row is drawn at random.
-      old_size: the number of old ids.
-      is_known: for each new id, whether the old vocabulary has its piece. Such a row is copied.
+    `sources` has for each new id the old ids whose mean is its row; () is a row drawn at random. A row
+    that `is_known` is copied.
     """
 
     sources: Sequence[Sequence[int]]
@@ -28,7 +26,6 @@ class RowMatch:
 
     @property
     def copied(self) -> int:
-        """The number of new pieces that the old vocabulary has."""
         return sum(self.is_known)
 
     @property
@@ -39,17 +36,14 @@ class RowMatch:
 
     @property
     def means(self) -> int:
-        """The number of new pieces that begin as a mean of old rows."""
         return sum(map(bool, self.sources)) - self.copied
 
     @property
     def drawn(self) -> int:
-        """The number of new pieces whose rows are drawn at random."""
         return len(self.sources) - sum(map(bool, self.sources))
 
     @property
     def left_out(self) -> int:
-        """The number of old pieces that the new vocabulary does not have."""
         return self.old_size - self.copied
 
     @property
@@ -61,7 +55,6 @@ class RowMatch:
 
 
 def match_rows(old: Vocabulary, new: Vocabulary) -> RowMatch:
-    """Returns which rows of the embedding of `old` the rows of an embedding of `new` begin with."""
     old_keys, new_keys = old.keys(), new.keys()
     old_ids = {key: i for i, key in enumerate(old_keys)}
     tags: dict[str, list[int]] = {}
@@ -93,5 +86,4 @@ def _tag_kind(key: tuple[str, str]) -> str:
 
 
 def identity(size: int) -> RowMatch:
-    """Returns the match of a vocabulary of `size` pieces with itself."""
     return RowMatch([(i,) for i in range(size)], size, [True] * size)

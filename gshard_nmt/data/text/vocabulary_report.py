@@ -34,15 +34,8 @@ _UNSPACED = re.compile(
 class Fit:
     """How a vocabulary encodes the text of one language.
 
-    Attributes:
-      side: "source" or "target".
-      language: BCP 47 tag.
-      lines: number of lines that were measured.
-      unit: "word", or "character" if the language has no spaces between words.
-      tokens_per_unit: the mean number of tokens of a word, or of a character.
-      byte_fallback: the part of the tokens that are single bytes of rare characters, or UNK.
-      coverage: the part of the characters in the text that have pieces.
-      rare: the most frequent characters without pieces, at most 20.
+    The unit is "character" for a language without spaces between words. `coverage` is the part of the
+    characters that have pieces, and `rare` the most frequent others.
     """
 
     side: str
@@ -56,7 +49,6 @@ class Fit:
 
     @property
     def warning(self) -> str:
-        """A sentence for the user if the language has much byte fallback, or ""."""
         if self.byte_fallback <= MUCH_FALLBACK:
             return ""
         return (
@@ -69,12 +61,7 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class VocabularyReport:
-    """The facts of all languages.
-
-    Attributes:
-      sizes: the sizes of the source and the target vocabulary.
-      fits: an entry for each side and language.
-    """
+    """The sizes of both vocabularies, and an entry for each side and language."""
 
     sizes: tuple[int, int]
     fits: tuple[Fit, ...]
@@ -110,7 +97,6 @@ class VocabularyReport:
 
 
 def fit_of(side: str, language: str, lines: Sequence[str], vocabulary: Vocabulary) -> Fit:
-    """Measures a vocabulary on at most `LINES` lines of a language, at equal distances."""
     measured = lines[:: max(-(-len(lines) // LINES), 1)]
     encoded = vocabulary.encode(measured)
     ids = np.fromiter(itertools.chain.from_iterable(encoded), np.int64)

@@ -52,14 +52,7 @@ class Measured(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What a metric reads.
-
-    Attributes:
-      hypotheses: the translation of each sentence.
-      references: one or several complete references; each has a line for each sentence.
-      target: BCP 47 tag of the target language.
-      sources: the sources; None if they are unknown.
-    """
+    """What a metric reads. Each of the complete references has a line for each source."""
 
     hypotheses: Sequence[str]
     references: Sequence[Sequence[str]]
@@ -88,7 +81,6 @@ class Metric(NamedTuple):
 
 
 def sacrebleu_metric(key: str, target: str, spm_model: Path | None = None) -> BLEU | CHRF | TER:
-    """Returns the metric of sacreBLEU that a key stands for."""
     if key == "bleu":
         return BLEU(tokenize=tokenizer(target))
     if key == "spbleu":
@@ -239,11 +231,7 @@ class Measures:
         return getattr(self, metric.model) if metric.model else None
 
     def check(self) -> None:
-        """Checks that every metric can be computed, before any work begins.
-
-        Raises:
-          UserError: a metric is unknown, its package is missing, or its model is missing.
-        """
+        """Raises UserError if a metric cannot be computed, before any work begins."""
         for name in self.names:
             if name not in METRICS:
                 raise UserError(
@@ -267,18 +255,13 @@ def scores(
     measures: Measures | None = None,
     sources: Sequence[str] | None = None,
 ) -> dict[str, Measured]:
-    """Computes the scores of a system on a test set, by the keys of the metrics; see `Text`.
-
-    Raises:
-      UserError: there is nothing to score, or the numbers of lines differ.
-    """
+    """Computes the scores of a system on a test set, by the keys of the metrics; see `Text`."""
     check_lengths(hypotheses, references)
     text, measures = Text(hypotheses, references, target, sources), measures or Measures()
     return {m.key: m.score(text, measures.model_of(m)) for m in measures.chosen}
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], target: str) -> float:
-    """Returns BLEU with one reference. Raises UserError as `scores` does."""
     check_lengths(hypotheses, [references])
     return METRICS["bleu"].score(Text(hypotheses, [references], target), None).value
 

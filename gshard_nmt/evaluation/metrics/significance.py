@@ -136,12 +136,8 @@ def drawn_scores(
     """Returns for each test set float64[system, draw], BLEU on sentences drawn with replacement.
 
     Sentences of one group, such as those with one English text, are drawn together. Test sets of several
-    languages often have the same English sentences, and then the scores go up and down together.
-
-    Args:
-      systems: for each test set, the statistics of its sentences, of one system or of several.
-      groups: for each test set, the group of each sentence.
-      draws, seed: the number of draws, and what starts the random numbers.
+    languages often have the same English sentences, and then the scores go up and down together. For each
+    test set, `systems` has the statistics of each system, and `groups` the group of each sentence.
     """
     texts = dict.fromkeys(text for lines in groups for text in lines)
     numbers = {text: number for number, text in enumerate(texts)}
@@ -169,12 +165,9 @@ def interval_of_mean(values: Sequence[float], drawn: np.ndarray | None = None) -
     """Returns the 95 % interval of a mean over languages; None if nothing can be said.
 
     The spread of the values covers which languages were taken, and the sentences of each language as if
-    no other had them. `drawn` adds what shared sentences do to all languages at once. The spread of fewer
-    than three languages says too little, so the interval then covers the sentences alone.
-
-    Args:
-      values: the score or the difference of each language.
-      drawn: float64[language, draw], see `drawn_scores`; None if the sentences are unknown.
+    no other had them. `drawn`, float64[language, draw], adds what shared sentences do to all languages at
+    once. The spread of fewer than three languages says too little, so the interval then covers the
+    sentences alone.
     """
     number = len(values)
     if number < _LANGUAGES:
@@ -215,9 +208,6 @@ def statistics(
     """Returns the statistics of each sentence: float64[sentence, 10] of BLEU, [sentence, 18] of chrF.
 
     `bleu_of` and `chrf_of` compute the score from their sums.
-
-    Raises:
-      UserError: there is nothing to score, or the numbers of lines differ.
     """
     metrics.check_lengths(hypotheses, references)
     metric = metrics.sacrebleu_metric(key, target)

@@ -38,18 +38,12 @@ _IN_JSON = (
 
 
 def records_of(baselines: Sequence[System]) -> dict[str, dict[str, Any]]:
-    """Returns the record of each baseline that has one, by language."""
     records = {each.name: read_record(each.run.path) for each in baselines if each.run}
     return {language: record for language, record in records.items() if record}
 
 
 def kind_text(records: Mapping[str, Mapping[str, Any]], languages: int) -> str:
-    """Returns a sentence that says what kind of baselines these are.
-
-    Args:
-      records: the record of each baseline that has one.
-      languages: the number of baselines.
-    """
+    """Returns a sentence that says what kind of baselines these are; `languages` is their number."""
     if not records:
         return "It is not recorded how the baselines were trained."
     parts = []
@@ -88,8 +82,6 @@ def caution(baselines: Sequence[System]) -> str:
 
 
 def budget_facts(systems: Systems) -> Iterator[tuple[str, str]]:
-    """Yields what the report says about the training of the run and of its baselines."""
-
     def tokens(budget: Mapping[str, Any]) -> int:
         return sum(budget["tokens_by_language"].values())
 
@@ -154,7 +146,6 @@ def _row(language: str, record: Mapping[str, Any]) -> Sequence[str]:
 
 
 def alarms(systems: Systems) -> Iterator[str]:
-    """Yields a sentence for each fault of the baselines."""
     if systems.baselines and (missing := _without(systems)):
         yield (
             f"There is no baseline of {', '.join(missing)}; the mean gain is over the other directions."
@@ -185,6 +176,5 @@ def alarms(systems: Systems) -> Iterator[str]:
 
 
 def _train_pairs(run: RunFolder, language: str) -> int:
-    """Returns the training pairs of a language, in all its directions."""
     pairs = run.data["pairs"]
     return sum(pair["train_pairs"] for pair in pairs if pair["language"] == language)

@@ -24,13 +24,7 @@ from gshard_nmt.settings.values import read_run_config
 
 
 def cautions(systems: Systems, pairs: Pairs, bleu_signature: str) -> Iterator[Caution]:
-    """Yields what a reader must know before comparing systems with the main run.
-
-    Args:
-      systems: all systems.
-      pairs: the pairs of the corpus that is evaluated, by language.
-      bleu_signature: the signature of the main run's BLEU.
-    """
+    """Yields what a reader must know before comparing systems with the main run."""
     for system in systems.others:
         if system.published:
             yield from _cautions_of_scores(system.name, system.published, bleu_signature)
@@ -39,7 +33,6 @@ def cautions(systems: Systems, pairs: Pairs, bleu_signature: str) -> Iterator[Ca
 
 
 def other_vocabularies(run: RunFolder, other: RunFolder) -> list[str]:
-    """Returns the names of the vocabularies that differ between two runs."""
     own, of_other = run.identity(), other.identity()
     return [name for name in VOCABULARIES if own[name] != of_other[name]]
 

@@ -25,12 +25,7 @@ _NEIGHBORS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The cross-entropy of a run while it is trained.
-
-    Attributes:
-      tokens: float64[points], tokens that the run had seen, source and target without padding.
-      values: float64[points], the cross-entropy.
-    """
+    """float64[points] each: the tokens that a run had seen, and its cross-entropy."""
 
     tokens: np.ndarray
     values: np.ndarray
@@ -118,7 +113,6 @@ def chosen_values(curves: Sequence[Curve | None]) -> list[float]:
 
 
 def _curve(log: Sequence[dict[str, float]], name: str) -> Curve | None:
-    """Returns the curve of a logged value; None if it was never logged."""
     log = [entry for entry in log if "step" in entry]
     steps = [entry["step"] for entry in log if name in entry]
     counted = {entry["step"]: entry["tokens"] for entry in log if "tokens" in entry}

@@ -52,13 +52,7 @@ _USED_EXPERTS = 0.6
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of fault.
-
-    Attributes:
-      name: its key in bleu.json.
-      plural: the faulty outputs in words, as the subject of a sentence.
-      limit: an alarm is raised above this share of the lines that could have the fault.
-    """
+    """A kind of fault, with an alarm above `limit`, a share of the lines that could have the fault."""
 
     name: str
     plural: str
@@ -78,12 +72,9 @@ KINDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """The lines of one direction that have one kind of fault.
+    """The lines of one direction, from 0, that have one kind of fault.
 
-    Attributes:
-      lines: the numbers of the faulty lines, from 0.
-      possible: number of lines that could have the fault.
-      usual: the share of references that have the fault.
+    `possible` is the number of lines that could have it. `usual` is the share of references that do.
     """
 
     kind: Kind
@@ -97,7 +88,6 @@ class Fault:
 
     @property
     def is_alarming(self) -> bool:
-        """Whether the share is surely above its limit."""
         limit = max(self.kind.limit, 2 * self.usual)
         is_enough = self.possible >= LEAST_LINES
         return is_enough and surely_above(len(self.lines), self.possible, limit)
@@ -148,9 +138,7 @@ def outputs_section(evaluation: Evaluation) -> Section:
 def output_alarms(checked: Sequence[Checked], starved: Container[str] = ()) -> Iterator[str]:
     """Yields a sentence for each kind of fault that is too frequent, over all directions.
 
-    Args:
-      checked: the checks of all systems.
-      starved: the languages of baselines that are not converged, and of which faults are no news.
+    Faults of the baselines of the `starved` languages, which are not converged, are no news.
     """
     yield from _alarms([part for part in checked if part.system != BASELINE])
     of_baselines = [part for part in checked if part.system == BASELINE]
@@ -190,14 +178,7 @@ def _names(parts: Sequence[Checked]) -> str:
 def check_direction(
     test: TestSet, outputs: Sequence[str], profiles: LanguageProfiles, system: str = ""
 ) -> Checked:
-    """Checks the translations of one direction.
-
-    Args:
-      test: the test set.
-      outputs: the translations, one for each source.
-      profiles: the languages of the evaluation.
-      system: the name of the system in alarms.
-    """
+    """Checks the translations of one direction."""
     scripts = _usual_scripts(test.references)
 
     def wrong_language(_: str, reference: str, output: str) -> bool:
@@ -344,7 +325,6 @@ def _html(checked: Sequence[Checked], data: Sequence[Mapping[str, Any]]) -> str:
 
 
 def checks_section(evaluation: Evaluation) -> Section:
-    """Returns the alarms about test sets as a whole, the run, and its baselines."""
     systems, main = evaluation.translated, evaluation.translated.main
     references = (
         _alarms_of_references(test, main.lines[test.source, test.target]) for test in main.tests

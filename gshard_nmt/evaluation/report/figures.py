@@ -18,13 +18,7 @@ _MANY = 20
 
 @dataclasses.dataclass(frozen=True)
 class Palette:
-    """The colors of a figure.
-
-    Attributes:
-      background, text, faint: the page, the words and axes, and the lines behind the data.
-      points, bars: the values of each language, and the training pairs.
-      systems: a color for each system, used again from the start if there are more systems.
-    """
+    """The colors of a figure. Systems use the list again from its start if there are more systems."""
 
     background: str
     text: str
@@ -48,14 +42,12 @@ DARK = Palette(
 
 
 def new_figure(size: tuple[float, float], palette: Palette) -> Any:
-    """Returns an empty figure of this width and height, in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained", facecolor=palette.background)
 
 
 def paint(figure: Any, palette: Palette) -> None:
-    """Gives the axes, texts and legends of a figure the colors of a palette."""
     for axes in figure.axes:
         axes.set_facecolor(palette.background)
         axes.spines[["top", "right"]].set_visible(False)
@@ -85,10 +77,7 @@ def image(draw: Callable[[], Any], kind: str) -> bytes:
 def draw_trend(systems: Sequence[System], title: str, palette: Palette = LIGHT) -> Any:
     """Draws the trend line of each system, as GShard Figure 6. Returns a matplotlib Figure.
 
-    Args:
-      systems: the main system first; its languages are the x axis, most training pairs first.
-      title: the title of the figure.
-      palette: the colors.
+    The languages of the main system are the x axis, most training pairs first.
     """
     results = systems[0].ordered()
     width = float(np.clip(0.15 * len(results), 9, 18)) + (3 if len(systems) > 1 else 0)
@@ -108,18 +97,11 @@ def draw_trend(systems: Sequence[System], title: str, palette: Palette = LIGHT) 
 
 
 def sliding_mean(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the mean of the values in each window of `window` neighbors.
+    """Returns the centers of the windows, and the mean of each: float64[len(values) - window + 1] each.
 
     GShard Figure 6 smooths with a window of 10, but the paper does not say how the windows are placed. We
-    use all windows that lie wholly within the data, so 100 languages give 91 points.
-
-    Args:
-      values: float64[languages]; NaN marks a missing value.
-      window: number of neighbors.
-
-    Returns:
-      The places of the centers of the windows, and the means: float64[len(values) - window + 1] each. A
-      mean is NaN if more than half of its window is missing.
+    use all windows that lie wholly within the data, so 100 languages give 91 points. NaN marks a missing
+    value. A mean is NaN if more than half of its window is missing.
     """
     windows = np.lib.stride_tricks.sliding_window_view(np.asarray(values, np.float64), window)
     present = ~np.isnan(windows)
@@ -167,7 +149,6 @@ def _draw_systems(
 
 
 def _label(system: System, values: np.ndarray, shows_gains: bool) -> str:
-    """Returns the text of a system in the legend: its name, and its mean."""
     present = values[~np.isnan(values)]
     name = f"{system.name}{' (dense)' if system.is_dense else ''}"
     if not len(present):
@@ -178,7 +159,6 @@ def _label(system: System, values: np.ndarray, shows_gains: bool) -> str:
 def _draw_intervals(
     axes: Any, rows: Sequence[Result | None], places: np.ndarray, color: str, label: str | None
 ) -> None:
-    """Draws the intervals of the gains that have one."""
     named = zip(places, rows, strict=True)
     known = {place: interval for place, row in named if row and (interval := row.delta_ci95)}
     if known:
@@ -208,7 +188,6 @@ def _draw_training_pairs(axes: Any, results: Sequence[Result], palette: Palette)
 
 
 def _notes(systems: Sequence[System], results: Sequence[Result], shows_gains: bool) -> str:
-    """Returns a line for each kind of gap in the figure."""
     named = zip(labels(results), results, strict=True)
     gaps = {"no baseline: ": [name for name, r in named if shows_gains and r.delta is None]}
     for system in systems[1:]:
@@ -223,10 +202,7 @@ def _notes(systems: Sequence[System], results: Sequence[Result], shows_gains: bo
 def draw_cost(systems: Sequence[System], baselines: System | None, palette: Palette = LIGHT) -> Any:
     """Draws quality above the cost of training, as GShard Figure 1. Returns a matplotlib Figure.
 
-    Args:
-      systems: those of the report. Systems of unknown cost are not drawn.
-      baselines: all bilingual baselines together; None if there are none or their cost is unknown.
-      palette: the colors.
+    Systems of unknown cost are not drawn. All bilingual baselines together are one point.
     """
     import matplotlib.ticker
 

@@ -29,10 +29,7 @@ def read_training(
 ) -> Training:
     """Reads the training text of the languages of test sets once, and compares it with them.
 
-    Args:
-      tests: the test sets.
-      pairs: the pairs of the corpus, in all its folders.
-      advance: is called when the text of a language has been read.
+    `advance` is called when the text of a language has been read.
     """
     search: OverlapSearch[TestSet] = OverlapSearch(tests)
     count, problems = 0, []
@@ -55,11 +52,7 @@ def read_training(
 
 
 def leave_out(systems: Systems, training: Training) -> Systems:
-    """Returns the systems without the test sentences that overlap with the training text.
-
-    Raises:
-      UserError: no sentence is left.
-    """
+    """Returns the systems without the test sentences that overlap with the training text."""
     lines = {(o.test.source, o.test.target): o.lines() for o in training.overlaps}
     systems = systems.each(lambda system: system.without(lines))
     if not systems.main.tests:
@@ -83,7 +76,6 @@ def overlap_section(evaluation: Evaluation) -> Section:
 
 
 def _alarms(overlaps: Sequence[Overlap[TestSet]]) -> Iterator[str]:
-    """Yields one sentence if the overlap of any direction is too large."""
     alarming = [overlap for overlap in overlaps if overlap.is_alarming]
     if alarming:
         names = [overlap.test.direction_name for overlap in alarming]

@@ -34,7 +34,6 @@ _MOST = 150
 
 
 def write(report: Report, folder: Path) -> None:
-    """Writes all files of the report into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for kind in ("png", "svg"):
         files.write(folder / f"trendline.{kind}", _trend(report, LIGHT, kind))
@@ -49,7 +48,6 @@ def _trend(report: Report, palette: figures.Palette, kind: str = "svg") -> bytes
 
 
 def render(report: Report) -> str:
-    """Returns the page."""
     commands = [fact for fact in report.facts if _is_command(fact[0])]
     budgets = [fact for fact in report.facts if fact[0] in _BUDGET_FACTS]
     others = [fact for fact in report.facts if fact not in (*commands, *budgets)]
@@ -144,13 +142,10 @@ def _minus(number: str) -> str:
 
 
 def chosen_samples(direction: Direction, sentences: int, directions: int) -> list[int]:
-    """Chooses sentences of a test set to show, by a seed and not by how good their translations are.
+    """Returns the positions of the sentences of a test set that the page shows, in increasing order.
 
-    The choice depends on the seed, the direction and the number of sentences. It does not depend on the
-    translations, so it is the same for all systems.
-
-    Returns:
-      Positions in the test set from 0 on, in increasing order.
+    They follow from the seed, the direction and the number of sentences. They do not depend on the
+    translations, so they are the same for all systems.
     """
     name = "\t".join((str(SEED), *direction))
     generator = random.Random(hashlib.sha256(name.encode()).digest())
@@ -177,7 +172,6 @@ def _samples(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _sample(result: Result, number: int) -> Iterator[tuple[str, str]]:
-    """Yields the name and the text of everything that belongs to a sentence."""
     rows = {
         "source": result.test.sources,
         "reference": result.test.references,
@@ -190,7 +184,6 @@ def _sample(result: Result, number: int) -> Iterator[tuple[str, str]]:
 
 
 def _sentence(text: str) -> str:
-    """Returns a sentence for the page. It is cut if it is very long."""
     if not text:
         return web_page.Markup("<i class='empty'>empty</i>")
     rest = f" \u2026 ({len(text):,} characters)" if len(text) > _LONGEST_TEXT else ""

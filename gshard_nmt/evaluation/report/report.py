@@ -26,20 +26,13 @@ FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a user has chosen to measure.
-
-    Attributes:
-      measures: the metrics.
-      length_edges: the source lengths, in words, at which the buckets of lengths begin.
-      leave_out_overlap: whether to score without the test sentences that are in the training text.
-    """
+    """What a user measures. A bucket of lengths begins at each of `length_edges`, in source words."""
 
     measures: Measures = dataclasses.field(default_factory=Measures)
     length_edges: tuple[int, ...] = (10, 20, 30, 40)
     leave_out_overlap: bool = False
 
     def check(self) -> None:
-        """Raises UserError if a metric cannot be computed, or the lengths do not ascend from 1."""
         self.measures.check()
         edges = [0, *self.length_edges]
         if any(after <= before for before, after in itertools.pairwise(edges)):
@@ -76,12 +69,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Caution:
-    """Something that a reader of a comparison must know.
-
-    Attributes:
-      name: its headline in the facts of the report.
-      is_alarm: whether the terminal and the top of the page show it too.
-    """
+    """Something that a reader of a comparison must know. The terminal shows those that are alarms too."""
 
     name: str
     text: str
@@ -90,13 +78,7 @@ class Caution:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The training text of a corpus, as far as a report looks at it.
-
-    Attributes:
-      pairs: number of all pairs that were read.
-      problems: a sentence about each language whose text cannot be read.
-      overlaps: the overlap with each test set.
-    """
+    """The training text of a corpus: the pairs read, the problems, and the overlap with each test set."""
 
     pairs: int = 0
     problems: Sequence[str] = ()
@@ -126,15 +108,9 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of the report.
+    """A part of the report: `name` and `data` are in bleu.json, `title` and `html` on the page.
 
-    Attributes:
-      name: its key in bleu.json.
-      title: its headline on the page.
-      html: its content on the page.
-      data: its value in bleu.json.
-      alarms: sentences that the terminal and the top of the page show too.
-      notes: sentences that the terminal shows too.
+    The terminal shows its alarms and notes too, and the top of the page its alarms.
     """
 
     name: str
@@ -180,7 +156,6 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """The result in a few sentences."""
         average, deltas = self.average, [r.delta for r in self.results if r.delta is not None]
         text = f"{average['bleu']:.1f} BLEU{bounds(average['bleu_ci95'], '.1f')} on average over "
         text += f"{len(self.results):,} language{'' if len(self.results) == 1 else 's'}"
@@ -200,7 +175,6 @@ class Report:
         return signatures_of(self.results)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the contents of bleu.json."""
         return {
             "signature": self.signatures,
             "languages": [_row(result) for result in self.results],
@@ -223,7 +197,6 @@ class Report:
 
 
 def signatures_of(results: Sequence[Result]) -> dict[str, str]:
-    """Returns the signature of each metric, by its key."""
     return {
         key: metrics.joined_signatures(
             {result.test.direction_name: result.scores[key].signature for result in results}
@@ -241,7 +214,6 @@ _ROW = (
 
 
 def _row(result: Result) -> dict[str, Any]:
-    """Returns a row of "languages" in bleu.json."""
     row = result.as_json() | {
         "train_pairs": result.test.train_pairs,
         "tokens": result.tokens,
@@ -252,7 +224,6 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def is_in(folder: Path) -> bool:
-    """Returns whether a folder has a report."""
     try:
         return "signature" in json.loads((folder / "bleu.json").read_bytes())
     except (OSError, ValueError, TypeError):
@@ -265,7 +236,6 @@ def has_gains(results: Sequence[Result]) -> bool:
 
 
 def score_text(key: str, value: float) -> str:
-    """Returns a score as users read it."""
     return f"{value:.4f}" if key in FINE else f"{value:.1f}"
 
 

@@ -85,7 +85,6 @@ def comparison_json(
 
 
 def comparison_cells(comparison: Comparison | None, adjusted_p: float | None) -> list[str]:
-    """Returns the cells of a comparison: difference, interval, p, adjusted p, whether significant."""
     if comparison is None or adjusted_p is None:
         return [""] * 5
     return [

@@ -117,7 +117,6 @@ def _cost_figure(systems: Sequence[System], baselines: System | None) -> str:
 
 
 def _largest(values: Iterable[float | None]) -> float:
-    """Returns the largest value that is known; 1 if there is none."""
     return max([value for value in values if value is not None], default=1.0)
 
 

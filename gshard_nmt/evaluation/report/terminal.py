@@ -12,7 +12,6 @@ from gshard_nmt.evaluation.systems.systems import Result, labels
 
 
 def show(report: Report, folder: Path | None) -> None:
-    """Prints the scores of all languages, the signatures, and the path of the report."""
     results, others = report.results, report.results[0].others
     is_compared = any(result.baseline_bleu is not None for result in results)
     has_pairs = any(result.test.train_pairs for result in results)

@@ -71,15 +71,7 @@ class Others:
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """The files of one direction. Line N of all of them belongs to the same sentence.
-
-    Attributes:
-      hypotheses: the translations of each system, the system to report first.
-      references: the complete references, at least one.
-      sources: the sources; None if they are not at hand.
-      target: BCP 47 tag of the target language.
-      source: BCP 47 tag of the source language; "" if it was not told.
-    """
+    """The files of one direction. Line N of all of them belongs to the same sentence."""
 
     hypotheses: Sequence[Path]
     references: Sequence[Path]
@@ -93,15 +85,8 @@ def open_systems(
 ) -> Systems:
     """Opens the main run, and everything that it is compared with.
 
-    Args:
-      run: the main run.
-      tests: its test sets.
-      others: the systems beside it.
-      baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
-
-    Raises:
-      UserError: there are more names than runs, a folder or a file cannot be read, or a system cannot be
-        compared with the main run.
+    `baselines` is a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
+    A UserError names what cannot be read, or cannot be compared with the main run.
     """
     of_baselines = open_baselines(baselines, tests)
     runs = [run, *map(RunFolder, others.workdirs)]
@@ -175,11 +160,7 @@ def _read(
 
 
 def read_scores(file: Path) -> System:
-    """Reads a file of published scores; its test sets are unknown.
-
-    Raises:
-      UserError: the file is missing, or is not a file of scores.
-    """
+    """Reads a file of published scores; its test sets are unknown."""
     content = _read(
         "--scores", file, lambda content: _REPORT if "systems" in content else _SCORES,
         '{"name": "a model", "bleu": {"fr": 30.1}}', "there is no such file; give",

@@ -26,10 +26,8 @@ def scored(
 ) -> Systems:
     """Returns the systems with their scores and comparisons.
 
-    Args:
-      systems: systems that have translated.
-      measures: the metrics of the main run. The others have BLEU and chrF.
-      advance: is called after each test set of the main run.
+    The metrics are those of the main run; the others have BLEU and chrF. `advance` is called after each
+    test set of the main run.
     """
     baselines = [_scored(each) for each in systems.baselines]
     known = {r.direction: r for each in baselines for r in each.results}
@@ -80,11 +78,7 @@ def score_lines(
     baseline: Result | None = None,
     main: Result | None = None,
 ) -> Result:
-    """Scores the translations of a test set, and compares them with those of other systems.
-
-    Raises:
-      UserError: there is nothing to score, or the numbers of lines differ.
-    """
+    """Scores the translations of a test set, and compares them with those of other systems."""
     references = test.all_references
     scores = metrics.scores(lines, references, test.target, measures, test.sources or None)
     statistics = {

@@ -166,7 +166,6 @@ class Result:
 
     @property
     def others(self) -> dict[str, float]:
-        """The scores of the metrics other than BLEU and chrF."""
         return {key: each.value for key, each in self.scores.items() if key not in metrics.ALWAYS}
 
     def as_json(self) -> dict[str, Any]:
@@ -220,7 +219,6 @@ class System:
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is known to have no experts."""
         return self.budget.experts == 0
 
     def by_direction(self) -> dict[Direction, Result]:
@@ -253,12 +251,9 @@ class System:
         return dataclasses.replace(self, tests=tests, lines=lines)
 
     def average(self, directions: Iterable[Direction] | None = None) -> dict[str, Any]:
-        """Returns the means of BLEU, gain and difference, and their 95 % intervals.
+        """Returns the means of BLEU, gain and difference over directions, with their 95 % intervals.
 
         Each direction has the same weight. Without directions, the means are None.
-
-        Args:
-          directions: the directions to use; None means all.
         """
         chosen = None if directions is None else set(directions)
         results = [r for r in self.results if chosen is None or r.direction in chosen]
@@ -314,7 +309,6 @@ class Systems:
 
     @property
     def compared(self) -> list[System]:
-        """The main run and those beside it."""
         return [self.main, *self.others]
 
     def baselines_together(self) -> System | None:
@@ -324,7 +318,6 @@ class Systems:
         return System("bilingual baselines", budget=budget, results=results) if results else None
 
     def each(self, change: Callable[[System], System]) -> Self:
-        """Returns the systems after a change of each one."""
         return dataclasses.replace(
             self,
             main=change(self.main),
@@ -345,7 +338,6 @@ def key_of(values: Mapping[str, object], test: TestSet) -> str:
 
 
 def mean(values: Iterable[float]) -> float | None:
-    """Returns the mean of values; None if there are none."""
     numbers = list(values)
     return float(np.mean(numbers)) if numbers else None
 
@@ -419,8 +411,6 @@ def as_json(systems: Sequence[System]) -> list[dict[str, Any]]:
 
 
 def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns scores and intervals as bleu.json has them."""
-
     def short(value: Any) -> Any:
         if value is None:
             return None

@@ -68,9 +68,6 @@ def pairs_of(run: RunFolder, folders: Folders) -> dict[str, list[CorpusPair]]:
     """Returns the pairs of a corpus by the names that the run has for them; see `Pairs`.
 
     The order of the languages in the name of a folder matters only if the run's direction is "as-named".
-
-    Raises:
-      UserError: a folder has no language pair.
     """
     all_pairs = [p for subset, place in folders.items() for p in find_pairs(place, True, subset)]
     direction = run.data.get("direction", "")
@@ -78,7 +75,7 @@ def pairs_of(run: RunFolder, folders: Folders) -> dict[str, list[CorpusPair]]:
     if direction != "as-named":
         names |= {(target, source): name for (source, target), name in names.items()}
     by_name: dict[str, list[CorpusPair]] = {}
-    for pair in with_one_test_set(joined(direction, all_pairs)):
+    for pair in with_one_test_set(joined(direction, all_pairs, []), []):
         name = names.get((pair.source, pair.target), pair.language)
         by_name.setdefault(name, []).append(dataclasses.replace(pair, label=name))
     return by_name
@@ -87,13 +84,9 @@ def pairs_of(run: RunFolder, folders: Folders) -> dict[str, list[CorpusPair]]:
 def test_sets(
     run: RunFolder, folders: Folders, pairs: Pairs, split: str, sentences: int
 ) -> tuple[list[TestSet], list[str]]:
-    """Reads the test set of each direction of a run.
+    """Returns the test set of each direction of a run, and sentences about directions without one.
 
-    Returns:
-      The test sets, and sentences about directions that have none or cannot be read.
-
-    Raises:
-      UserError: there is no test set at all.
+    Raises UserError if there is no test set at all.
     """
     tests, notes, corpus = [], [], _flag(folders)
     missing: list[str] = []
@@ -171,7 +164,6 @@ def fingerprints_of(run: RunFolder) -> dict[str, str]:
 
 
 def _flag(folders: Folders) -> str:
-    """Returns the flags that name some folders, for messages."""
     return " ".join(
         f"--corpus {name}={place}" if name else f"--corpus {place}"
         for name, place in folders.items()

@@ -58,11 +58,8 @@ class _Side:
 class Published:
     """A test set in a folder.
 
-    Attributes:
-      folder: the folder that the user named.
-      name: a name for its translations, such as "flores.devtest".
-      directions: the files of each direction.
-      notes: what the user should know about codes that are unknown or occur twice.
+    `name` is a name for its translations, such as "flores.devtest". The notes are about codes that are
+    unknown or occur twice.
     """
 
     folder: Path
@@ -72,20 +69,14 @@ class Published:
 
     @property
     def tags(self) -> list[str]:
-        """The BCP 47 tags of all languages, sorted."""
         return sorted({tag for direction in self.directions for tag in direction})
 
 
 def open_folder(folder: Path, form: str | None = None, split: str = "test") -> Published:
     """Finds the files of a test set, and reads none of them.
 
-    Args:
-      folder: the folder of the test set.
-      form: one of `FORMATS`; None recognizes it by the names of the files.
-      split: "test" or "dev". FLORES calls its test split devtest. The other formats have no splits.
-
-    Raises:
-      UserError: the folder has no test set of this format, or two of the same direction.
+    `form` is one of `FORMATS`; None recognizes it by the names of the files. FLORES calls its test split
+    devtest, and the other formats have no splits.
     """
     for candidate in (form,) if form else FORMATS:
         published = _opened(folder, candidate, "devtest" if split == "test" else split)
@@ -100,18 +91,9 @@ def open_folder(folder: Path, form: str | None = None, split: str = "test") -> P
 def read(
     published: Published, pairs: Sequence[dict[str, Any]], sentences: int = 0
 ) -> tuple[list[TestSet], list[str]]:
-    """Reads the directions that a run was trained on.
+    """Returns the test sets of the directions of a run (data.json lists them), and what was left out.
 
-    Args:
-      published: the test set.
-      pairs: the directions of the run, as data.json lists them.
-      sentences: number of sentences of each direction; 0 means all.
-
-    Returns:
-      The test sets, and what was left out, in sentences for the report.
-
-    Raises:
-      UserError: no direction is the run's, a file is empty, or the numbers of lines differ.
+    Each has the first `sentences` sentences; 0 means all.
     """
     tests, missing, used = [], [], set()
     for pair in pairs:
@@ -255,11 +237,7 @@ def _is_flores_plus(path: Path) -> bool:
 
 
 def _flores_plus(path: Path) -> list[str]:
-    """Reads the sentences of a language, in the order of their ids if all rows have one.
-
-    Raises:
-      UserError: the file cannot be read or has no text, or it is Parquet and pyarrow is not installed.
-    """
+    """Reads the sentences of a language, in the order of their ids if all rows have one."""
     rows = _parquet_rows(path) if path.name.endswith(".parquet") else _json_rows(path)
     column = next((name for name in ("text", "sentence") if rows and name in rows[0]), "text")
     for number, row in enumerate(rows, 1):

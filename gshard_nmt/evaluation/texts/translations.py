@@ -59,7 +59,6 @@ class TestSet:
 
     @property
     def direction_name(self) -> str:
-        """The direction as users write it, such as "fr-en"."""
         return f"{self.source}-{self.target}"
 
     @property
@@ -69,7 +68,6 @@ class TestSet:
 
     @property
     def all_references(self) -> list[list[str]]:
-        """The references, each with a line for each source."""
         return [self.references, *self.other_references]
 
 
@@ -163,13 +161,9 @@ def load(folder: Path, name: str, identity: Mapping[str, Any]) -> Translations |
 
 
 def store(folder: Path, name: str, identity: Mapping[str, Any], translations: Translations) -> None:
-    """Stores translations for `load`; raises OSError if a file cannot be written.
+    """Stores translations for `load`, under a name such as "test.fr-en"; their lines have no newlines.
 
-    Args:
-      folder: the folder of the translations; it is made if it does not exist.
-      name: the split and the direction, such as "test.fr-en".
-      identity: everything that the translations depend on, as values for JSON.
-      translations: lines without newline characters.
+    The identity is everything that they depend on. Raises OSError if a file cannot be written.
     """
     folder.mkdir(exist_ok=True)
     content = "".join(f"{line}\n" for line in translations.lines).encode()

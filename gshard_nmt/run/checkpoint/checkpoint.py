@@ -48,10 +48,7 @@ _PROBLEMS: tuple[type[UnsoundError], ...] = (UnreadableError, UnsoundError, Fore
 class Restored:
     """A checkpoint that has been read and verified.
 
-    Attributes:
-      manifest: its manifest, with the step.
-      groups: the arrays.
-      passed_over: a line for each checkpoint that was tried before and could not be used.
+    `passed_over` has a line for each checkpoint that was tried before and could not be used.
     """
 
     manifest: Manifest
@@ -60,13 +57,10 @@ class Restored:
 
 
 class Checkpoints:
-    """The checkpoints of a run folder.
+    """The checkpoints of a run folder. Nothing in the folder is changed.
 
-    Nothing in the folder is changed. Process 0 decides which checkpoints there are. If there are several
-    processes, all of them call the methods together.
-
-    Attributes:
-      pauses: seconds to wait before each further attempt if a file cannot be read.
+    Process 0 decides which checkpoints there are; all processes call the methods together. `pauses` are
+    the seconds before each further attempt if a file cannot be read.
     """
 
     pauses: Sequence[float] = PAUSES
@@ -78,14 +72,7 @@ class Checkpoints:
         identity: Mapping[str, str] | None = None,
         processes: Processes = ALONE,
     ) -> None:
-        """Reads nothing yet.
-
-        Args:
-          folder: `checkpoints/` in the run folder.
-          retention: which checkpoints to keep; None gives the defaults.
-          identity: digests of what must not change in a run. They are recorded in each checkpoint, and a
-            checkpoint with other digests is not read.
-        """
+        """Reads nothing yet. A checkpoint with other digests than `identity` is not read."""
         self.folder = folder
         self.retention = retention or Retention()
         self._identity = dict(identity or {})
@@ -95,19 +82,11 @@ class Checkpoints:
         self._unread: dict[int, UnreadableError] = {}
 
     def steps(self) -> list[int]:
-        """Returns the steps of all committed checkpoints, the oldest first, as process 0 sees them.
-
-        Raises:
-          UserError: the folder may not be read.
-          TryAgain: it cannot be read now.
-        """
+        """Returns the steps of all committed checkpoints, the oldest first, as process 0 sees them."""
         return list(self._processes.from_first(self._committed))
 
     def newest(self) -> Manifest | None:
-        """Returns the newest manifest that can be read; None if there is none.
-
-        It skips the checkpoints whose arrays `restore` has found to be damaged.
-        """
+        """Returns the newest manifest that can be read, unless `restore` has found its arrays damaged."""
         for step in self._newest_first():
             try:
                 return self._together(self.manifest, step)
@@ -117,11 +96,7 @@ class Checkpoints:
         return None
 
     def manifest(self, step: int) -> Manifest:
-        """Reads the manifest of a checkpoint.
-
-        Raises:
-          UnsoundError: it cannot be read, is damaged, or belongs to another run.
-        """
+        """Reads a manifest; raises UnsoundError if it is unreadable, damaged, or of another run."""
         return patiently(lambda: self._committed_manifest(step), self.pauses)
 
     def kept(self) -> dict[int, list[str]]:
@@ -138,10 +113,10 @@ class Checkpoints:
         return list(self._processes.from_first(order))
 
     def restore_best(self, groups: Wanted) -> Restored:
-        """Reads the best sound checkpoint as `restore` does, also if its run goes on meanwhile.
+        """Reads the best sound checkpoint as `restore` does.
 
-        The run may remove a checkpoint while this reads it. So the checkpoints are listed again after
-        each one that cannot be used.
+        Its run may go on, and remove a checkpoint while this reads it. So the checkpoints are listed
+        again after each one that cannot be used.
         """
         problems: dict[int, str] = {}
         while steps := [step for step in self.best_first() if step not in problems]:
@@ -154,8 +129,7 @@ class Checkpoints:
         """Reads the first sound checkpoint, places its arrays as their shardings say, and verifies them.
 
         Args:
-          groups: for each group to read, its arrays as jax.ShapeDtypeStruct with shardings; or a function
-            that returns this for a manifest.
+          groups: for each group to read, its arrays as jax.ShapeDtypeStruct with shardings.
           steps: the checkpoints to try, in this order; None means all that are not known to be damaged,
             the newest first.
 
@@ -164,32 +138,22 @@ class Checkpoints:
           TryAgain: one of them cannot be read now.
         """
         problems: dict[int, str] = {}
-        for step in self._newest_first() if steps is None else steps:
-            restored = self._try(step, groups, problems)
-            if restored is not None:
-                return restored
+        for restored in self.sound(groups, problems, steps):
+            return restored
         known = self._damaged() if steps is None else {}
         raise self._nothing({step: self._line(step, p) for step, p in known.items()} | problems)
 
     def sound(
         self, groups: Wanted, problems: dict[int, str], steps: Sequence[int] | None = None
     ) -> Iterator[Restored]:
-        """Yields each sound checkpoint as `restore` reads it. It is read when it is asked for.
-
-        Args:
-          problems: gets a line for each checkpoint that cannot be used, by step.
-        """
+        """Yields each sound checkpoint as `restore` reads it; `problems` gets a line for each other."""
         for step in self._newest_first() if steps is None else steps:
             restored = self._try(step, groups, problems)
             if restored is not None:
                 yield restored
 
     def read(self, manifest: Manifest, group: str, name: str) -> np.ndarray:
-        """Reads one tensor to the host, and verifies it.
-
-        Raises:
-          UnsoundError: it is damaged.
-        """
+        """Reads one tensor to the host, and verifies it; raises UnsoundError if it is damaged."""
         tensor = manifest.tensors[group][name]
         arguments = (group, name, tensor.shape, tensor.dtype, tensor.place)
         array = self._loading(tensor_files.load_to_host, manifest.step, *arguments)
@@ -231,11 +195,7 @@ class Checkpoints:
         return f"{self.folder / str(step)}: {problem}"
 
     def _read(self, step: int, groups: Wanted) -> tuple[Manifest, dict[str, dict[str, Any]]]:
-        """Reads and verifies a checkpoint. If it is unsound for one process, it is so for all.
-
-        Raises:
-          UnsoundError: it is damaged, incomplete, or of another run.
-        """
+        """Reads and verifies a checkpoint. If it is unsound for one process, it is so for all."""
         manifest = self._agreed_manifest(step)
 
         def load(step: int) -> dict[str, dict[str, Any]]:
@@ -256,10 +216,7 @@ class Checkpoints:
         return manifest, arrays
 
     def _agreed_manifest(self, step: int) -> Manifest:
-        """Reads the manifest, that of process 0 in every process.
-
-        The run may give the checkpoint its scores meanwhile, so the processes may read different ones.
-        """
+        """Reads the manifest of process 0: it may get its scores between the reads of two processes."""
         manifest = self._together(self.manifest, step)
         if self._processes.count == 1:
             return manifest
@@ -268,8 +225,8 @@ class Checkpoints:
     def _together(self, read: Callable[[int], Result], step: int) -> Result:
         """Calls a function in every process; raises UnsoundError in all of them if it does in one.
 
-        If the processes have different problems, all raise an error of the same class, the last of
-        `_PROBLEMS`: so no process calls a checkpoint damaged if another one says that it is foreign.
+        Of different problems, all raise the last of `_PROBLEMS`: so no process calls a checkpoint damaged
+        if another one says that it is foreign.
         """
         problem: UnsoundError | None = None
         try:
@@ -384,10 +341,7 @@ class Checkpoints:
         return self._committed()
 
     def _read_scores(self) -> dict[int, Scores]:
-        """Returns the scores of each checkpoint; none for a checkpoint that cannot be used.
-
-        A manifest that could not be read is read again at each call.
-        """
+        """Returns the scores of each checkpoint that can be used; reads again what was unreadable."""
         known: dict[int, Scores | UnsoundError] = {}
         for step in self._present():
             last = self._known.get(step)

@@ -7,7 +7,6 @@ is removed only after a newer one has been committed.
 
 import contextlib
 import dataclasses
-import enum
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,15 +27,6 @@ from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 
-class Found(enum.StrEnum):
-    """What there is of a step."""
-
-    NOTHING = "nothing, or a damaged checkpoint"
-    SOUND = "a sound checkpoint"
-    FOREIGN = "a checkpoint of another run"
-    UNREADABLE = "a checkpoint that cannot be read now"
-
-
 class CheckpointWriter(Checkpoints):
     """The checkpoints of a run folder, for the processes that train it."""
 
@@ -48,28 +38,17 @@ class CheckpointWriter(Checkpoints):
         processes: Processes = ALONE,
         on_commit: Callable[[Manifest], None] | None = None,
     ) -> None:
-        """Writes nothing yet.
-
-        Args:
-          on_commit: process 0 calls it in the background for each checkpoint, just before the commit.
-        """
+        """Writes nothing yet. Process 0 calls `on_commit` in the background just before each commit."""
         super().__init__(folder, retention, identity, processes)
         self._on_commit = on_commit
         self._writer: Any = None
         self._pending: Manifest | None = None
 
     def adopt(self) -> list[int]:
-        """Commits the checkpoints that are complete except for their commit file.
+        """Commits the checkpoints that are complete except for their commit file. Returns their steps.
 
         A kill or a copy may have cost them this file. The manifest is written when everything else is
         there, so a folder with a sound manifest is complete. Its arrays are verified when they are read.
-
-        Returns:
-          The steps of these checkpoints.
-
-        Raises:
-          TryAgain: the disk or the server fails.
-          UserError: a file may not be read, or the commit file cannot be written.
         """
         return list(self._processes.from_first(self._adopt))
 
@@ -93,13 +72,7 @@ class CheckpointWriter(Checkpoints):
         return [step for step in self._folders() if step not in committed]
 
     def start_saving(self) -> list[int]:
-        """Prepares to save: makes the folder, and removes what killed saves have left.
-
-        Checkpoints that are complete are adopted first.
-
-        Returns:
-          The steps of the checkpoints that were not finished and have been removed.
-        """
+        """Makes the folder; removes, after `adopt`, what killed saves have left. Returns their steps."""
         self.adopt()
 
         def tidy() -> list[int]:
@@ -124,11 +97,7 @@ class CheckpointWriter(Checkpoints):
         return True
 
     def prepare(self, groups: Groups, letters: Mapping[str, Mapping[str, str]]) -> None:
-        """Compiles the program that computes the checksums, if there is one, so that no save must.
-
-        Args:
-          groups: the shapes, dtypes and shardings of the arrays that will be saved.
-        """
+        """Compiles the program that computes the checksums, if there is one, so that no save must."""
         prepare_checksums(flat(groups), flat(letters))
 
     def save(
@@ -140,19 +109,14 @@ class CheckpointWriter(Checkpoints):
         scores: Scores | None = None,
         average_of: Sequence[str] = (),
     ) -> bool:
-        """Writes a checkpoint in the background, unless this step has a sound one.
+        """Writes a checkpoint in the background. Returns False if this step has a sound one already.
 
         It first waits until the previous checkpoint is committed, and removes those that are no longer
         kept. Arrays on devices are copied before this returns, so the next step may reuse their memory.
 
         Args:
-          step: training steps done.
           letters: the letters of the arrays of each group, for checksums of each expert.
           facts: JSON values.
-          scores: the scores of this step, if it was validated.
-
-        Returns:
-          Whether a checkpoint is being written.
 
         Raises:
           NotFiniteError: a value is infinite or not a number. Nothing is written.
@@ -162,13 +126,13 @@ class CheckpointWriter(Checkpoints):
             self.start_saving()
         self.wait()
         present = self._processes.from_first(lambda: self._presence(step))
-        if present == Found.SOUND:
+        if present == "sound":
             return False
-        if present == Found.UNREADABLE:
+        if present == "unreadable":
             raise failure(
                 self.folder / str(step), UnreadableError(f"{manifests.NAME} cannot be read")
             )
-        if present == Found.FOREIGN:
+        if present == "foreign":
             raise UserError(
                 f"{self.folder / str(step)} is a checkpoint of another run or another version of "
                 "gshard-nmt. Move it away, or start again with a new --workdir."
@@ -188,11 +152,7 @@ class CheckpointWriter(Checkpoints):
         return True
 
     def change(self, step: int, facts: Mapping[str, Any], scores: Scores) -> None:
-        """Gives a committed checkpoint other facts and scores.
-
-        Raises:
-          UserError: its manifest cannot be read or written.
-        """
+        """Gives a committed checkpoint other facts and scores."""
         self.wait()
 
         def write() -> None:
@@ -215,17 +175,18 @@ class CheckpointWriter(Checkpoints):
                 "the newest sound checkpoint."
             ) from problem
 
-    def _presence(self, step: int) -> Found:
+    def _presence(self, step: int) -> str:
+        """Returns what there is of a step: "nothing" (or damage), "sound", "foreign" or "unreadable"."""
         self._read_scores()
         known = self._known.get(step)
         if known is None or (isinstance(known, UnsoundError) and known.is_damage):
-            return Found.NOTHING
+            return "nothing"
         if isinstance(known, UnreadableError):
-            return Found.UNREADABLE
+            return "unreadable"
         if isinstance(known, ForeignError):
-            return Found.FOREIGN
+            return "foreign"
         # Training may come to the step of an average, which cannot be trained further.
-        return Found.NOTHING if self.manifest(step).average_of else Found.SOUND
+        return "nothing" if self.manifest(step).average_of else "sound"
 
     def check_for_errors(self) -> None:
         """Raises UserError if the checkpoint that is being written in the background has failed."""
@@ -234,11 +195,7 @@ class CheckpointWriter(Checkpoints):
                 self._writer.check_for_errors()
 
     def wait(self) -> None:
-        """Waits until the last checkpoint is committed, then removes those that are no longer kept.
-
-        Raises:
-          UserError: it could not be written.
-        """
+        """Waits until the last checkpoint is committed, then removes those that are no longer kept."""
         if self._writer is None or self._pending is None:
             return
         step = self._pending.step
@@ -259,8 +216,8 @@ class CheckpointWriter(Checkpoints):
     def _superseded(self) -> set[int]:
         """Returns the steps of the checkpoints that no rule keeps.
 
-        A damaged checkpoint stays until there are `Retention.last` newer sound ones. Somebody may want
-        to save what can be read of it. One that cannot be read now may be sound, so it stays too.
+        A damaged one stays until there are `Retention.last` newer sound ones: somebody may want to save
+        what can be read of it. One that cannot be read now may be sound, so it stays too.
         """
         reasons = self.kept()
         superseded = {step for step, words in reasons.items() if not words}
@@ -365,10 +322,7 @@ class CheckpointWriter(Checkpoints):
         )
 
     def _remove_failed(self, step: int) -> None:
-        """Removes what a failed save has left, because the next start may need the space.
-
-        A folder with a manifest is complete: the next start adopts it.
-        """
+        """Removes what a failed save has left, for its space; the next start adopts what is whole."""
         if not self._processes.is_first:
             return
         # Some of orbax's threads may still write a file.

@@ -32,11 +32,7 @@ much faster, and takes 0.7 s to trace and another 2 s to compile."""
 
 
 class NotFiniteError(ValueError):
-    """Reports arrays with values that are not finite.
-
-    Attributes:
-      counts: the number of these values, by the name of the array.
-    """
+    """Reports arrays with values that are not finite: `counts` by the name of the array."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         listed = ", ".join(f"{name} ({count})" for name, count in list(counts.items())[:5])
@@ -47,11 +43,9 @@ class NotFiniteError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Checksums:
-    """The checksums of one array.
+    """The checksums of one array, uint32[R, E] without the dimensions that it does not have.
 
-    Attributes:
-      sums: uint32[R, E], without the dimensions that the array does not have.
-      not_finite: the number of values that are infinite or not a number, exact below 2**24.
+    `not_finite` counts the values that are infinite or not a number, exact below 2**24.
     """
 
     sums: np.ndarray
@@ -71,10 +65,7 @@ def slice_name(letters: str, index: Sequence[int]) -> str:
 
 
 def on_devices(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Checksums]:
-    """Computes the checksums of arrays with one program, which is compiled at the first call.
-
-    The arguments are those of `compute_checksums`. All processes must call it together.
-    """
+    """Computes checksums as `compute_checksums` does, with one program, compiled at the first call."""
     import jax
 
     placed = {
@@ -96,11 +87,8 @@ def compute_checksums(
 ) -> dict[str, Checksums]:
     """Computes the checksums of arrays, on the host if they are small, or else with one program.
 
-    All processes that hold a part of the arrays must call it together.
-
-    Args:
-      arrays: arrays by name, of 32 bits an element or fewer.
-      letters: the letters of each array; "" or a missing entry gives one checksum for the whole array.
+    All processes that hold a part of the arrays must call it together. Elements have 32 bits or fewer. An
+    array without letters has one checksum.
     """
     if _suits_the_host(arrays):
         return {
@@ -111,11 +99,7 @@ def compute_checksums(
 
 
 def prepare_checksums(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> None:
-    """Compiles the program for arrays like these, if `compute_checksums` needs it for them.
-
-    Args:
-      arrays: arrays, or their shapes, dtypes and shardings, by name.
-    """
+    """Compiles the program for arrays like these, if `compute_checksums` needs it for them."""
     if not _suits_the_host(arrays):
         program(arrays, letters)
 
@@ -133,11 +117,7 @@ def _suits_the_host(arrays: Mapping[str, Any]) -> bool:
 
 
 def program(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> Any:
-    """Returns the compiled program for arrays like these. It is compiled once.
-
-    Args:
-      arrays: arrays, or their shapes, dtypes and shardings, by name.
-    """
+    """Returns the program for arrays like these (or their shapes, dtypes, shardings), compiled once."""
     return _compiled(
         tuple(
             (name, letters.get(name, ""), array.shape, array.dtype, array.sharding)

@@ -38,14 +38,9 @@ class ForeignError(UnsoundError):
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """Describes one tensor of a checkpoint.
+    """Describes one tensor of a checkpoint: its letters, "" if unknown, and its uint32[R, E] checksums.
 
-    Attributes:
-      shape: its dimensions.
-      dtype: the name of its dtype.
-      letters: its letters; "" if they are not known.
-      sums: uint32[R, E] checksums, without the dimensions that the tensor does not have.
-      place: its first word in the array that holds the small tensors; None if it has files of its own.
+    `place` is its first word in the array that holds the small tensors; None if it has files of its own.
     """
 
     shape: tuple[int, ...]
@@ -71,13 +66,10 @@ class Manifest:
     """The contents of a manifest.
 
     Attributes:
-      step: training steps done.
-      tensors: the tensors of each group, by name.
       files: digests of everything that must not change in a run, such as its vocabularies, by name.
       facts: further JSON values, such as the counters of the run.
       scores: the scores on dev text at this step; empty if it was not validated.
       average_of: the checkpoints that were averaged; () for a checkpoint of training.
-      version: the version of the package that wrote it.
       saved_at: the time of writing, in seconds since 1970.
     """
 
@@ -117,7 +109,6 @@ class Manifest:
 
     @property
     def group_to_decode(self) -> str:
-        """The group of the weights to decode: `ema` or else `parameters`."""
         return "ema" if self.has_average else "parameters"
 
     @property
@@ -154,11 +145,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> "Manifest":
-        """Reads a manifest.
-
-        Raises:
-          UnsoundError: the manifest is damaged, or has another format.
-        """
+        """Reads a manifest; raises UnsoundError if it is damaged or has another format."""
         try:
             record = json_shape.parse(text, _RECORD)
             content = record["manifest"]
@@ -168,6 +155,11 @@ class Manifest:
                 raise ForeignError(
                     f"its format is {content['format']}, written by gshard-nmt {content['version']}; "
                     f"gshard-nmt {gshard_nmt.__version__} reads format {FORMAT}"
+                )
+            if "blend" in content["tensors"]:  # other weights than those that would be decoded
+                raise ForeignError(
+                    "it has the blend of old and new weights that --add_language made formerly, which "
+                    "this version cannot decode. Teach the language again, with another --workdir"
                 )
             tensors = {
                 group: {name: _tensor(*described) for name, described in table.items()}
@@ -188,11 +180,7 @@ class Manifest:
             raise UnsoundError(f"{NAME} is damaged: {error}") from None
 
     def check_files(self, files: Mapping[str, str]) -> None:
-        """Checks that the checkpoint belongs to a run with these digests.
-
-        Raises:
-          ForeignError: a digest differs.
-        """
+        """Raises ForeignError if the checkpoint belongs to a run with other digests."""
         changed = [
             name for name in sorted(files) if self.files.get(name, files[name]) != files[name]
         ]
@@ -200,11 +188,7 @@ class Manifest:
             raise ForeignError(f"it belongs to another run: {', '.join(changed)} differ")
 
     def check_arrays(self, group: str, arrays: Mapping[str, Any]) -> None:
-        """Checks that a group has arrays of these names, shapes and dtypes.
-
-        Raises:
-          ForeignError: the group is missing, or differs.
-        """
+        """Raises ForeignError if a group does not have arrays of these names, shapes and dtypes."""
         tensors = self.tensors.get(group)
         if tensors is None:
             raise ForeignError(

@@ -11,12 +11,9 @@ from gshard_nmt.settings.config import Train
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """The scores of a checkpoint on dev text.
+    """The scores of a checkpoint on dev text, by names such as "dev_nll" or "dev_bleu/fr".
 
-    Attributes:
-      values: score by the name of its metric, such as "dev_nll" or "dev_bleu/fr".
-      scored_with: the settings of the validation, numbers and texts. Scores with different settings are
-        not compared.
+    `scored_with` has the settings of the validation. Scores with different settings are not compared.
     """
 
     values: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -25,13 +22,9 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """Decides which checkpoints are kept. A checkpoint is kept if at least one rule keeps it.
+    """Decides which checkpoints are kept: `last` newest ones, multiples of `every`, `best` by `metric`.
 
-    Attributes:
-      last: the number of newest checkpoints to keep.
-      every: checkpoints at multiples of this step are kept; 0 turns this rule off.
-      best: the number of checkpoints with the best scores to keep.
-      metric: the name of the score that decides what is best, such as "dev_nll" or "dev_bleu/fr".
+    `every` = 0 turns this rule off. The metric is such as "dev_nll" or "dev_bleu/fr".
     """
 
     last: int = 2
@@ -47,8 +40,7 @@ class Retention:
         """Returns the steps that have a score, best first.
 
         Only checkpoints that were scored with the settings of the newest scored checkpoint take part.
-        If two checkpoints have equal BLEU, lower nats per token come first. If these are equal too,
-        the earlier step comes first.
+        Equal BLEU is ordered by nats per token, then by step.
         """
         scored = {step: s for step, s in scores.items() if self._has_score(s)}
         if not scored:
@@ -85,11 +77,7 @@ class Retention:
 
 
 def check_metric(train: Train, languages: Sequence[str]) -> None:
-    """Checks that Train.best_metric is the score of a language that the run trains.
-
-    Raises:
-      UserError: the run has no such language.
-    """
+    """Raises UserError if Train.best_metric is the score of a language that the run does not have."""
     _, slash, language = train.best_metric.partition("/")
     if slash and language not in languages:
         raise UserError(

@@ -30,9 +30,7 @@ SAVE_HOURS = 24
 def new_writer(before_commit: Callable[[], None], processes: int) -> Any:
     """Returns an orbax checkpointer that writes in the background.
 
-    Args:
-      before_commit: called in process 0 when the arrays of all processes are on the disk, just before
-        the commit file is written.
+    Process 0 calls `before_commit` when the arrays of all processes are on the disk.
     """
     ocp = orbax()
     _silence_dropped_writes()
@@ -60,12 +58,7 @@ Places = Mapping[tuple[str, str], int]
 
 
 def pack(groups: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], Places]:
-    """Packs small arrays into one array.
-
-    Returns:
-      The arrays to write, with an array `packed/words` uint32[n] if any is small, and the places of the
-      small arrays in it.
-    """
+    """Packs small arrays into `packed/words` uint32[n]. Returns the arrays to write, and their places."""
     import jax
 
     small = {
@@ -120,11 +113,8 @@ def load(
     """Reads arrays of a checkpoint and places them on the devices of this process.
 
     It reads through tensorstore, because orbax prints a traceback for each array that it was still
-    reading when the first one failed. No process waits for another one.
-
-    Args:
-      wanted: the shape, dtype and sharding of each array, by the name of its group and its own name.
-      places: as `pack` returned them.
+    reading when the first one failed. No process waits for another one. `wanted` has the shape, dtype and
+    sharding of each array, and `places` is of `pack`.
 
     Raises:
       Exception: the files are damaged, or cannot be read now. See `proves_damage`.
@@ -162,10 +152,7 @@ def load(
 def load_to_host(
     folder: Path, group: str, name: str, shape: Any, dtype: Any, place: int | None
 ) -> Any:
-    """Reads one array of a checkpoint to the host. `place` is None if the array is not packed.
-
-    The errors are those of `load`.
-    """
+    """Reads one array to the host, as `load` does. `place` is None if the array is not packed."""
     if place is not None:
         return _unpacked(_read_words(folder), place, shape, dtype)
     store = _open(folder, group, name).result()
@@ -274,11 +261,7 @@ def is_denied(error: Exception) -> bool:
 
 
 def remove(folder: Path, manifest: str) -> None:
-    """Removes a checkpoint. If this is killed, a part of a checkpoint does not look like a whole.
-
-    Args:
-      manifest: the name of its manifest, which is removed first, after the commit file.
-    """
+    """Removes a checkpoint, first its commit file, then its manifest: no part looks like a whole."""
     path = location(folder)
     for name in (COMMIT_FILE, manifest):
         (path / name).unlink(missing_ok=True)

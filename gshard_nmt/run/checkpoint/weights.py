@@ -19,23 +19,14 @@ CHECKPOINT_WORDS = "best, last, a step such as 500, or average:N for the mean of
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """Which checkpoint of a run to decode with, or to start another run from.
-
-    Attributes:
-      kind: "best", "last", "step" or "average".
-      number: the step, or the number of checkpoints of the average.
-    """
+    """Which checkpoint of a run is meant: "best", "last", a "step", or an "average" of some."""
 
     kind: str
     number: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads "best", "last", "500" or "average:5".
-
-        Raises:
-          UserError: the text is none of these.
-        """
+        """Reads "best", "last", "500" or "average:5"; raises UserError for anything else."""
         number = "([0-9]{1,18})"
         match = re.fullmatch(f"(best|last)|{number}|average:{number}", text.strip().lower())
         if match is None:
@@ -54,10 +45,8 @@ class Loaded:
     """Weights on their devices.
 
     Attributes:
-      weights: the arrays by name.
       step: the training step; of an average, the newest one.
-      label: names the checkpoint, or all checkpoints of the average, by their contents: no other
-        weights have the same label.
+      label: names the checkpoints by their contents: no other weights have the same label.
       origin: the same in words, such as "step 500" or, of a moving average, "step 500 (Train.ema)".
       passed_over: a line for each checkpoint that was tried before and could not be used.
     """
@@ -71,9 +60,6 @@ class Loaded:
 
 def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, Any]) -> Loaded:
     """Reads the weights that were chosen, and verifies them.
-
-    Args:
-      specs: shape, dtype and sharding of each array, as jax.ShapeDtypeStruct.
 
     Raises:
       UserError: there is no such checkpoint, it is damaged, or too few are sound.
@@ -96,10 +82,7 @@ def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, A
 
 
 def expected_label(checkpoints: Checkpoints, choice: Chosen) -> str:
-    """Returns the label that `load_weights` will give, unless arrays are damaged; "" if there is none.
-
-    Only manifests are read.
-    """
+    """Returns the label that `load_weights` will give, unless arrays are damaged; "" if there is none."""
     orders = {"best": checkpoints.best_first, "step": lambda: [choice.number]}
     steps = orders.get(choice.kind, lambda: checkpoints.steps()[::-1])()
     count = choice.number if choice.kind == "average" else 1
@@ -167,14 +150,10 @@ def _label(manifests: list[Manifest]) -> str:
 def average(
     parts: Iterable[tuple[float, Mapping[str, Any]]], specs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns a weighted mean of weights, placed as the specs say.
+    """Returns a weighted mean of weights, placed as the specs, jax.ShapeDtypeStruct, say.
 
-    The sums are float64, on the host, of the shards of this process alone. Only one part is read at a
-    time.
-
-    Args:
-      parts: the share of each part and its arrays by name, on devices.
-      specs: shape, dtype and sharding of each array, as jax.ShapeDtypeStruct.
+    The sums are float64, on the host, of the shards of this process alone. Only one part, a share and its
+    arrays by name, is read at a time.
     """
     import jax
 

@@ -1,9 +1,10 @@
-"""Measures where the time of a training run goes: input, step, save, validation."""
+"""Counts the steps and tokens of a training run, and measures where its time goes."""
 
 import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -81,19 +82,6 @@ class Clock:
         self._steps = 0
 
 
-def process_metrics(
-    step_seconds: Sequence[float], own_seconds: Sequence[float]
-) -> dict[str, float]:
-    """Returns the times of each process by their names in the log.
-
-    Args:
-      step_seconds: seconds per step of each process.
-      own_seconds: the part of it in which its devices did not work; see `Interval.own_seconds`.
-    """
-    named = {f"process_seconds/{i}": seconds for i, seconds in enumerate(step_seconds)}
-    return named | {f"process_own_seconds/{i}": seconds for i, seconds in enumerate(own_seconds)}
-
-
 def slow_process(step_seconds: Sequence[float], own_seconds: Sequence[float]) -> int | None:
     """Returns the number of the slow process that all others wait for; None if no process is slow.
 
@@ -106,19 +94,10 @@ def slow_process(step_seconds: Sequence[float], own_seconds: Sequence[float]) ->
     return slowest if is_slow else None
 
 
-def slow_process_text(process: int, own_seconds: Sequence[float]) -> str:
-    return (
-        f"process {process} is slow: its host works {own_seconds[process]:.3f} s in each step while the "
-        f"devices wait ({float(np.median(own_seconds)):.3f} s in the median of all processes)"
-    )
-
-
 class TimeLimit:
-    """The time that one start of a program may take: --max_minutes.
+    """The time that one start of a program may take, in minutes; 0 means no limit.
 
-    Attributes:
-      minutes: the limit; 0 means no limit.
-      flag: the flag that sets it, for messages.
+    `flag` is the flag that sets it, for messages.
     """
 
     def __init__(self, minutes: float = 0, flag: str = "--max_minutes") -> None:
@@ -130,12 +109,82 @@ class TimeLimit:
         return bool(self.minutes) and time.perf_counter() >= self._ends
 
     def within(self, minutes: float, flag: str) -> "TimeLimit":
-        """Returns the limit of a part of the work: its own, or this one if it is over sooner.
-
-        Args:
-          minutes: the limit of the part; 0 means that it has none of its own.
-        """
+        """Returns the limit of a part of the work: `minutes`, or this one if it is over sooner."""
         part = TimeLimit(minutes, flag)
         if not minutes or (self.minutes and self._ends <= part._ends):
             return self
         return part
+
+
+@dataclasses.dataclass
+class RunCounters:
+    """The host's view of the counters of a run. They are saved with each checkpoint.
+
+    The devices count the tokens in the training step. Reading their count waits for the step, so the
+    host reads it only when it must.
+
+    Attributes:
+      step: training steps done.
+      tokens: tokens of each language, source and target, without padding, as of the last `read`.
+      seconds: seconds of training, summed over all starts of the run.
+    """
+
+    step: int = 0
+    tokens: dict[str, int] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._counted_at = time.perf_counter()
+        self._unread: Any = None
+        self._unread_steps = 0
+        self._languages: Sequence[str] = ()
+
+    @property
+    def total_tokens(self) -> int:
+        return sum(self.tokens.values())
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the counters as JSON values; `RunCounters(**metadata)` restores them."""
+        return {"step": self.step, "tokens": dict(self.tokens), "seconds": self.seconds}
+
+    def count(self, tokens_seen: Any, languages: Sequence[str]) -> None:
+        """Counts one more step without waiting for it. `tokens_seen` is a uint32[languages, 2]."""
+        self.step += 1
+        self._unread, self._languages = tokens_seen, languages
+        self._unread_steps += 1
+        now = time.perf_counter()
+        self.seconds += now - self._counted_at
+        self._counted_at = now
+
+    def read(self) -> None:
+        """Brings `tokens` up to date; waits until the devices have finished the last counted step."""
+        if self._unread is None:
+            return
+        numbers = numbers_of(np.asarray(self._unread)).tolist()
+        self.tokens = {
+            language: number
+            for language, number in zip(self._languages, numbers, strict=True)
+            if number
+        }
+        self._unread, self._unread_steps = None, 0
+
+    def skip_time(self) -> None:
+        """Leaves the time since the last step out of `seconds`, because it was not training."""
+        self._counted_at = time.perf_counter()
+
+    def is_complete(self, max_steps: int, max_tokens: int, batch_tokens: int) -> bool:
+        """Returns whether the run has reached either limit; the same at the same step in every process.
+
+        It reads the tokens, and so waits for the step, only if the limit may have been reached since they
+        were last read. `max_tokens` of 0 is no limit; `batch_tokens` is the most that a step can add.
+        """
+        if self.step >= max_steps:
+            return True
+        if max_tokens and self.total_tokens + self._unread_steps * batch_tokens >= max_tokens:
+            self.read()
+        return bool(max_tokens) and self.total_tokens >= max_tokens
+
+
+def numbers_of(words: np.ndarray) -> np.ndarray:
+    """Returns the numbers uint64[...] of uint32[..., 2], the low word first."""
+    return np.ascontiguousarray(words, "<u4").view("<u8")[..., 0]

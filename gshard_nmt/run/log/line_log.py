@@ -35,22 +35,14 @@ class LineLog:
     """
 
     def __init__(self, path: Path, say: Say) -> None:
-        """Opens nothing yet.
-
-        Args:
-          say: shows a line if the file is damaged or cannot be written.
-        """
         self._path, self._say = path, say
         self._waiting: list[bytes] = []
 
     def resume(self, step: int, rollbacks: float = math.inf) -> None:
-        """Removes the lines after a step, and damaged lines.
+        """Removes the lines after a step, those of more rollbacks, and damaged lines.
 
         A last line that was cut is dropped. If another line is damaged, this line and all later lines
         are moved to a file beside the log, so nothing is lost.
-
-        Args:
-          rollbacks: lines that tell of more rollbacks than this number are removed too.
         """
         try:
             with contextlib.suppress(FileNotFoundError), self._path.open("r+b") as file:
@@ -132,7 +124,6 @@ class EventFiles:
     """
 
     def __init__(self, folder: Path, first_step: int, say: Say) -> None:
-        """Opens nothing yet. `say` shows a line if the files cannot be written."""
         self._folder, self._first_step, self._say = folder, first_step, say
         self._writer: Any = None
         self._next_flush = 0.0
@@ -184,23 +175,12 @@ class LogMirror:
     """A folder of this machine for logs, and its copy in the run folder.
 
     An object of a bucket cannot grow, so the logs of a run in a bucket are written to a temporary folder.
-    Files that have changed are copied to the bucket once a minute, before each checkpoint, and at the
-    end. If the run folder is on a disk, the folder is the run folder itself, and nothing is copied.
-
-    Attributes:
-      folder: the folder to write the logs to.
+    Files that have changed are copied once a minute, before each checkpoint, and at the end. If the run
+    folder is on a disk, `folder` is the run folder itself, and nothing is copied.
     """
 
     def __init__(self, run_folder: Path, names: tuple[str, ...], say: Say) -> None:
-        """Copies the logs of an earlier start to this machine.
-
-        Args:
-          names: the logs that continue the files in the run folder. All other logs are new files.
-          say: shows a line if the bucket cannot be written.
-
-        Raises:
-          OSError: an earlier log cannot be read.
-        """
+        """Copies the logs `names` of an earlier start; raises OSError if one cannot be read."""
         self.folder = run_folder
         self._target, self._say = run_folder, say
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -216,10 +196,7 @@ class LogMirror:
                 (self.folder / name).write_bytes((run_folder / name).read_bytes())
 
     def upload(self, at_once: bool = False) -> None:
-        """Copies changed files to the bucket, if a minute has passed or `at_once` is set.
-
-        A log that cannot be written ends no run. The next call tries again.
-        """
+        """Copies changed files to the bucket, if a minute has passed or `at_once` is set."""
         if self._temporary is None or not (at_once or time.monotonic() >= self._next_upload):
             return
         self._next_upload = time.monotonic() + _UPLOAD_SECONDS

@@ -6,15 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.run.log.clock import (
-    Clock,
-    Interval,
-    TimeLimit,
-    process_metrics,
-    slow_process,
-    slow_process_text,
-)
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import Clock, Interval, RunCounters, TimeLimit, slow_process
 from gshard_nmt.run.log.progress import MetricsLog, TrainingProgress
 from gshard_nmt.spmd.processes import Processes
 
@@ -36,22 +28,13 @@ class CollapseAlarm:
     """
 
     def __init__(self, experts: int, layers: Sequence[str]) -> None:
-        """Starts without an alarm.
-
-        Args:
-          experts: E; 0 in a dense model.
-        """
         self._experts, self._layers = experts, layers
         self._limit = max(experts / 4, 1.1)
         self._lines = dict.fromkeys(layers, 0)
         self._collapsed: set[str] = set()
 
     def check(self, values: Mapping[str, float]) -> str:
-        """Returns a line to show, or "" if nothing has changed since the last log line.
-
-        Args:
-          values: the named figures of the log line, such as `effective_experts/encoder_1`.
-        """
+        """Returns a line to show about the figures of a log line; "" if nothing has changed."""
         started: list[str] = []
         ended: list[str] = []
         for layer in self._layers:
@@ -95,14 +78,10 @@ class FigureNames:
     languages: Sequence[str]
 
     def values(self, metrics: Mapping[str, Any]) -> dict[str, float | int]:
-        """Returns numbers by name, such as `overflow_fraction/encoder_1` and `nll/fr`.
+        """Returns numbers by name, such as `overflow_fraction/encoder_1` and `nll/fr`; waits for it.
 
         `busiest_expert` is the mean over the layers of the load of each layer's busiest expert. Languages
-        without a target token in the batch are left out. `tokens_seen` is left out too, because the
-        counters of the run read it. Reading the metrics waits for the step.
-
-        Args:
-          metrics: the metrics of a training step; arrays of the devices.
+        without a target token in the batch are left out, and `tokens_seen`, which the counters read.
         """
         arrays = {name: np.asarray(array) for name, array in metrics.items()}
         has_tokens = arrays.get(f"{_LANGUAGE}target_tokens", np.zeros(0)) > 0
@@ -138,15 +117,6 @@ class Monitor:
         names: FigureNames,
         alarm: CollapseAlarm,
     ) -> None:
-        """Starts the clock.
-
-        Args:
-          log: gets the numbers.
-          progress: shows some of them.
-          processes: the processes of the run. At each log line they tell each other their times.
-          limit: the time that this start of the run may take.
-          alarm: says when the experts of a layer collapse.
-        """
         self.names = names
         self.clock = Clock()
         self._log, self._progress, self._processes, self._limit = log, progress, processes, limit
@@ -161,19 +131,16 @@ class Monitor:
         self._tokens_before = counters.total_tokens
 
     def time_is_up(self) -> bool:
-        """Returns whether the time limit is over. All processes get the same answer at the same step.
+        """Returns whether the time limit is over, the same in all processes at the same step.
 
-        In a run of several processes, it is known only after a log line.
+        Several processes know it only after a log line.
         """
         if self._processes.count == 1:
             self._time_is_up = self._limit.is_over()
         return self._time_is_up
 
     def log_step(self, counters: RunCounters, metrics: Mapping[str, Any]) -> None:
-        """Logs and shows the metrics of a step, and the speed since the last log line.
-
-        All processes must call it at the same steps.
-        """
+        """Logs and shows the metrics of a step and the speed. All processes call it at the same steps."""
         interval = self.clock.interval()
         tokens = counters.total_tokens - self._tokens_before
         self._tokens_before = counters.total_tokens
@@ -201,5 +168,9 @@ class Monitor:
         slow = slow_process(step_seconds, own_seconds)
         if slow is not None and slow not in self._named:
             self._named.add(slow)  # the log has its times in every line
-            self._progress.note(slow_process_text(slow, own_seconds))
-        return process_metrics(step_seconds, own_seconds)
+            self._progress.note(
+                f"process {slow} is slow: its host works {own_seconds[slow]:.3f} s in each step while "
+                f"the devices wait ({float(np.median(own_seconds)):.3f} s in the median of all processes)"
+            )
+        names = {"process_seconds": step_seconds, "process_own_seconds": own_seconds}
+        return {f"{name}/{i}": s for name, times in names.items() for i, s in enumerate(times)}

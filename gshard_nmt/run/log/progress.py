@@ -3,30 +3,27 @@
 import contextlib
 import math
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gshard_nmt.data.schedule import Component, first_unreached
 from gshard_nmt.quantities import duration_text
 from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
+from gshard_nmt.run.log.clock import RunCounters, TimeLimit
 from gshard_nmt.run.log.line_log import EventFiles, LineLog, LogMirror
+from gshard_nmt.settings.config import Config, Key, Train
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.program import Program
 
 if TYPE_CHECKING:
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.run.training_state import Patience
     from gshard_nmt.spmd.processes import Processes
-from collections.abc import Collection, Sequence
-from pathlib import Path
-
-from gshard_nmt.data.schedule import Component, first_unreached
-from gshard_nmt.run.log.clock import TimeLimit
-from gshard_nmt.run.log.counters import RunCounters
-from gshard_nmt.settings.config import Config, Key, Train
-from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.program import Program
 
 
 class Interrupt:
@@ -36,7 +33,6 @@ class Interrupt:
     """
 
     def __init__(self, processes: "Processes") -> None:
-        """Does not catch signals yet. The `with` block does."""
         self._processes = processes
         self._stops_at_once = False
         self.requested = False
@@ -85,11 +81,6 @@ class TrainingProgress:
     """Shows loss, speed and time left on stderr: a bar on a terminal, plain lines otherwise."""
 
     def __init__(self, title: str, quiet: bool = False) -> None:
-        """Makes the bar.
-
-        Args:
-          quiet: whether to show nothing. Only the first process of a run shows its progress.
-        """
         self._console = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
         self._plain = not self._console.is_terminal
         self._bar = Progress(
@@ -144,14 +135,11 @@ class MetricsLog:
         say: Callable[[str], None] | None = None,
         rollbacks: int = 0,
     ) -> None:
-        """Opens the log of a run, and removes the lines after the step that the run resumes from.
+        """Removes the lines after `step`, from which the run resumes, and those of later rollbacks.
 
         Args:
-          step: the step that the run resumes from; 0 for a new run.
           writes: whether to write the log. Only the first process of a run does.
-          say: shows a line if the log is damaged or cannot be written; None shows nothing.
-          rollbacks: how often the run had gone back to a checkpoint until that step. Lines about later
-            rollbacks are removed too, because they will come again.
+          rollbacks: how often the run had gone back to a checkpoint until that step.
         """
         self._run, self._writes, self._say = run, writes, say or (lambda _: None)
         if writes:
@@ -170,10 +158,7 @@ class MetricsLog:
             self._open(step, rollbacks=math.inf)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes one line to metrics.jsonl, and each of its values to TensorBoard.
-
-        A value that is not finite is null in the line, because JSON cannot represent it.
-        """
+        """Writes a line to metrics.jsonl, with null for NaN and infinity, and to TensorBoard."""
         if self._writes:
             line = {name: value if math.isfinite(value) else None for name, value in values.items()}
             self._lines.append({"step": step, **line})
@@ -219,12 +204,7 @@ def void_settings(
     components: Sequence[Component] = (),
     set_by_user: Collection[Key] = (),
 ) -> Iterator[str]:
-    """Yields a line for each setting that cannot have the effect that a user would expect of it.
-
-    Args:
-      has_dev_text: whether its prepared data has dev text.
-      components: what training draws from.
-    """
+    """Yields a line for each setting that cannot have the effect that a user would expect of it."""
     train, data, optimizer = config.train, config.data, config.optimizer
     end = f"the run ends at step {train.steps}"
     validations = math.ceil(train.steps / train.dev_every) if train.dev_every else 0

@@ -43,10 +43,7 @@ def test_pieces_are_shown_one_by_one(vocabulary):
 
 
 def test_the_tag_of_a_subset_tells_the_subset(vocabulary):
-    pairs = [
-        PreparedPair("de", "en", "de", {}),
-        PreparedPair("de", "en", "de", {}, subset="web"),
-    ]
+    pairs = [PreparedPair("de", "en", "de", {}), PreparedPair("de", "en", "de", {}, subset="web")]
     tags = [vocabulary.tag("<2en>"), vocabulary.tag("<subset:web>")]
     text = vocabulary.encode(["red"])[0]
     assert segment(vocabulary, [tags[0], *text, EOS], pairs).pairs == ("de-en",)

@@ -129,25 +129,6 @@ def test_any_restarts_on_any_numbers_of_hosts_give_the_same_batches(
     np.testing.assert_array_equal(state["position"], last_state["position"])
 
 
-def test_a_batch_that_is_not_taken_does_not_change_the_state(data):
-    batches = TrainBatches(data, CONFIG)
-    next(batches)
-    before = batches.state()["position"]
-    while batches._queue.qsize() < 4:
-        threading.Event().wait(0.001)
-    np.testing.assert_array_equal(batches.state()["position"], before)
-    assert before[0, 0] == 1
-    batches.close()
-
-
-def test_closing_closes_the_shards(data):
-    batches = TrainBatches(data, CONFIG)
-    next(batches)
-    assert len(batches._shards) == 2
-    batches.close()
-    assert len(batches._shards) == 0
-
-
 def test_an_error_of_the_background_thread_is_raised_in_the_training_loop(data, tmp_path):
     broken = write_prepared_data(tmp_path / "prepared", CONFIG, {"fr": 20})
     (shard,) = (tmp_path / "prepared" / "fr-en").glob("train-*")

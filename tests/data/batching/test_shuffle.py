@@ -59,15 +59,6 @@ def test_a_small_component_is_shuffled_as_a_whole_and_differently_in_each_epoch(
     assert len({tuple(order) for order in orders.tolist()}) == 4
 
 
-def test_draws_do_not_depend_on_how_they_are_asked_for():
-    shuffle = Shuffle([[7] * 9, [5]], seed=3, open_shards=4)
-    components, draws = np.arange(300) % 2, np.arange(300) * 7
-    whole = np.stack(shuffle.locate(components, draws))
-    order = np.random.default_rng(0).permutation(300)
-    asked = np.stack(Shuffle([[7] * 9, [5]], 3, 4).locate(components[order], draws[order]))
-    np.testing.assert_array_equal(whole[:, order], asked)
-
-
 @settings(deadline=None, max_examples=50)
 @given(size=st.integers(1, 3000), key=st.integers(0, 2**63))
 def test_permute_is_a_permutation(size, key):

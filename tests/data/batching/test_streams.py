@@ -7,7 +7,7 @@ import pytest
 
 from gshard_nmt.data.batching.batches import new_position
 from gshard_nmt.data.batching.draws import Draws
-from gshard_nmt.data.batching.streams import CHUNKS, ROWS, STEPS, Streams
+from gshard_nmt.data.batching.streams import CHUNKS, STEPS, Streams
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.schedule import Component
 from gshard_nmt.data.sets.records import MOST_OPEN
@@ -70,19 +70,6 @@ def test_a_position_is_all_that_a_stream_needs(steps):
     for number in (1, 3):
         np.testing.assert_array_equal(after[number], positions_of(whole)[number])
         assert after[number][STEPS] == steps + 3
-
-
-def test_a_phase_begins_with_the_first_chunk_after_its_step():
-    streams = streams_at({0: new_position(CONFIG)[0]})
-    (stream,) = streams.streams
-    for _ in range(10):
-        before = stream.position.copy()
-        streams.next_rows()
-        if before[STEPS] < 3:
-            assert stream.position[CHUNKS + 1] == 0
-        else:
-            assert stream.position[CHUNKS] == before[CHUNKS]
-        assert stream.position[ROWS] <= stream.position[ROWS] + stream.rows_left
 
 
 def paper_scale() -> tuple[Data, list[Component], list[list[int]]]:

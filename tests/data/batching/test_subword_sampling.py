@@ -26,7 +26,6 @@ from gshard_nmt.data.text.vocabulary import (
     VocabularySpec,
     train_vocabulary,
 )
-from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
 
 SYLLABLES = ["lo", "wer", "new", "est", "wi", "de", "slo", "fl", "ow", "er", "東京"]
@@ -146,38 +145,6 @@ def test_a_sampled_split_that_does_not_fit_is_not_used(vocabulary):
     assert {len(a.source) for a in after} >= {len(before.source)}
 
 
-def model_of(**settings) -> Vocabulary:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts()),
-        model_writer=model,
-        hard_vocab_limit=False,
-        **dict(zip(("pad_id", "eos_id", "unk_id", "bos_id"), (PAD, EOS, UNK, BOS), strict=True)),
-        minloglevel=2,
-        **settings,
-    )
-    return Vocabulary(model.getvalue())
-
-
-def test_pieces_over_several_words_are_split_too():
-    vocabulary = model_of(vocab_size=60, split_by_whitespace=False, model_type="bpe")
-    assert any("▁" in text[1:] for text in vocabulary.subwords)
-    before = example(vocabulary, "low new low new")
-    after = [sampling(vocabulary).resample(before, key) for key in range(50)]
-    assert {vocabulary.decode([a.source])[0] for a in after} == {"low new low new"}
-    assert len({tuple(a.source) for a in after}) > 5
-
-
-def test_a_model_of_whole_words_cannot_be_sampled():
-    vocabulary = model_of(vocab_size=20, model_type="word")
-    with pytest.raises(UserError) as error:
-        sampling(vocabulary)
-    assert str(error.value) == (
-        "the vocabulary is a SentencePiece model of type 'word', but Data.subword_sampling needs "
-        '"bpe" or "unigram". Set Data.subword_sampling = 0.'
-    )
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
@@ -235,3 +202,25 @@ def test_only_the_sides_that_are_asked_for_are_sampled(prepared):
     assert differ(source, both, "source") == 0
     target = Vocabulary.load(data.folder / "target.model")
     assert target.decode([e.target for e in both]) == target.decode([e.target for e in plain])
+
+
+def model_of(**settings) -> Vocabulary:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts()),
+        model_writer=model,
+        hard_vocab_limit=False,
+        **dict(zip(("pad_id", "eos_id", "unk_id", "bos_id"), (PAD, EOS, UNK, BOS), strict=True)),
+        minloglevel=2,
+        **settings,
+    )
+    return Vocabulary(model.getvalue())
+
+
+def test_pieces_over_several_words_are_split_too():
+    vocabulary = model_of(vocab_size=60, split_by_whitespace=False, model_type="bpe")
+    assert any("▁" in text[1:] for text in vocabulary.subwords)
+    before = example(vocabulary, "low new low new")
+    after = [sampling(vocabulary).resample(before, key) for key in range(50)]
+    assert {vocabulary.decode([a.source])[0] for a in after} == {"low new low new"}
+    assert len({tuple(a.source) for a in after}) > 5

@@ -2,15 +2,12 @@
 
 import dataclasses
 import os
-from collections import Counter
 
 import pytest
 
-from gshard_nmt.data.cleaning import report
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.cleaning.report import Sample
 from gshard_nmt.data.preparation import job
-from gshard_nmt.data.preparation.assembly import NewFolder, old_reports, reusable
+from gshard_nmt.data.preparation.assembly import NewFolder
 from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.data.preparation.plan import Direction
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
@@ -18,13 +15,7 @@ from gshard_nmt.data.sets.manifest import read_manifest
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
-from tests.data.preparation.small_corpus import (
-    CLEANING,
-    CONFIG,
-    content,
-    sentences,
-    write_corpus,
-)
+from tests.data.preparation.small_corpus import CLEANING, CONFIG, content, sentences, write_corpus
 
 BOTH = dataclasses.replace(CONFIG, direction="many-to-many")
 OPTIONS = Options(1, cleaning=Cleaning(filters=("empty", "identical")))
@@ -38,16 +29,6 @@ def out(tmp_path_factory):
     corpus = write_corpus(root / "corpus")
     prepare(CONFIG, corpus, root / "out", Options(1, cleaning=CLEANING))
     return root / "out"
-
-
-def test_shards_of_another_key_or_that_are_damaged_are_not_taken(out):
-    old = read_manifest(out)
-    keys = {name: key for name, key in old["keys"].items() if name != "vocabulary"}
-    assert reusable(out, old, keys) == ({"fr-en", "de-en"}, {})
-    assert reusable(out, None, keys) == (set(), {})
-    assert reusable(out, old, keys | {"fr-en": "other"}) == ({"de-en"}, {})
-    assert reusable(out, {**old, "keys": {}}, keys) == (set(), {})
-    assert reusable(out / "nowhere", old, keys) == (set(), {})
 
 
 @pytest.mark.parametrize("has_links", [True, False])
@@ -65,10 +46,7 @@ def test_shards_are_linked_or_copied(tmp_path, out, monkeypatch, has_links):
     folder = NewFolder(tmp_path / "new", out, old)
     folder.take_over(Direction(pair, "fr", "en"))
     models = {side: (out / f"{side}.model").read_bytes() for side in ("source", "target")}
-    assert folder.put_vocabularies(models) == (
-        old["source_vocabulary"],
-        old["target_vocabulary"],
-    )
+    assert folder.put_vocabularies(models) == (old["source_vocabulary"], old["target_vocabulary"])
     names = ("corpus_fingerprint", "data", "direction", "temperature", "keys", "texts")
     sizes = ("source_vocabulary", "target_vocabulary")
     folder.finish({name: old[name] for name in (*names, *sizes)})
@@ -78,18 +56,6 @@ def test_shards_are_linked_or_copied(tmp_path, out, monkeypatch, has_links):
     shard = "fr-en/train-00000.ids"
     assert (tmp_path / "new" / shard).samefile(out / shard) == has_links
     assert (tmp_path / "new" / shard).read_bytes() == (out / shard).read_bytes()
-
-
-def test_what_is_known_of_old_text_is_read_from_the_page(tmp_path):
-    samples = {"empty": [Sample(5, "", "x")]}
-    entry = report.Direction("fr", "en", "back", 9, {"empty": 1}, samples, Counter(control=2))
-    report.write_report([entry], tmp_path)
-    (old,) = old_reports(tmp_path)
-    kept = {"empty": [Sample(0, "", "x")]}
-    assert old == dataclasses.replace(entry, samples=kept, edited={"control": 2})
-    (tmp_path / report.JSON).write_text('{"directions": [{}]}')
-    assert old_reports(tmp_path) == []
-    assert old_reports(tmp_path / "nowhere") == []
 
 
 @pytest.fixture
@@ -153,15 +119,6 @@ def test_what_is_left_out_is_not_cleaned_again_until_something_changes(
     data = PreparedData.open(out)
     assert list(data.manifest["left_out"]) == ["fr-en.back"]
     assert {pair.folder for pair in data.pairs} == {"es-en", "fr-en", "de-en"}
-
-
-def test_a_language_whose_pairs_are_all_too_long(tmp_path, capsys):
-    corpus = write_corpus(tmp_path / "corpus", ["fr"])
-    write_pairs(corpus / "de-en", "train", "de", "en", LONG)
-    prepare(CONFIG, corpus, tmp_path / "out", OPTIONS)
-    reason = "all training pairs have more than 64 source or 64 target tokens"
-    assert f"Left out: de-en, because {reason}." in capsys.readouterr().out
-    assert [pair.folder for pair in PreparedData.open(tmp_path / "out").pairs] == ["fr-en"]
 
 
 def test_nothing_left_is_an_error_with_the_reasons(tmp_path):

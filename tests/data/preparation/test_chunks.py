@@ -48,10 +48,6 @@ def test_a_newline_in_a_row_becomes_a_space(tmp_path):
     assert chunks.read(tmp_path / "chunk").rows() == [("a b", "d", None), ("c", " ", None)]
 
 
-def test_rows_are_taken_with_their_scores():
-    assert Chunk.of(ROWS).take(np.array([2, 0])).rows() == [ROWS[2], ROWS[0]]
-
-
 def test_a_chunk_has_a_bounded_number_of_rows_and_characters(monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_ROWS", 8)
     monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 50)
@@ -77,19 +73,6 @@ def test_the_bytes_of_aligned_files_give_the_chunks_of_their_rows(tmp_path, monk
     assert parts == list(chunks.split(chunks.pieces_of([rows])))
     assert sum(count for count, _ in parts) == 21
     assert len(parts) > 2
-
-
-def test_a_piece_without_scores_may_stand_beside_one_with_scores():
-    values = [*[None] * 5000, 0.5, *[None] * 9]
-    rows = [SentencePair("a", "b", value) for value in values]
-    ((count, content),) = chunks.split(chunks.pieces_of([rows]))
-    assert (count, content) == (5010, chunks.content_of(Chunk.of(rows)))
-
-
-def test_the_digest_tells_texts_and_chunks_apart():
-    texts = [[b"ab", b"c"], [b"a", b"bc"], [b"abc"], [b"ab", b"d"], []]
-    assert len({chunks.digest_of(text) for text in texts}) == 5
-    assert chunks.digest_of(iter(texts[0])) == chunks.digest_of(texts[0])
 
 
 def test_shards_of_a_large_text_are_larger(monkeypatch):

@@ -21,12 +21,7 @@ from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.sets.records import ShardWriter
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
-from tests.data.preparation.small_corpus import (
-    CONFIG,
-    content,
-    sentences,
-    write_corpus,
-)
+from tests.data.preparation.small_corpus import CONFIG, content, sentences, write_corpus
 from tests.data.preparation.test_job import ALONE
 from tests.faults import full_disk
 

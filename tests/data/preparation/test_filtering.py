@@ -81,28 +81,6 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
     }
 
 
-def test_dev_text_loses_its_empty_lines_alone(tmp_path):
-    file = write(tmp_path / "in", ["a", "\u3000", "a"], ["b", "c", "b"])
-    result = filter_rows(Filtering(file, 0, ALL, "fr", "en", ""), made(tmp_path / "out"))
-    counts = {"pairs": 3, "rows": 2, "removed": {"empty": 1}, "edited": {}}
-    assert result == {**counts, "is_whole": False}
-    assert chunks.read(tmp_path / "out" / filtering.ROWS).sources == ["a", "a"]
-
-
-def test_a_chunk_that_stays_as_it_is_is_not_written_again(tmp_path):
-    file = write(tmp_path / "in", ["a", "b"], ["c", ""])
-    for settings, file_of_part in (
-        (Cleaning(filters=(), duplicates=()), file),
-        (Cleaning(filters=(), duplicates=("pair",)), file),
-        (Cleaning(filters=("empty",)), tmp_path / "empty" / filtering.ROWS),
-    ):
-        folder = made(tmp_path / "".join(settings.filters or settings.duplicates or ("none",)))
-        task = Filtering(file, 0, ALL, "fr", "en", "", settings)
-        part = filtering.part_of(task, Finished(folder, filter_rows(task, folder)))
-        assert part.file == file_of_part
-        assert part.read().sources == ["a", "b"][: part.rows]
-
-
 def cleaned(tmp_path, name, languages, settings):
     """Reads and cleans languages; returns the clean text, and the units by stage."""
     pairs = [p for p in find_pairs(tmp_path / "corpus") if p.source in languages]
@@ -131,16 +109,3 @@ def test_the_units_of_a_language_depend_on_its_text_and_not_on_other_languages(t
     _, other = cleaned(tmp_path, "alone", ("fr",), dataclasses.replace(settings, ratio=9.0))
     dev = {name for name in alone["clean"] if name.startswith("fr-en_dev")}
     assert alone["clean"] & other["clean"] == dev
-
-
-def test_without_filters_no_training_text_is_read_again(tmp_path):
-    for split, rows in (
-        ("train", [("un", "one"), ("un", "one"), ("", "x")]),
-        ("dev", [("a", "b")]),
-    ):
-        write_pairs(tmp_path / "corpus" / "fr-en", split, "fr", "en", rows)
-    clean, units = cleaned(tmp_path, "work", ("fr",), Cleaning(filters=(), duplicates=()))
-    text = clean["fr-en", "train"]
-    assert (text.pairs, text.rows, text.removed, text.samples()) == (3, 3, {}, {})
-    assert [part.read().sources for part in text.parts] == [["un", "un", ""]]
-    assert [name[:9] for name in units["clean"]] == ["fr-en_dev"]

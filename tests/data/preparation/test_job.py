@@ -2,14 +2,12 @@
 
 import collections
 import dataclasses
-import gzip
 import json
-import os
 
 import numpy as np
 import pytest
 
-from gshard_nmt.data.preparation import chunks, vocabularies, work
+from gshard_nmt.data.preparation import chunks, work
 from gshard_nmt.data.preparation.job import Options, partial_folder
 from gshard_nmt.data.preparation.vocabularies import Measuring
 from gshard_nmt.data.sets.corpus import write_pairs
@@ -17,13 +15,7 @@ from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
-from tests.data.preparation.small_corpus import (
-    CLEANING,
-    CONFIG,
-    content,
-    sentences,
-    write_corpus,
-)
+from tests.data.preparation.small_corpus import CLEANING, CONFIG, content, sentences, write_corpus
 
 ALONE = Options(1, cleaning=CLEANING)
 
@@ -165,34 +157,6 @@ def test_a_setting_that_is_younger_than_the_data_is_named_if_it_is_why(tmp_path,
     assert "everything is tokenized again: another Data.romanize_source. To keep" in said
 
 
-@pytest.mark.parametrize(("kind", "sizes"), [("two", [40, 40]), ("joint", [40])])
-def test_a_vocabulary_is_learned_from_the_number_of_lines_that_the_setting_says(
-    tmp_path, monkeypatch, kind, sizes
-):
-    learned, usual = [], vocabularies.train_vocabulary
-
-    def train(lines, *rest):
-        learned.append(lines)
-        return usual(lines, *rest)
-
-    monkeypatch.setattr(vocabularies, "train_vocabulary", train)
-    config = dataclasses.replace(CONFIG, vocabulary=kind, vocabulary_sentences=40)
-    prepare(config, write_corpus(tmp_path / "corpus"), tmp_path / "out", ALONE)
-    assert [len(lines) for lines in learned] == sizes
-    # A joint vocabulary takes half of them from each side.
-    targets = sum(line.startswith("text ") for lines in learned for line in lines)
-    assert targets == sum(sizes) / 2
-
-
-def test_another_length_keeps_the_vocabularies(tmp_path, calls):
-    corpus, out = write_corpus(tmp_path / "corpus"), tmp_path / "out"
-    prepare(CONFIG, corpus, out, ALONE)
-    calls.clear()
-    prepare(dataclasses.replace(CONFIG, source_length=32), corpus, out, ALONE)
-    assert not calls["vocabulary"]
-    assert calls["tokenize"] == 4
-
-
 def test_the_same_training_pairs_are_drawn_at_random_for_any_chunks(tmp_path, monkeypatch):
     corpus = write_corpus(tmp_path / "corpus", ["fr"], 100)
     config = dataclasses.replace(CONFIG, maximum_pairs=30)
@@ -267,23 +231,6 @@ def test_a_subset_is_beside_the_main_corpus_without_its_duplicates(tmp_path, cal
     assert data.pairs[1].splits["train"].removed == {"duplicate pair": 7}
     assert texts(out, "fr-en") == main
     assert texts(out, "fr-en.back") == [target for _, target in back[:20]]
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_bad_file_is_named_and_good_work_is_kept(tmp_path, monkeypatch, workers):
-    monkeypatch.setattr(work, "_SMALL", 0)
-    corpus, out = write_corpus(tmp_path / "corpus"), tmp_path / "out"
-    file = corpus / "fr-en" / "train.fr.gz"
-    good = file.read_bytes()
-    file.write_bytes(gzip.compress(gzip.decompress(good).replace(b"fr train bb", b"fr \xff bb", 1)))
-    options = dataclasses.replace(ALONE, workers=workers)
-    with pytest.raises(UserError, match=rf"{file}, line \d+ is not UTF-8"):
-        prepare(CONFIG, corpus, out, options)
-    assert not out.exists()
-    file.write_bytes(good)
-    prepare(CONFIG, corpus, out, options)
-    assert os.listdir(out.parent / "out") != []
-    assert not partial_folder(out).exists()
 
 
 def test_a_folder_of_the_user_is_not_taken_for_unfinished_work(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.inputs import Text, digest_of, fingerprint, name_of
-from gshard_nmt.data.preparation.plan import Choice, Plan, SplitText
+from gshard_nmt.data.preparation.plan import Choice, Plan
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.data.text.vocabulary import VocabularySpec, train_vocabulary
 
@@ -69,13 +69,6 @@ def test_each_corpus_has_a_fingerprint_and_each_direction_a_folder(tmp_path, pla
     ]
 
 
-def test_the_text_of_a_split_has_a_name_a_size_and_a_key(plan):
-    train, dev = (plan.text(plan.pairs[2], split) for split in ("train", "dev"))
-    assert (train.name, train.total) == ("fr-en.back/train", 1)
-    assert train.key != dev.key
-    assert SplitText.of(plan.pairs[2], "test", {}).total == 0
-
-
 @pytest.mark.parametrize(
     ("digest", "differ"),
     [
@@ -100,13 +93,6 @@ def test_the_key_of_clean_text_changes_with_the_settings_that_matter(plan):
     # Without duplicates to drop, the main corpus does not matter to the subset.
     alone = changed(plan, cleaning={"duplicates": ()})
     assert keys(alone)[1] == keys(changed(alone, main_train="x"))[1]
-
-
-def test_a_corpus_without_dev_text_does_not_change_the_keys_of_another(plan):
-    *others, back = plan.pairs
-    train = dataclasses.replace(back, texts=tuple(t for t in back.texts if t.split == "train"))
-    alone, both = (dataclasses.replace(plan, pairs=p) for p in (others, [*others, train]))
-    assert alone.text_keys["fr-en"] == both.text_keys["fr-en"]
 
 
 def test_the_keys_of_directions_change_with_all_that_matters(tmp_path, plan):

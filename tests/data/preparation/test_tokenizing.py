@@ -5,8 +5,7 @@ import pytest
 
 from gshard_nmt.data.preparation import chunks, tokenizing
 from gshard_nmt.data.preparation.chunks import Chunk, Part
-from gshard_nmt.data.preparation.tokenizing import Tokenizing, tokenize, total_of
-from gshard_nmt.data.sets.manifest import SplitData
+from gshard_nmt.data.preparation.tokenizing import Tokenizing, tokenize
 from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 
 SOURCES = ["un deux", "", "trois " * 9, "東京 x", "deux un trois"]
@@ -65,15 +64,3 @@ def test_the_records_are_the_ids_of_the_vocabularies(
     assert result["target_tokens"] == sum(len(b) for _, b in pairs)
     flags = [(source.is_byte_fallback, 0), (target.is_byte_fallback, 1)]
     assert result["fallback_tokens"] == sum(flag[p[i]].sum() for flag, i in flags for p in pairs)
-
-
-def test_the_units_of_a_split_are_added_up():
-    one = {"pairs": 5, "examples": 3, "source_tokens": 9, "target_tokens": 8, "fallback_tokens": 1}
-    results = [
-        {**one, "files": [["shard-00000.ids", 70, 3]], "checksums": ["a"]},
-        {**dict.fromkeys(one, 0), "files": [], "checksums": []},
-        {**one, "files": [["shard-00000.ids", 60, 3]], "checksums": ["b"]},
-    ]
-    files = (("dev-00000.ids", 70, 3), ("dev-00001.ids", 60, 3))
-    expected = SplitData(10, 6, 18, 16, 2, files, {"too long": 4})
-    assert total_of(results, "dev") == (expected, ["a", "b"])

@@ -2,32 +2,22 @@
 
 import collections
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation import chunks, vocabularies
+from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
-from gshard_nmt.data.preparation.filtering import CleanText
-from gshard_nmt.data.preparation.plan import Direction
 from gshard_nmt.data.preparation.vocabularies import (
     Sample,
     Sampler,
     Sampling,
-    Training,
     merge,
     quotas,
     sample,
-    sample_all,
     text_seed,
-    train,
 )
-from gshard_nmt.data.sets.corpus import CorpusPair
-from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec
-from tests.data.preparation.small_corpus import work_folder
 
 LINES = st.lists(st.text("ab ", max_size=5), max_size=60)
 
@@ -73,28 +63,6 @@ def test_every_line_has_the_same_chance_wherever_it_stands_and_however_often():
     assert all(48 <= count <= 112 for count in counts.values()), counts
 
 
-def test_lines_with_equal_hashes_are_told_apart(monkeypatch):
-    class OneHash:
-        def digest(self):
-            return bytes(8)
-
-    monkeypatch.setattr(vocabularies.hashlib, "blake2b", lambda *_, **__: OneHash())
-    lines = ["c", "a", "d", "b", "a"]
-    assert list(smallest(lines, 2, 0)) == list(smallest(lines[::-1], 2, 0)) == ["a", "b"]
-    sampler = Sampler(2, 0)
-    for line in lines:
-        sampler.add([line])
-    assert list(sampler.candidates()) == ["a", "b"]
-
-
-def test_the_sample_holds_no_more_than_its_limit_in_memory():
-    sampler = Sampler(100, 0)
-    for block in range(50):
-        sampler.add(f"{block} {line}" for line in range(400))
-        assert len(sampler._hashes) <= 200
-    assert len(sampler.candidates()) == 100
-
-
 def test_equal_english_lines_of_two_languages_give_two_samples():
     lines = [str(random.Random(n).random()) for n in range(2000)]
     first, second = (smallest(lines, 100, text_seed(1, "target", x, "en")) for x in ("fr", "de"))
@@ -109,15 +77,6 @@ def test_the_temperature_decides_the_share_of_a_text():
     assert all(99 <= count <= 100 for count in equal.values())
     assert quotas({}, 10, 1) == {}
     assert sum(quotas({str(n): n for n in range(1, 50)}, 1000, 5).values()) <= 1000
-
-
-def test_many_small_texts_do_not_make_the_sample_larger():
-    sizes = {"fr": 30_000, "de": 10_000} | {str(n): 1 for n in range(60)}
-    chosen = quotas(sizes, 100, 1)
-    assert (chosen.pop("fr"), chosen.pop("de")) == (30, 10)
-    assert set(chosen.values()) == {1}
-    # More texts than lines: one line of each.
-    assert set(quotas(sizes, 10, 1).values()) == {1}
 
 
 def sampled(folder, sizes, limit, is_reversed=False):
@@ -147,37 +106,3 @@ def test_any_split_gives_the_same_lines(tmp_path, limit):
     for side, lines in (("source", SOURCES), ("target", TARGETS)):
         expected = tuple(smallest(lines, limit, text_seed(1, side, "fr", "en")))
         assert one.lines(side) == more.lines(side) == expected
-
-
-def test_a_reversed_direction_has_the_other_side_as_its_source(tmp_path):
-    chosen = sampled(tmp_path, [1500], 10, is_reversed=True)
-    assert all(line.startswith("target") for line in chosen.lines("source"))
-
-
-def test_a_joint_vocabulary_learns_from_both_sides(tmp_path):
-    chosen = sampled(tmp_path, [1500], 100)
-    result = train(
-        Training("source", ("source", "target"), (chosen,), VocabularySpec(330)), tmp_path
-    )
-    assert result["lines"] == 200
-    assert Vocabulary.load(tmp_path / "source.model").size == result["size"]
-
-
-def test_a_report_reads_few_chunks_of_a_large_text_and_enough_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(vocabularies, "LINES", 50)
-    parts = []
-    for number in range(30):
-        lines = range(100 * number, 100 * number + 100)
-        file = tmp_path / f"{number}.zst"
-        chunk = Chunk([f"source {i}" for i in lines], [f"target {i}" for i in lines])
-        chunks.write(file, chunks.content_of(chunk))
-        parts.append(Part(file, 100))
-    text = CleanText(None, 3000, {}, {}, tuple(parts), ())
-    direction = Direction(CorpusPair(Path("fr-en"), "fr", "en"), "fr", "en")
-    with work_folder(tmp_path / "work") as work:
-        (chosen,) = sample_all(work, Data(), [(direction, text)], is_for_training=False)
-    assert 1 < len(chosen.folders) <= 8
-    numbers = [int(line.split()[1]) for line in chosen.lines("source")]
-    assert len(numbers) == 50
-    assert min(numbers) < 500
-    assert max(numbers) > 2500

@@ -35,15 +35,6 @@ def test_the_bytes_of_the_example_of_the_module(tmp_path):
     assert (name, size, count) == ("train-00000.ids", 32, 1)
 
 
-def test_wide_ids_come_back(tmp_path):
-    word = word_type(1 << 17)
-    writer = ShardWriter(tmp_path, "train", word)
-    writer.write([([70_000, 1], [9, 1])])
-    reader = ShardReader(LocalCopies(tmp_path, tmp_path), writer.close(), word)
-    (example,) = reader.read(np.array([0]))
-    assert (example.source.tolist(), example.target.tolist()) == ([70_000, 1], [9, 1])
-
-
 def test_the_number_of_open_files_is_bounded(tmp_path):
     files = written(tmp_path, range(9))
     before = len(os.listdir("/proc/self/fd"))
@@ -59,22 +50,6 @@ def test_the_number_of_open_files_is_bounded(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
     reader.read(np.array([5]))  # a closed shard is opened again
     assert len(shards) == 1
-
-
-def test_the_shard_that_was_not_used_for_longest_is_closed(tmp_path, monkeypatch):
-    files = written(tmp_path, range(3))
-    opened, real = [], os.open
-
-    def noted(path, flags):
-        opened.append(path.name)
-        return real(path, flags)
-
-    monkeypatch.setattr("gshard_nmt.data.sets.records.os.open", noted)
-    shards = OpenShards(most=2)
-    reader = ShardReader(LocalCopies(tmp_path, tmp_path), files, word_type(500), shards)
-    for shard in (0, 1, 0, 2, 0, 1):
-        reader.read(np.array([4 * shard]))
-    assert [int(name[6:11]) for name in opened] == [0, 1, 2, 1]
 
 
 def test_threads_share_a_reader(tmp_path):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import itertools
 import json
 import os
 import re
@@ -12,16 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.config import ONLY_PREPARED, Data
 from gshard_nmt.data.sets import shards
 from gshard_nmt.data.sets.local_copies import LocalCopies
 from gshard_nmt.data.sets.manifest import SplitData, read_manifest
 from gshard_nmt.data.sets.records import ShardReader, ShardWriter
-from gshard_nmt.data.sets.shards import (
-    PreparedData,
-    word_type,
-)
+from gshard_nmt.data.sets.shards import PreparedData, word_type
 from gshard_nmt.errors import TryAgain, UserError
 from tests.data.synthetic import write_prepared_data
 
@@ -52,30 +47,6 @@ def test_examples_come_back_in_any_order_from_several_shards(tmp_path_factory, e
     read = reader.read(np.array(indices), language=3)
     assert [(e.source.tolist(), e.target.tolist()) for e in read] == [examples[i] for i in indices]
     assert {example.language for example in read} == {3}
-
-
-@settings(deadline=None, max_examples=20)
-@given(counts=st.lists(st.integers(1, 6), min_size=1, max_size=5))
-def test_shards_may_have_any_number_of_examples(tmp_path_factory, counts):
-    folder = tmp_path_factory.mktemp("shards")
-    word, files, written = word_type(99), [], 0
-    for number, count in enumerate(counts):
-        writer = ShardWriter(folder, "train", word, number)
-        writer.write([((written + i, 1), (1,)) for i in range(count)])
-        files += writer.close()
-        written += count
-    assert [(name, examples) for name, _, examples in files] == [
-        (f"train-{number:05}.ids", count) for number, count in enumerate(counts)
-    ]
-    named = [(f"{folder.name}/{name}", *sizes) for name, *sizes in files]
-    reader = ShardReader(LocalCopies(folder.parent, folder), named, word)
-    read = reader.read(np.arange(written)[::-1])
-    assert [int(e.source[0]) for e in read] == list(range(written))[::-1]
-
-
-def test_ids_take_two_bytes_if_both_vocabularies_are_small_enough():
-    assert word_type(2**16, 300) == np.dtype("<u2")
-    assert word_type(300, 2**16 + 1) == np.dtype("<u4")
 
 
 def test_the_manifest_keeps_its_names_and_comes_back_as_it_was_written(data):
@@ -156,17 +127,6 @@ def test_the_subsets_of_a_direction_are_one_entry_of_the_facts(data):
 def test_a_config_that_does_not_fit_the_data_is_an_error(data, changes, words):
     with pytest.raises(UserError, match=re.escape(words)):
         data.pairs_of(dataclasses.replace(CONFIG, **changes))
-
-
-def test_every_setting_that_does_not_fit_is_named(data):
-    config = Data(source_length=16, target_length=16, source_vocabulary=9000, languages=("frr",))
-    assert [error.settings for error in data.misfits(config)] == [
-        ("Data.source_length",),
-        ("Data.target_length",),
-        ("Data.source_vocabulary",),
-        ("Data.languages",),
-    ]
-    assert list(data.misfits(CONFIG)) == []
 
 
 def test_settings_that_only_prepare_reads_are_those_of_the_data(data):
@@ -265,35 +225,6 @@ def test_a_changed_byte_of_a_shard_is_an_error_that_names_the_shard_or_does_no_h
     assert list(data.changed_files()) == [f"fr-en/{shard.name}"]
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda shard: shard.unlink(), "is missing"),
-        (lambda shard: shard.write_bytes(shard.read_bytes()[:-1]), "cannot be read"),
-        (lambda shard: shard.write_bytes(b""), "cannot be read"),
-    ],
-)
-def test_a_shard_that_is_lost_while_training_is_an_error_in_the_main_thread(data, damage, words):
-    (shard,) = (data.folder / "fr-en").glob("train-*")
-    damage(shard)
-    batches = TrainBatches(data, CONFIG)
-    try:
-        with pytest.raises(UserError, match=f"is damaged: fr-en/{shard.name} ({words})"):
-            list(itertools.islice(batches, 10))
-    finally:
-        batches.close()
-
-
-def test_a_shard_that_is_cut_while_it_is_open_is_an_error(data):
-    (pair, _) = data.pairs
-    reader = data.reader(pair, "train")
-    assert len(reader.read(np.arange(3))) == 3
-    (shard,) = (data.folder / "fr-en").glob("train-*")
-    os.truncate(shard, shard.stat().st_size // 2)
-    with pytest.raises(UserError, match=f"is damaged: fr-en/{shard.name} cannot be read"):
-        reader.read(np.arange(12))
-
-
 @pytest.mark.parametrize("call", ["open", "pread", "fstat"])
 @pytest.mark.parametrize(
     ("number", "kind", "words"),
@@ -346,3 +277,13 @@ def test_a_changed_vocabulary_is_an_error(data):
         UserError, match=r"is damaged: target\.model was changed; remove the folder"
     ):
         PreparedData.open(data.folder)
+
+
+def test_a_shard_that_is_cut_while_it_is_open_is_an_error(data):
+    (pair, _) = data.pairs
+    reader = data.reader(pair, "train")
+    assert len(reader.read(np.arange(3))) == 3
+    (shard,) = (data.folder / "fr-en").glob("train-*")
+    os.truncate(shard, shard.stat().st_size // 2)
+    with pytest.raises(UserError, match=f"is damaged: fr-en/{shard.name} cannot be read"):
+        reader.read(np.arange(12))

@@ -28,12 +28,3 @@ def test_a_line_of_another_language_is_recognised(profiles):
 def test_the_likelihood_of_lines_is_highest_in_their_language(profiles):
     assert profiles.likelihood([ENGLISH], "en") > profiles.likelihood([ENGLISH], "de") + 1
     assert profiles.likelihood(["", " "], "en") == 0
-
-
-def test_text_that_unicode_cannot_encode_is_no_error(profiles):
-    assert profiles.likelihoods("\ud800 broken").shape == (2,)
-
-
-def test_no_text_gives_no_language():
-    assert LanguageProfiles({}).languages == []
-    assert LanguageProfiles({"en": []}).other_language("a line of some length", "en", 0.5) is None

@@ -26,12 +26,6 @@ def test_placeholders(text, expected):
     assert normal_form.placeholders(text) == expected
 
 
-def test_a_text_is_split_into_placeholders_and_the_rest():
-    parts = normal_form.split_at_placeholders("a %s b <c>")
-    assert parts == ["a ", "%s", " b ", "<c>", ""]
-    assert normal_form.without_placeholders("a %s b <c>").split() == ["a", "b"]
-
-
 def test_numbers_are_equal_in_all_digits_and_separators():
     assert normal_form.numbers("1,000 and ١٠٠٠ and 1000") == ["1000"] * 3
     assert normal_form.numbers("%1$s {0} x86 file2") == []
@@ -100,9 +94,3 @@ def test_equivalent_spellings_have_one_form(text, seed):
     if normal_form.sentence_form(text):
         assert normal_form.near_form(other) == normal_form.near_form(text)
     assert normal_form.sentence_form(other.upper()) == normal_form.sentence_form(text)
-
-
-def test_addresses():
-    assert normal_form.has_address("see https://example.org.")
-    assert normal_form.has_address("to a@example.org")
-    assert not normal_form.has_address("a @ b, https://")

@@ -9,8 +9,6 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation.vocabulary_specs import specs_of
 from gshard_nmt.data.text.romanization import romanized
 from gshard_nmt.data.text.vocabulary import (
     SPACE,
@@ -19,7 +17,6 @@ from gshard_nmt.data.text.vocabulary import (
     VocabularySpec,
     train_vocabulary,
 )
-from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.smaller import used_ids
 
 LETTER_KINDS = ("Lu", "Ll", "Lo")
@@ -72,12 +69,6 @@ def test_both_scripts_of_a_language_have_the_same_ids(vocabulary):
     assert vocabulary.encode([CYRILLIC]) == vocabulary.encode([LATIN])
 
 
-def test_two_languages_of_other_scripts_share_pieces(vocabulary):
-    assert not any(unicodedata.name(c).startswith("CYRILLIC") for c in "".join(vocabulary.subwords))
-    ids = [i for line in vocabulary.encode([CYRILLIC, LATIN]) for i in line]
-    assert not vocabulary.is_byte_fallback[ids].any()
-
-
 @settings(deadline=None)
 @given(st.text("中文字漢カキかきがガ한국어각\u3099 abc%s…１", max_size=20))
 def test_chinese_japanese_and_korean_are_as_without_romanization(normalize, text):
@@ -101,11 +92,6 @@ def test_no_letter_is_lost_and_none_is_romanized_twice():
 def test_a_vocabulary_does_what_the_rules_say(normalize):
     texts = [text.replace(SPACE, " ").strip() for text in normalize(LETTERS)]
     assert texts == [romanized(letter).strip() for letter in LETTERS]
-
-
-def test_a_letter_whose_marks_stand_apart_is_the_same(normalize):
-    apart = [unicodedata.normalize("NFD", letter) for letter in LETTERS]
-    assert normalize(apart) == normalize(LETTERS)
 
 
 def test_without_romanization_the_file_is_that_of_sentencepiece_alone(tmp_path):
@@ -140,19 +126,6 @@ def test_letters_that_become_one_are_counted_as_one(tmp_path):
     vocabulary = train_vocabulary(lines, spec, tmp_path / "source.model")
     ids = [i for line in vocabulary.encode(lines) for i in line]
     assert not vocabulary.is_byte_fallback[ids].any()
-
-
-def test_only_the_source_is_romanized():
-    specs = specs_of(Data(romanize_source=True), [("fr", "en")])
-    assert specs["source"].normalization == "latin"
-    assert specs["target"].normalization == "identity"
-    assert specs_of(Data(), [("fr", "en")])["source"].normalization == "nmt_nfkc"
-
-
-def test_a_joint_vocabulary_cannot_romanize():
-    message = "Data.romanize_source = False or Data.vocabulary = 'two'"
-    with pytest.raises(UserError, match=message):
-        Data(romanize_source=True, vocabulary="joint", target_vocabulary=8000)
 
 
 def test_a_cut_vocabulary_keeps_the_letters_that_a_text_becomes(tmp_path):

@@ -1,17 +1,12 @@
 import pytest
 
-from gshard_nmt.data.text.scripts import script_of, scripts_of, scripts_of_language
+from gshard_nmt.data.text.scripts import script_of, scripts_of_language
 
 
 def test_the_script_of_a_letter():
     assert [script_of(c) for c in "aжあ文한ªµ1 "] == [
         *("LATIN", "CYRILLIC", "CJK", "CJK", "HANGUL", "", "", "", "")
     ]
-
-
-def test_the_scripts_of_a_text():
-    assert scripts_of("PDF-файл 1") == {"LATIN", "CYRILLIC"}
-    assert scripts_of("12 %") == set()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import json
 import pytest
 from rich.console import Console
 
-from gshard_nmt.data.text import vocabulary_report
 from gshard_nmt.data.text.vocabulary import VocabularySpec, train_vocabulary
 from gshard_nmt.data.text.vocabulary_report import VocabularyReport, fit_of
 
@@ -74,11 +73,3 @@ def test_the_file_and_the_table_have_the_same_facts(facts, tmp_path, capsys):
     assert "3.00 a word" in shown
     assert "66.67%" in shown
     assert f"warning: {facts.warnings[0]}" in " ".join(shown.split())
-
-
-def test_a_long_sample_is_read_at_equal_distances(vocabulary, monkeypatch):
-    monkeypatch.setattr(vocabulary_report, "LINES", 4)
-    lines = ["red"] * 3 + ["λ"] + ["red"] * 6
-    fit = fit_of("source", "en", lines, vocabulary)
-    assert fit.lines == 4
-    assert fit.rare == "λ"

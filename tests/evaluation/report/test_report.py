@@ -198,14 +198,6 @@ def test_missing_values_are_empty_and_the_last_row_is_the_average():
     assert foot.count("<td") + foot.count("<th") == table.partition("</thead>")[0].count("<th>")
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_commands_and_budgets_have_headlines_of_their_own():
-    text = page.render(report_of([result(0), result(1)]))
-    assert "<pre class='command'>gshard-eval &lt;/script&gt;" in text
-    budget = text[text.index("<h2>Training budget") : text.index("<h2>What was measured")]
-    assert "9 steps" in budget
-
-
 def test_the_terminal_shows_scores_systems_alarms_and_signatures(capsys, tmp_path):
     made = result_of(0, 31.25, 21.0, scores=SCORES, gains={"bleu": Comparison(10, (8, 12), 0.1)})
     section = Section("study", "A study", "", None, ("[red] alarm",))

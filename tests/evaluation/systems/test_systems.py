@@ -50,11 +50,6 @@ def test_means_and_gaps_of_a_system_without_all_languages():
     assert (middle["directions"], *means(middle)) == (0, None, None)
 
 
-def test_a_gain_counts_only_languages_with_a_baseline():
-    system = System("a", results=[result_of(0, 30.0), result_of(1, 50.0, baseline=None)])
-    assert means(system.average()) == (40.0, 10.0)
-
-
 def test_the_intervals_of_means_know_that_languages_share_sentences():
     references = sentences(0, 60)
     sides = [noisy(references, 1, rate) for rate in (0.2, 0.5)]
@@ -85,22 +80,6 @@ def test_the_label_of_a_language_with_two_directions_names_both_sides():
     there = result_of(0, 30.0)
     back = result_of(0, 20.0, test=dataclasses.replace(there.test, source="en", target="l0"))
     assert systems.labels([there, back, result_of(1, 1.0)]) == ["l0-en", "en-l0", "l1"]
-
-
-def test_the_json_has_the_promised_keys():
-    (row,) = systems.as_json([system_of("a", {0: 30.123})])
-    assert {"name", "run", "weights", "experts", "layers", "steps_per_second"} <= set(row)
-    assert {"batch_tokens", "device_years", "days", "average", "languages"} <= set(row)
-    assert (
-        row["languages"][0] | {"bleu": 30.12, "delta_bleu": 10.12, "source": "l0"}
-        == (row["languages"][0])
-    )
-
-
-def test_only_a_model_without_experts_is_dense():
-    assert system_of("a", {}, budget=Budget(experts=0)).is_dense
-    assert not system_of("a", {}, budget=Budget(experts=8)).is_dense
-    assert not system_of("a", {}, budget=Budget()).is_dense
 
 
 def test_the_budget_of_a_run_is_that_of_its_files(tmp_path):

@@ -11,7 +11,7 @@ from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import UnreadableError, UnsoundError
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter, Found
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.manifest import ForeignError
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from tests.run.checkpoints import (
@@ -80,13 +80,6 @@ def test_a_reader_changes_nothing_in_a_folder(written):
     assert before == {path: path.stat().st_mtime_ns for path in [written, *written.rglob("*")]}
 
 
-def test_one_tensor_is_read_to_the_host(written):
-    checkpoints = Checkpoints(written)
-    array = checkpoints.read(checkpoints.manifest(2), "parameters", "experts/w")
-    assert isinstance(array, np.ndarray)
-    np.testing.assert_array_equal(array, state(2)["parameters"]["experts/w"])
-
-
 def test_every_file_missing_cut_or_flipped_is_noticed_or_does_no_harm(written, folder):
     """The newest checkpoint is damaged: the one before it is used, or all values are equal."""
     harmless = set()
@@ -138,12 +131,6 @@ def test_if_none_is_sound_each_is_named(folder):
     assert second.startswith(f"  {folder}/2: its arrays cannot be read: ")
     assert third == f"  {folder}/1: manifest.json is damaged: sha256 is missing"
     assert last.startswith("Restore one of these folders from a copy")
-
-
-def test_a_checkpoint_that_was_asked_for_is_not_replaced_by_another(folder):
-    (folder / "2" / "manifest.json").unlink()
-    with pytest.raises(UserError, match=r"2: manifest\.json is missing"):
-        Checkpoints(folder).restore(specs(), [2])
 
 
 def test_a_checkpoint_of_another_run_is_named(written):
@@ -314,12 +301,6 @@ def test_a_missing_checkpoint_is_said_and_no_folder_is_made(tmp_path):
     assert not checkpoints.folder.exists()
 
 
-def test_names_that_are_no_steps_are_left_alone(folder):
-    (folder / "notes").mkdir()
-    (folder / "3.copy").mkdir()
-    assert Checkpoints(folder).steps() == [1, 2]
-
-
 def test_a_decoder_tries_the_best_first_then_the_newest(written):
     by_bleu = Retention(metric="dev_bleu")
     assert Checkpoints(written, by_bleu).best_first() == [2, 1]
@@ -351,7 +332,7 @@ def test_process_0_decides_whether_to_save(folder):
     """Process 1 cannot read the manifest of step 2, and waits for no other answer because of it."""
     make_unreadable(folder / "2" / "manifest.json")
     (folder / "1" / "manifest.json").write_text("")
-    processes = OtherProcesses(Found.SOUND)
+    processes = OtherProcesses("sound")
     writer = CheckpointWriter(folder, processes=processes)
     writer._writer = object()
     assert not writer.save(2, state(2), LETTERS, {})

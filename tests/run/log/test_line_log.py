@@ -81,18 +81,6 @@ def test_a_zeroed_tail_as_power_cuts_leave_it_is_dropped(log, tmp_path):
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
 
 
-def test_events_survive_as_other_lines_do(log):
-    events = b'{"step": 7, "event": "skip", "texts": ["a\\nb"]}\n{"step": 12, "event": "skip"}\n'
-    assert resumed(log, LINES[0] + events) == LINES[0] + events.splitlines(keepends=True)[0] + NEXT
-
-
-def test_a_log_that_is_not_there_begins_with_the_first_line(log):
-    log.resume(0)
-    assert not log._path.exists()
-    log.append({"step": 1})
-    assert log._path.read_bytes() == b'{"step": 1}\n'
-
-
 def test_a_log_that_somebody_removes_is_made_again(log):
     log.append({"step": 1})
     log._path.unlink()

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.clock import TimeLimit
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import RunCounters, TimeLimit
 from gshard_nmt.run.log.monitor import LINES, CollapseAlarm, FigureNames, Monitor
 from gshard_nmt.run.log.progress import MetricsLog
 
@@ -103,7 +102,10 @@ def test_processes_tell_each_other_their_times_and_the_slow_one_is_named(tmp_pat
     (line,) = map(json.loads, run.metrics.read_text().splitlines())
     assert sent == [[1.0, 0.0, False]]
     assert (line["process_seconds/1"], line["process_own_seconds/1"]) == (1.0, 0.9)
-    assert [note.partition(":")[0] for note in shown.notes] == ["process 1 is slow"]
+    assert shown.notes == [
+        "process 1 is slow: its host works 0.900 s in each step while the devices wait (0.450 s in the "
+        "median of all processes)"
+    ]
     # The time of the other process is over, so all end at this step.
     assert watched.time_is_up()
     # It is named once.

@@ -11,11 +11,9 @@ import pytest
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.log import progress as messages
-from gshard_nmt.run.log.clock import TimeLimit
-from gshard_nmt.run.log.counters import RunCounters
+from gshard_nmt.run.log.clock import RunCounters
 from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
-from gshard_nmt.run.training_state import Patience
-from gshard_nmt.settings.config import Train, configs_folder
+from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 
@@ -40,16 +38,6 @@ def lines_of(run: RunFolder) -> list[dict]:
     return [json.loads(line) for line in run.metrics.read_text().splitlines()]
 
 
-def test_a_resumed_run_drops_the_lines_after_its_checkpoint(tmp_path):
-    run = RunFolder(tmp_path)
-    run.metrics.write_text("".join(f'{{"step": {step}}}\n' for step in (5, 10, 10, 15, 20)))
-    log = MetricsLog(run, step=10)
-    assert [line["step"] for line in lines_of(run)] == [5, 10, 10]
-    log.write(11, {"nll": 1.0})
-    log.close()
-    assert lines_of(run)[-1] == {"step": 11, "nll": 1.0}
-
-
 def test_only_the_process_that_writes_touches_the_log(tmp_path):
     run = RunFolder(tmp_path)
     log = MetricsLog(run, step=0, writes=False)
@@ -57,30 +45,6 @@ def test_only_the_process_that_writes_touches_the_log(tmp_path):
     log.write_event(1, "divergence", {})
     log.close()
     assert not list(tmp_path.iterdir())
-
-
-def test_a_run_that_goes_back_drops_the_lines_after_its_checkpoint(tmp_path):
-    run = RunFolder(tmp_path)
-    log = MetricsLog(run, step=0)
-    for step in (5, 10, 15):
-        log.write(step, {"nll": 1.0})
-    log.go_back(10)
-    log.write_event(10, "divergence", {"reason": "the loss is not finite"})
-    log.write(15, {"nll": 2.0})
-    log.close()
-    assert lines_of(run) == [
-        {"step": 5, "nll": 1.0},
-        {"step": 10, "nll": 1.0},
-        {"step": 10, "event": "divergence", "reason": "the loss is not finite"},
-        {"step": 15, "nll": 2.0},
-    ]
-
-
-def test_a_number_that_is_not_finite_is_null_in_the_log(tmp_path):
-    log = MetricsLog(RunFolder(tmp_path), step=0)
-    log.write(1, {"loss": float("nan"), "nll": 1.0})
-    log.close()
-    assert lines_of(RunFolder(tmp_path)) == [{"step": 1, "loss": None, "nll": 1.0}]
 
 
 def test_the_first_ctrl_c_asks_to_stop_and_the_second_stops_at_once():
@@ -158,21 +122,6 @@ def test_a_start_names_the_mesh_and_the_step_to_go_on_from():
         "starting runs/demo on the mesh x=4 x y=2; compiling the training step"
     )
     assert messages.starting(RUN, COUNTERS, mesh).startswith("resuming runs/demo at step 7 on")
-
-
-def test_each_ending_has_its_message():
-    same = "; the same command goes on from there"
-    assert messages.interrupted(RUN, COUNTERS) == f"saved runs/demo at step 7{same}"
-    assert messages.out_of_time(RUN, COUNTERS, TimeLimit(2.5)) == (
-        f"saved runs/demo at step 7, because the 2.5 minutes of --max_minutes are over{same}"
-    )
-    other = messages.out_of_time(RUN, COUNTERS, TimeLimit(2.5, "--baseline_minutes"))
-    assert other.endswith("the 2.5 minutes of --baseline_minutes are over")
-    assert messages.out_of_patience(Train(patience=3), Patience("dev_nll", 1.25, {}, 3)) == (
-        "3 validations in a row without a better dev_nll than 1.250: the run ends early "
-        "(Train.patience)"
-    )
-    assert messages.finished(RUN, COUNTERS) == "runs/demo: 7 steps, 1,234 tokens, 12 s of training"
 
 
 DEMO = load_config("demo")
