@@ -72,40 +72,22 @@ def collective_of(record: dict, kind: str) -> dict:
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory):
-    """(JSON, report) of the same work on each core, for 8 and for 128 cores of v3."""
-    topologies = ["--topology=v3:2x2", "--topology=v3:8x8"]
+    """(JSON, report) of the same work on each core, for 8 and for 512 cores of v3."""
+    topologies = ["--topology=v3:2x2", "--topology=v3:16x16"]
     return inspect(tmp_path_factory.mktemp("grown"), "--scale_with_devices", *topologies)
 
 
-def test_the_program_does_not_grow_with_the_devices(grown):
+def test_program_and_memory_do_not_grow_with_the_devices(grown):
+    """GShard section 5.1: 64 times the devices and the experts."""
     records, report = grown
-    assert [record["devices"] for record in records] == [8, 128]
+    assert [record["devices"] for record in records] == [8, 512]
     first, last = records
-    # 6,364 for 128 cores and 6,499 for 8: with 128 experts, gating compares tokens. That takes fewer.
+    # With many experts, gating compares tokens, which takes fewer instructions.
     expected = 0.979 * first["program_instructions"]
     assert last["program_instructions"] == pytest.approx(expected, rel=0.015)
-    assert last["parameters_total"] > 8 * first["parameters_total"]
-    assert "GROWTH with the number of devices" in report
-
-
-def test_memory_does_not_grow_with_the_devices(tmp_path):
-    """GShard section 5.1, with a model of the paper: 256 times the devices and the experts.
-
-    The peak of a small model says little: it depends on the order in which the compiler puts the
-    instructions. That of SMALL is 26.3 MB for 8 cores, 29.2 MB for 128 and 24.7 MB for 512.
-    """
-    topologies = ["--topology=v3:2x2", "--topology=v3:32x32"]
-    records, _ = inspect(
-        tmp_path, "--scale_with_devices", *topologies, settings=(), config="moe_128e_12l"
-    )
-    first, last = records
-    assert (first["devices"], last["devices"]) == (8, 2048)
-    # 2.6 % more when this was written; 0.7 of it are the gates, which have a column for each expert.
     assert last["per_device"]["peak_bytes"] <= 1.05 * first["per_device"]["peak_bytes"]
-    # 27,469 for 2,048 cores and 28,404 for 8: gating compares tokens, which takes fewer.
-    expected = 0.967 * first["program_instructions"]
-    assert last["program_instructions"] == pytest.approx(expected, rel=0.015)
-    assert last["parameters_total"] > 100 * first["parameters_total"]
+    assert last["parameters_total"] > 20 * first["parameters_total"]
+    assert "GROWTH with the number of devices" in report
 
 
 def test_a_moe_layer_has_four_all_to_alls_and_no_activation_is_gathered(grown):
@@ -154,7 +136,7 @@ def test_the_predicted_time_of_these_bytes_follows_the_model_of_the_links(grown)
         sum(source["seconds"] for source in collective_of(record, "all-to-all")["sources"])
         for record in grown[0]
     )
-    assert last / first == pytest.approx(4.0, rel=0.05)  # 16 times the devices
+    assert last / first == pytest.approx(8.0, rel=0.05)  # 64 times the devices
 
 
 def test_every_kind_of_work_is_timed(grown):
@@ -202,7 +184,7 @@ def test_a_program_that_does_not_fit_gives_both_sizes_and_the_settings_that_help
     assert "change Model.num_groups in proportion to Data.rows" in report
 
 
-@pytest.mark.parametrize("topology", ["v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4"])
+@pytest.mark.parametrize("topology", ["v5p:2x2x2", "v6e:2x4"])
 def test_later_chips_compile_the_same_step(tmp_path, topology):
     record, _ = inspect(tmp_path, f"--topology={topology}")
     assert record["devices"] == 8
@@ -232,7 +214,7 @@ def test_decoding_counts_every_step_of_the_search(tmp_path):
 
 
 PARTITIONED = """
-import json, sys
+import json
 from gshard_nmt.inspection import communication, hlo
 from gshard_nmt.run.arrays import CONTROL, state_specs
 from gshard_nmt.spmd import ahead_of_time
@@ -242,7 +224,7 @@ from tests.multidevice.test_meshes import BATCH, RUNS, mesh_of, steps
 
 topology, counts = Topology.parse("v5e:4x2"), {}
 for partitioner in ("gspmd", "shardy"):
-    mesh, functions = mesh_of(sys.argv[1], partitioner), steps(RUNS[sys.argv[1]].model)
+    mesh, functions = mesh_of("hybrid", partitioner), steps(RUNS["hybrid"].model)
     specs = state_specs(functions)
     letters = {name: spec.letters for name, spec in specs.items()}
     lowered = lower(functions.train_step, [specs, BATCH, CONTROL], [letters, {}], mesh)
@@ -253,26 +235,19 @@ print(json.dumps(counts))
 """
 
 
-@pytest.mark.parametrize(
-    ("mesh", "gspmd", "shardy"),
-    [
-        # all-to-all, all-reduce, all-gather, reduce-scatter, collective-permute
-        ("data_tensor", (0, 18, 21, 5, 1), (0, 17, 22, 5, 0)),
-        ("hybrid", (4, 22, 22, 3, 1), (4, 20, 22, 3, 0)),
-    ],
-)
-def test_both_partitioners_have_the_collectives_that_the_page_gives(mesh, gspmd, shardy):
-    """docs/sharding.md has these numbers."""
+def test_both_partitioners_have_the_collectives_that_the_page_gives():
+    """docs/sharding.md has these numbers, and those of data_tensor."""
     process = subprocess.run(
-        [sys.executable, "-c", PARTITIONED, mesh],
+        [sys.executable, "-c", PARTITIONED],
         capture_output=True,
         text=True,
         env=environment() | {"PYTHONPATH": "."},
     )
     assert process.returncode == 0, process.stderr
     counts = json.loads(process.stdout.splitlines()[-1])
-    assert tuple(counts["gspmd"].values()) == gspmd
-    assert tuple(counts["shardy"].values()) == shardy
+    # all-to-all, all-reduce, all-gather, reduce-scatter, collective-permute
+    assert tuple(counts["gspmd"].values()) == (4, 22, 22, 3, 1)
+    assert tuple(counts["shardy"].values()) == (4, 20, 22, 3, 0)
 
 
 # The axis of the rows lies between the slices, that of the experts inside.

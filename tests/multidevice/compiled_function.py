@@ -10,6 +10,16 @@ from tests.multidevice.collectives import parse
 from tests.multidevice.partitioning import ranks
 
 
+def control(seed: int = 1) -> dict[str, np.ndarray]:
+    """Returns the last argument of a training step, in a run of 100 steps."""
+    return {
+        "seed": np.array([seed, 0], np.uint32),
+        "max_steps": np.array(100, np.int32),
+        "max_tokens": np.array([0, 0], np.uint32),
+        "one": np.array(1.0, np.float32),
+    }
+
+
 class CompiledFunction:
     """A function of one or more float32 tensors, compiled for a mesh."""
 

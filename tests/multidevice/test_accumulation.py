@@ -14,6 +14,7 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
+from tests.multidevice.compiled_function import control
 
 ROWS, LENGTH = 8, 16
 # Every row is a group, so the groups are the same in microbatches. Experts overflow.
@@ -64,15 +65,6 @@ def batch() -> dict[str, np.ndarray]:
         arrays |= {f"{side}_segments": segments, f"{side}_languages": languages}
         arrays[f"{side}_positions"] = segments * np.arange(LENGTH)
     return {name: array.astype(np.int32) for name, array in arrays.items()}
-
-
-def control() -> dict[str, np.ndarray]:
-    return {
-        "seed": np.array([1, 0], np.uint32),
-        "max_steps": np.array(100, np.int32),
-        "max_tokens": np.array([0, 0], np.uint32),
-        "one": np.array(1.0, np.float32),
-    }
 
 
 def start(specs) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+from tests.multidevice.compiled_function import control
 
 MODEL = Model(
     encoder_layers=2,
@@ -36,12 +37,6 @@ MESHES = {
         SPLIT, overrides={"*encoder*query": {"M": "x", "N": None}}
     ),
 }
-CONTROL_VALUES = {
-    "seed": np.array([1, 0], np.uint32),
-    "max_steps": np.array(100, np.int32),
-    "max_tokens": np.array([0, 0], np.uint32),
-    "one": np.array(1.0, np.float32),
-}
 
 
 def first_state(mesh: Mesh):
@@ -52,7 +47,7 @@ def first_state(mesh: Mesh):
     program = devices.compile(
         f"first state {mesh}", lambda: lower(functions.initialize, [CONTROL], [letters], mesh)
     )
-    (state,) = program(devices.put(CONTROL_VALUES, CONTROL))
+    (state,) = program(devices.put(control(), CONTROL))
     kinds = "|".join(COLLECTIVE_KINDS)
     return state, re.findall(rf"= (.*?) (?:{kinds})(?:-start)?\(", program.executable.as_text())
 

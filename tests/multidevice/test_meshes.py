@@ -19,6 +19,7 @@ from gshard_nmt.spmd.lowering import ArraySpec, annotations_in, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 from tests.multidevice.collectives import Counts, axes_of, collectives, parse
+from tests.multidevice.compiled_function import control
 
 ROWS, LENGTH = 16, 16
 DENSE = Model(
@@ -165,13 +166,7 @@ def values(model: Model) -> tuple[dict, dict, dict]:
         "target_languages": np.array([[1] * 13 + [0] * 3] * ROWS),
         "source_languages": np.zeros(shape),
     }
-    control = {
-        "seed": np.array([1, 0], np.uint32),
-        "max_steps": np.array(100, np.int32),
-        "max_tokens": np.array([0, 0], np.uint32),
-        "one": np.array(1.0, np.float32),
-    }
-    return state, {k: v.astype(np.int32) for k, v in batch.items()}, control
+    return state, {k: v.astype(np.int32) for k, v in batch.items()}, control()
 
 
 def train(model: Model, mesh: Mesh, updates: int = 2) -> tuple[list[float], dict, str]:
@@ -185,11 +180,11 @@ def train(model: Model, mesh: Mesh, updates: int = 2) -> tuple[list[float], dict
         lambda: lower(program_steps.train_step, [specs, BATCH, CONTROL], [letters, {}], mesh),
         donate=(0,),
     )
-    state, batch, control = values(model)
+    state, batch, scalars = values(model)
     state, batch = devices.put(state, specs), devices.put(batch, BATCH)
-    control, losses = devices.put(control, CONTROL), []
+    scalars, losses = devices.put(scalars, CONTROL), []
     for _ in range(updates):
-        state, metrics = program(state, batch, control)
+        state, metrics = program(state, batch, scalars)
         losses.append(float(metrics["loss"]))
     return losses, {k: np.asarray(v) for k, v in state.items()}, program.executable.as_text()
 

@@ -16,6 +16,7 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
 from gshard_nmt.spmd.mesh import Mesh
 from tests.multidevice.collectives import axes_of, parse
+from tests.multidevice.compiled_function import control
 
 ROWS, LENGTH = 8, 8
 ONE = Mesh(("x",), (1,))
@@ -40,7 +41,6 @@ MOE = dataclasses.replace(
     second_expert="all",
     router_z_loss_weight=0.01,
 )
-LANGUAGE_MODEL = dataclasses.replace(DENSE, encoder_layers=0, decoder_layers=8)
 
 
 def rules(data: str) -> dict:
@@ -65,21 +65,15 @@ class Case:
     mesh: Mesh
 
 
-# Stages of two blocks, whose two layers are recomputed one by one.
-DEEP_MOE = dataclasses.replace(MOE, encoder_layers=0, decoder_layers=8, moe_every=2)
 CASES = {
-    "data and tensor parallelism": Case(DENSE, {"stages": 2}, 4, mesh(2, 2, 2)),
+    # Stages of two blocks, whose two layers are recomputed one by one.
     "experts, layers recomputed one by one": Case(
-        DEEP_MOE,
+        dataclasses.replace(MOE, encoder_layers=0, decoder_layers=8, moe_every=2),
         {"stages": 2, "remat": "layer", "remat_keeps": "projections"},
         2,
         mesh(2, 2, 2),
     ),
-    "experts, all blocks of a stage at once": Case(MOE, {"stages": 2}, 2, mesh(2, 2, 1)),
     "experts, circular": Case(MOE, {"stages": 2, "schedule": "circular"}, 2, mesh(2, 2, 2)),
-    "four stages, circular": Case(
-        LANGUAGE_MODEL, {"stages": 4, "schedule": "circular"}, 2, mesh(4, 2, 1)
-    ),
 }
 
 
@@ -147,13 +141,7 @@ def compiled_step(model: Model, microbatches: int, mesh: Mesh):
     program = devices.compile("step", lambda: lower(function, inputs, letters, mesh))
 
     def step(order: np.ndarray, seed: int = 1):
-        control = {
-            "seed": np.array([seed, 0], np.uint32),
-            "max_steps": np.array(100, np.int32),
-            "max_tokens": np.array([0, 0], np.uint32),
-            "one": np.array(1.0, np.float32),
-        }
-        values = (training_state(state), batch(order), control)
+        values = (training_state(state), batch(order), control(seed))
         placed = [devices.put(group, specs) for group, specs in zip(values, inputs, strict=True)]
         results = {k: np.asarray(v) for group in program(*placed) for k, v in group.items()}
         return results, program.executable.as_text()
@@ -187,24 +175,13 @@ def test_a_pipelined_step_equals_that_of_the_unrolled_stack(name):
 
 
 DROPOUT = {"input_dropout": 0.1, "residual_dropout": 0.2, "attention_dropout": 0.3}
-RANDOM = {
-    "both stacks": Case(
-        dataclasses.replace(DENSE, decoder_layers=2), {"stages": 2}, 2, mesh(2, 1, 2)
-    ),
-    "experts, circular": Case(
-        dataclasses.replace(MOE, encoder_layers=0),
-        {"stages": 2, "schedule": "circular"},
-        2,
-        mesh(2, 2, 2),
-    ),
-}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RANDOM)
-def test_dropout_in_stages_draws_the_same_numbers_on_any_mesh(name):
+def test_dropout_in_stages_draws_the_same_numbers_on_any_mesh():
     """With dropout, a pipelined step on a mesh equals that of the same pipeline on one device."""
-    case, order = RANDOM[name], np.arange(ROWS)
+    case, order = CASES["experts, circular"], np.arange(ROWS)
+    case = dataclasses.replace(case, model=dataclasses.replace(MOE, encoder_layers=0))
     model = dataclasses.replace(case.model, stack="pipeline", **case.pipeline, **DROPOUT)
     results, _ = train_step(model, case.microbatches, case.mesh, order)
     program = compiled_step(model, case.microbatches, ONE)

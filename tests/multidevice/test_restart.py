@@ -74,7 +74,7 @@ def test_a_run_restarts_on_1_2_4_and_8_devices_and_back(prepared, tmp_path, monk
 
 
 @pytest.mark.slow
-def test_the_real_model_sees_the_same_batches_of_a_ramp_on_1_2_4_and_8_devices_and_back(
+def test_the_real_model_sees_the_same_batches_of_a_ramp_on_1_4_and_8_devices(
     prepared, tmp_path, monkeypatch
 ):
     batches: list[dict[str, bytes]] = []
@@ -88,7 +88,7 @@ def test_the_real_model_sees_the_same_batches_of_a_ramp_on_1_2_4_and_8_devices_a
     monkeypatch.setattr(train, "TrainBatches", Recorded)
     schedule = (
         {"from_step": 0, "weights": {"de": 0.0}},
-        {"from_step": 1, "temperature": 1.0, "weights": {"fr": 0.0}, "ramp": 8},
+        {"from_step": 1, "temperature": 1.0, "weights": {"fr": 0.0}, "ramp": 4},
     )
     small = {"model_dim": 32, "hidden_dim": 32, "expert_hidden_dim": 32, "heads": 2, "head_dim": 16}
     layers = {"encoder_layers": 1, "decoder_layers": 1, "moe_every": 1}
@@ -96,13 +96,13 @@ def test_the_real_model_sees_the_same_batches_of_a_ramp_on_1_2_4_and_8_devices_a
         data={"schedule": schedule, "packing_window": 1},
         model=small | layers,
         mesh=MESHES[0],
-        train={"steps": 10},
+        train={"steps": 6},
         optimizer={"cooldown_steps": 0},
     )
     assert train.train(config, prepared.folder, tmp_path / "undisturbed")
     expected = [*batches]
     batches.clear()
-    for start, mesh in enumerate((*MESHES, MESHES[0]), 1):
+    for start, mesh in enumerate((MESHES[0], *MESHES[2:]), 1):
         part = config.replace(mesh=mesh, train={"steps": 2 * start})
         assert train.train(part, prepared.folder, tmp_path / "run")
     assert batches == expected
