@@ -1,6 +1,5 @@
 import json
 import shutil
-import types
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import Files, Measures, Options, Others, Request, evaluate, evaluate_files
 from gshard_nmt.evaluation.report.page import chosen_samples
 from gshard_nmt.evaluation.report.report import Section
-from gshard_nmt.evaluation.texts import corpora, test_sets
+from gshard_nmt.evaluation.texts import test_sets
 from tests.run.facts import budget_facts, data_facts
 
 SENTENCES = [
@@ -206,21 +205,6 @@ def test_a_corpus_without_a_language_of_the_run_gives_a_partial_report(folders):
     )
 
 
-def test_many_directions_without_text_are_one_note(tmp_path):
-    """A run of 80 languages may be scored on the text of two."""
-    names = ("fr", "de", "ru", "el", "nl", "sv", "it")
-    pairs = [{"language": x, "source": x, "target": "en", "train_pairs": 1} for x in names]
-    run = types.SimpleNamespace(path="runs/many", data={"pairs": pairs})
-    write_pairs(tmp_path / "de-en", "test", "de", "en", [("ein", "one")])
-    found = {"de": find_pairs(tmp_path, True, "")}
-    tests, notes = corpora.test_sets(run, {"": tmp_path}, found, "test", 0)
-    assert [test.source for test in tests] == ["de"]
-    assert notes == [
-        f"fr-en, ru-en, el-en, nl-en, sv-en and 1 more are not scored: --corpus {tmp_path} has no text "
-        "of these directions, which runs/many was trained on; give the corpus of the run."
-    ]
-
-
 def test_a_run_folder_that_cannot_be_written_is_evaluated(folders, monkeypatch, capsys):
     def fail(*arguments):
         raise OSError(30, "Read-only file system")
@@ -323,22 +307,6 @@ def test_a_test_set_is_compared_with_the_training_text_of_a_corpus(folders):
     evaluate(folders / "run", None, "test", report, Translator(), asked)
     contents = json.loads((report / "bleu.json").read_text())
     assert contents["overlap"]["training_pairs"] == 0
-
-
-def test_runs_of_the_same_name_have_sections_of_their_own(folders):
-    for name in ("other", "another"):
-        shutil.copytree(folders / "run", folders / name / "run")
-    others = Others([folders / "other" / "run", folders / "another" / "run"])
-
-    def count(workdir, tests, checkpoint):
-        counts = [np.ones(shape) for shape in [(1, 2), (1, 2, 2, 4), (1, 2, 2, 4), (1, 2, 2)]]
-        return ExpertUse(["decoder_1"], *counts, np.zeros(2, int), str(workdir))
-
-    contents = scores_of(folders, Translator(), others=others, count_experts=count)
-    names = ("routing", "routing of run (2)", "routing of run (3)")
-    assert [contents[name]["checkpoint"] for name in names] == [
-        str(folders / name / "run") for name in (".", "other", "another")
-    ]
 
 
 def test_the_experts_of_the_run_are_a_section_of_the_report(folders):

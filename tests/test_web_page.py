@@ -22,17 +22,6 @@ def test_a_page_needs_no_other_file():
     assert "<script" not in page
 
 
-def test_an_image_is_in_the_page_with_its_description():
-    element = web_page.image(b"<svg/>", "svg", 'BLEU of "fr"')
-    data = base64.b64encode(b"<svg/>").decode()
-    assert element == f'<img alt="BLEU of &quot;fr&quot;" src="data:image/svg+xml;base64,{data}">'
-
-
-def test_a_style_is_in_the_head():
-    page = web_page.page("title", "headline", "<p>body</p>", "p { color: red; }\n")
-    assert page.index("p { color: red; }\n</style>") < page.index("<body>")
-
-
 def test_a_dark_page_may_have_an_image_of_its_own():
     element = web_page.image(b"light", "png", "BLEU", b"dark")
     dark = base64.b64encode(b"dark").decode()
@@ -47,8 +36,3 @@ def test_cells_of_a_table_are_text_and_the_first_of_a_row_is_its_headline():
     assert "<tr><th>&lt;i&gt;</th><td></td></tr>" in table
     assert table.startswith("<div class='wide'><table>")
     assert table.endswith("</table></div>")
-
-
-def test_a_cell_may_be_html():
-    table = web_page.table(["name"], [[web_page.Markup("<i>a</i>"), web_page.Markup("<b>1</b>")]])
-    assert "<tr><th><i>a</i></th><td><b>1</b></td></tr>" in table

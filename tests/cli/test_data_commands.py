@@ -35,21 +35,6 @@ def test_mistakes_are_explained(capsys, arguments, message):
     assert message in capsys.readouterr().err
 
 
-def test_a_plan_needs_no_data(capsys, tmp_path):
-    arguments = ["plan", "--config=demo", "--sizes=fr=1000,de=10", "--steps=50"]
-    assert commands.main(["data", *arguments, f"--out={tmp_path / 'plan.json'}"]) == 0
-    assert "steps 1 to 50: temperature 1" in capsys.readouterr().out
-    assert (tmp_path / "plan.json").is_file()
-
-
-def test_a_check_ends_with_0_unless_it_is_strict(capsys, tmp_path):
-    corpora.write(tmp_path, "fr", {"train": [("a", "b")] * 3})
-    assert commands.main(["data", "check", f"--corpus={tmp_path}"]) == 0
-    assert "fr-en dev: missing" in capsys.readouterr().out
-    assert commands.main(["data", "check", f"--corpus={tmp_path}", "--strict"]) == 2
-    assert "2 things look wrong and --strict was given" in capsys.readouterr().err
-
-
 def test_a_check_reads_several_corpora_and_buckets(capsys, tmp_path, bucket):
     corpora.write(tmp_path, "fr", {split: [("a", "b")] for split in ("train", "dev", "test")})
     bucket.write("texts/back/fr-en/train.tsv", b"c\td\n")

@@ -170,12 +170,6 @@ def test_files_beside_the_input_that_cannot_be_used_are_named(
     assert loaded == []
 
 
-def test_stdin_is_read_and_stdout_is_written(monkeypatch, capsys, run_folder, upper):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("é\nb\n".encode())))
-    assert commands.main(["decode", f"--workdir={run_folder}", "--lang=fr"]) == 0
-    assert capsys.readouterr() == ("É\nB\n", "")
-
-
 def test_the_output_takes_the_place_of_an_older_one(tmp_path, run_folder, upper):
     source, output, link = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "link.txt"
     source.write_text("a\nb\n")
@@ -189,28 +183,22 @@ def test_the_output_takes_the_place_of_an_older_one(tmp_path, run_folder, upper)
     assert commands.main(["decode", *flags, "--output=/dev/null"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ("--lang=xx", "--lang xx: this model translates from de, fr. Choose one of these."),
-        (
-            "--lang=fr-CA",
-            "--lang fr-CA: this model translates from de, fr; did you mean 'fr'? Choose one",
-        ),
-        ("--target=fr", "--target fr: this model translates from fr to en"),
-        ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
-        ("--nbest=0", "--nbest is '0'; it must be "),
-        ("--format=csv", "--format is 'csv'; it must be one of text, tsv, jsonl."),
-        (
-            "--checkpoint=bets",
-            "--checkpoint is 'bets'; it must be best, last, a step such as 500, or",
-        ),
-        (
-            "--input=latin1",
-            "--input latin1, line 2, byte 3: 0xe9 is not UTF-8. Convert the text, for",
-        ),
-    ],
-)
+# fmt: off
+MISTAKES = [
+    ("--lang=xx", "--lang xx: this model translates from de, fr. Choose one of these."),
+    ("--lang=fr-CA",
+     "--lang fr-CA: this model translates from de, fr; did you mean 'fr'? Choose one"),
+    ("--target=fr", "--target fr: this model translates from fr to en"),
+    ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
+    ("--nbest=0", "--nbest is '0'; it must be "),
+    ("--format=csv", "--format is 'csv'; it must be one of text, tsv, jsonl."),
+    ("--checkpoint=bets", "--checkpoint is 'bets'; it must be best, last, a step such as 500, or"),
+    ("--input=latin1", "--input latin1, line 2, byte 3: 0xe9 is not UTF-8. Convert the text, for"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("wrong", "words"), MISTAKES)
 def test_a_mistake_leaves_the_output_file_as_it_was(
     monkeypatch, capsys, tmp_path, run_folder, wrong, words, loaded, upper
 ):

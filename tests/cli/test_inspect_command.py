@@ -21,39 +21,31 @@ TABLE = f""" Give only flags of one inspection. Besides --config and --gin,
 """
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--equivalence", "--topology=nonsense", "--json=y.json"],
-            f"--topology, --json have no effect with --equivalence.{TABLE}",
-        ),
-        (["--devices=4"], f"--devices has no effect on the default inspection.{TABLE}"),
-        (["--doctor", "--decoding"], f"--decoding has no effect with --doctor.{TABLE}"),
-        (
-            ["--parameters", "--equivalence", "--doctor", "--devices=4"],
-            "--parameters and --equivalence and --doctor are different inspections; give only "
-            "one of them at a time.\n",
-        ),
-        (["--best=2"], f"--best has no effect on the default inspection.{TABLE}"),
-        (
-            ["--slice_link=3", "--topology=v4:4x4x4"],
-            "--slice_link has no effect without several slices. Name them with --topology, for instance "
-            "v4:4x4x4*2.\n",
-        ),
-        (
-            ["--advise"],
-            "--advise is given 0 topologies; it takes exactly one. Name a TPU slice or GPUs with "
-            "--topology, for "
-            "instance v3:4x4.\n",
-        ),
-        (
-            ["--advise", "--topology=cpu:8"],
-            "--advise: cpu:8 has no times, because nothing is known about its links. Name a TPU slice "
-            "or GPUs with --topology, for instance v3:4x4.\n",
-        ),
-    ],
-)
+# fmt: off
+MISTAKES = [
+    (["--equivalence", "--topology=nonsense", "--json=y.json"],
+     f"--topology, --json have no effect with --equivalence.{TABLE}"),
+    (["--devices=4"], f"--devices has no effect on the default inspection.{TABLE}"),
+    (["--doctor", "--decoding"], f"--decoding has no effect with --doctor.{TABLE}"),
+    (["--parameters", "--equivalence", "--doctor", "--devices=4"],
+     "--parameters and --equivalence and --doctor are different inspections; give only "
+     "one of them at a time.\n"),
+    (["--best=2"], f"--best has no effect on the default inspection.{TABLE}"),
+    (["--slice_link=3", "--topology=v4:4x4x4"],
+     "--slice_link has no effect without several slices. Name them with --topology, for instance "
+     "v4:4x4x4*2.\n"),
+    (["--advise"],
+     "--advise is given 0 topologies; it takes exactly one. Name a TPU slice or GPUs with "
+     "--topology, for "
+     "instance v3:4x4.\n"),
+    (["--advise", "--topology=cpu:8"],
+     "--advise: cpu:8 has no times, because nothing is known about its links. Name a TPU slice "
+     "or GPUs with --topology, for instance v3:4x4.\n"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES)
 def test_flags_that_an_inspection_does_not_use_are_refused(capsys, arguments, message):
     assert commands.main(["inspect", "--config=demo", *arguments]) == 2
     assert capsys.readouterr() == ("", f"gshard-inspect: {message}")

@@ -26,30 +26,23 @@ def ending(error: BaseException) -> Command:
     return Command("gshard-try", "tries.", "gshard-try", (), lambda flags: None, action)
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (UserError("no such thing."), 2, "no such thing."),
-        (TryAgain("a peer died."), 75, "a peer died."),
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (KeyboardInterrupt("interrupted; saved step 3"), 130, "interrupted; saved step 3"),
-        (
-            PermissionError(13, "Permission denied", "/locked/x"),
-            2,
-            "/locked/x: Permission denied. Give another file or folder, or change its permissions.",
-        ),
-        (
-            OSError(116, "Stale file handle", "/x"),
-            75,
-            "/x: Stale file handle. The disk or the file server has failed; try again when it works.",
-        ),
-        (
-            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
-            2,
-            "the input is not UTF-8 (invalid start byte). Convert it, for instance with iconv.",
-        ),
-    ],
-)
+# fmt: off
+ENDINGS = [
+    (UserError("no such thing."), 2, "no such thing."),
+    (TryAgain("a peer died."), 75, "a peer died."),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (KeyboardInterrupt("interrupted; saved step 3"), 130, "interrupted; saved step 3"),
+    (PermissionError(13, "Permission denied", "/locked/x"), 2,
+     "/locked/x: Permission denied. Give another file or folder, or change its permissions."),
+    (OSError(116, "Stale file handle", "/x"), 75,
+     "/x: Stale file handle. The disk or the file server has failed; try again when it works."),
+    (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), 2,
+     "the input is not UTF-8 (invalid start byte). Convert it, for instance with iconv."),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("error", "code", "message"), ENDINGS)
 def test_the_way_a_command_ends_is_its_exit_code(capsys, error, code, message):
     assert run(ending(error), []) == code
     assert capsys.readouterr() == ("", f"gshard-try: {message}\n")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gshard_nmt.decoding.expert_use import ExpertUse
-from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import routing
 from gshard_nmt.evaluation.routing import RouterMap
 from gshard_nmt.evaluation.texts import translations
@@ -105,36 +104,6 @@ def test_what_chance_gives_is_what_samples_of_one_distribution_give():
     assert figures.specialization.mean() == pytest.approx(mean, rel=0.15)
 
 
-def test_the_data_are_rounded_and_named():
-    data = router([[[2 / 3, 1 / 3], [0.5, 0.5]]], choices=2).data()
-    assert data["first"] == data["second"] == data["weight"] == [[[0.6667, 0.3333], [0.5, 0.5]]]
-    assert data["layers"] == ["decoder_1"]
-    assert data["directions"] == ["fr", "de"]
-    assert data["tokens"] == [[1000, 1000]]
-    assert data["nearest"] == {"fr": ["de"], "de": ["fr"]}
-    assert data["checkpoint"] == "step 7"
-    assert router([[[0.5, 0.5]]]).data()["second"] is None
-
-
-def test_a_dense_model_has_no_router(tmp_path):
-    runs = []
-    for name, experts in (("a", 0), ("b", 0), ("c", 4)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.gin").write_text(f"Model.experts = {experts}\n")
-        (tmp_path / name / "data.json").write_text("{}")
-        runs.append(RunFolder(tmp_path / name))
-    remedy = "Leave --routing out, or give the --workdir of a run with experts."
-    with pytest.raises(UserError) as error:
-        routing.check_any_has_experts(runs[:1])
-    assert str(error.value) == (
-        f"--routing: {tmp_path}/a is a dense model (Model.experts is 0); only a model with experts has a "
-        f"router. {remedy}"
-    )
-    with pytest.raises(UserError, match=r"a and .*b are dense models \(Model.experts is 0\)"):
-        routing.check_any_has_experts(runs[:2])
-    routing.check_any_has_experts(runs)
-
-
 def use_of(directions: int, layers=("encoder_1", "decoder_1"), experts=4, origin="step 9"):
     rng = np.random.default_rng(0)
     chosen = rng.integers(50, 100, (len(layers), directions, 2, experts)).astype(float)
@@ -210,12 +179,6 @@ def test_the_page_has_a_map_and_a_row_for_each_layer_and_language():
     assert cells["fr"][:2] == [f"{max(int(layer[0]) for layer in data['tokens']):,}", "0"]
     assert cells["fr"][-1] == f"de ({data['distance'][0][1]:.3f})"
     assert "so do not rely on them" not in page
-
-
-def test_the_page_says_if_the_text_is_too_short_to_tell_languages_apart():
-    use = use_of(4)
-    use.tokens[:] = 20
-    assert "so do not rely on them" in routing.page_part(RouterMap(use, list("abcd")))
 
 
 @pytest.mark.parametrize(("layers", "directions", "experts"), [(2, 2, 2), (5, 100, 64)])

@@ -95,13 +95,6 @@ def test_the_moving_average_is_scored_if_there_is_one(validate):
     assert line == "step 5: dev nll 1.000 (Train.ema)"
 
 
-def test_a_language_without_dev_text_is_left_out(validate):
-    log = Log()
-    validate.nats |= {"fr": [], "de": [2.0]}
-    validate().run(RunCounters(step=5), STATE, log)
-    assert log[5] == {"dev_nll/de": 2.0, "dev_nll": 2.0}
-
-
 def test_without_dev_text_there_are_no_scores(validate):
     """Scores of 0 would make the first checkpoint the best for ever."""
     log = Log()

@@ -3,7 +3,7 @@
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings.changes import Changes, read_changes
+from gshard_nmt.settings.changes import read_changes
 from gshard_nmt.settings.gin_reader import load_config
 
 DEMO = load_config("demo")
@@ -20,12 +20,6 @@ POD = DEMO.replace(
 
 def changed(*statements: str, config=POD):
     return read_changes(statements).apply(config)
-
-
-def test_nothing_changes_without_statements():
-    assert read_changes([]) == Changes()
-    assert changed() is POD
-    assert not Changes().name_a_mesh
 
 
 def test_decode_changes_alone():

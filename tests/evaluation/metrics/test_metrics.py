@@ -14,49 +14,14 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.metrics import metrics
 from gshard_nmt.evaluation.metrics.metrics import Measures
 
+# fmt: off
 WORDS = {
-    "zh": [
-        "文件",
-        "没有",
-        "找到",
-        "，",
-        "在",
-        "文件夹",
-        "里",
-        "2024年",
-        "今天",
-        "。",
-        "API",
-        "打开",
-    ],
-    "ja": [
-        "ファイル",
-        "が",
-        "見つかり",
-        "ません",
-        "、",
-        "今日",
-        "は",
-        "フォルダ",
-        "を",
-        "開く",
-        "。",
-    ],
-    "fr": [
-        "le",
-        "fichier",
-        "n'est",
-        "pas",
-        "là,",
-        "dossier",
-        "«",
-        "été",
-        "»",
-        "3,5",
-        "aujourd'hui.",
-    ],
+    "zh": ["文件", "没有", "找到", "，", "在", "文件夹", "里", "2024年", "今天", "。", "API", "打开"],
+    "ja": ["ファイル", "が", "見つかり", "ません", "、", "今日", "は", "フォルダ", "を", "開く", "。"],
+    "fr": ["le", "fichier", "n'est", "pas", "là,", "dossier", "«", "été", "»", "3,5", "aujourd'hui."],
     "ar": ["الملف", "غير", "موجود", "في", "المجلد", "،", "اليوم", "افتح", "؟", "3.5", "مرة"],
 }
+# fmt: on
 SPACES = {"zh": "", "ja": "", "fr": " ", "ar": " "}
 SCORERS = ["bleu", "chrf", "chrfpp", "ter", "spbleu"]
 
@@ -216,11 +181,6 @@ def test_a_file_that_is_no_sentencepiece_model_is_an_error(tmp_path):
         with pytest.raises(UserError) as raised:
             Measures(("spbleu",), tmp_path / name).check()
         assert message in str(raised.value)
-
-
-def test_signatures_are_joined_if_they_are_equal():
-    assert metrics.joined_signatures({"fr-en": "a", "de-en": "a"}) == "a"
-    assert metrics.joined_signatures({"fr-en": "a", "en-zh": "b"}) == "a (fr-en); b (en-zh)"
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from gshard_nmt.evaluation.report.convergence import convergence_section
 from gshard_nmt.evaluation.report.report import Request
 from gshard_nmt.evaluation.systems.opening import Others, open_systems
 from gshard_nmt.evaluation.systems.scoring import adjusted, scored
-from gshard_nmt.evaluation.systems.systems import Budget, Result, System, text_digest
+from gshard_nmt.evaluation.systems.systems import Budget, System, text_digest
 from gshard_nmt.evaluation.texts import translations
-from tests.evaluation.made_systems import evaluation_of, made_test, result_of, system_of
+from tests.evaluation.made_systems import evaluation_of, result_of, system_of
 from tests.evaluation.run_folders import make_run, write_metrics
 
 REFERENCES = [f"this is sentence number {n} of the test" for n in ("one", "two", "three", "four")]
@@ -193,11 +193,3 @@ def test_differences_are_counted_after_the_p_values_of_a_run_are_adjusted_togeth
     assert "&lt;B&gt;" in section.html
     assert "<B>" not in section.html
     assert section.html.count("<td>yes</td>") == 2
-
-
-def test_scores_without_translations_have_no_p_values():
-    main = system_of("A", {0: 24})
-    assert comparison.differences_section(evaluation_of(main)) is None
-    published = System("paper", results=[Result(made_test("l0"), 30, main=main.results[0])])
-    assert adjusted(published.results)[0].adjusted_p is None
-    assert comparison.differences_section(evaluation_of(main, published)) is None

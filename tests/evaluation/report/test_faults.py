@@ -338,17 +338,6 @@ def test_faults_of_baselines_that_are_not_converged_are_no_news():
     assert list(faults.output_alarms(checked, ["fr", "de"])) == of_run
 
 
-def test_the_section_has_counts_and_three_examples():
-    section = section_of(1, "")
-    (row,) = section.data
-    empty = row["faults"]["empty"]
-    assert (empty["count"], empty["possible"], empty["share"]) == (20, 20, 1)
-    assert [example["line"] for example in empty["examples"]] == [1, 2, 3]
-    assert "un &lt;b&gt; chat" in section.html
-    assert "<b> chat" not in section.html
-    assert json.loads(json.dumps(section.data)) == section.data
-
-
 def test_the_log_of_a_run_in_a_bucket_is_read_and_its_damaged_lines_are_left_out(bucket):
     bucket.write("bucket/run/config.gin", b"Model.experts = 8\n")
     rows = b'{"effective_experts/encoder_1": 1.5}\n{"effec\n[1]\n\xff\n{"event": "resumed"}\n'

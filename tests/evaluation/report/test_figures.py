@@ -67,15 +67,6 @@ def test_missing_languages_are_gaps_and_missing_baselines_are_named():
     assert drawn.get_supxlabel() == "no baseline: l2"
 
 
-def test_few_languages_are_shown_one_by_one():
-    systems = [system_of("a", scores(3)), system_of("b", scores(3, 1.0))]
-    top = figures.draw_trend(systems, "t").axes[0]
-    for number, line in enumerate(top.lines[1:]):
-        gains = [bleu - 20 + number for bleu in scores(3).values()]
-        np.testing.assert_allclose(line.get_ydata(), gains)
-    assert len(top.collections) == 2
-
-
 @pytest.mark.parametrize(("languages", "labels"), [(100, 100), (250, 84)])
 def test_labels_of_many_languages_have_room(languages, labels):
     drawn = figures.draw_trend([system_of("a", scores(languages))], "t")

@@ -91,16 +91,6 @@ def test_the_training_text_of_another_pair_counts_for_its_own_languages():
     assert counts(search_for(*rows, languages=("de", "en"))) == {"target_exact": 1}
 
 
-def test_the_columns_of_the_training_text_may_be_in_either_order():
-    result = search_for(("Open", "Ouvrir"), languages=("en", "fr"))
-    assert counts(result) == {
-        "source_exact": 1,
-        "target_exact": 1,
-        "both_sides_exact": 1,
-        "both_sides": 1,
-    }
-
-
 def test_text_without_spaces_has_near_copies():
     test = translations.TestSet("zh", "zh", "en", 9, ["无法打开这个文件因为它不存在"], ["x"])
     rows = [("无法打开这个文件因为它不存了", "y")]

@@ -64,10 +64,3 @@ def test_the_baselines_are_a_row_and_a_point():
     assert rows_of(content.partition("<h3>High")[0])[3][0] == "bilingual baselines"
     assert "adds up all bilingual models" in content
     assert content.count("<img") == content.count("prefers-color-scheme: dark") == 1
-
-
-def test_costs_have_the_unit_that_suits_them():
-    budget = Budget(device_years=2 / 365.25, days=0.125)
-    head, row, *_ = rows_of(section_of(system_of("a", {0: 30.0}, budget=budget)).html)
-    cells = dict(zip(head, row, strict=False))
-    assert (cells["device-days"], cells["hours"]) == ("2", "3")

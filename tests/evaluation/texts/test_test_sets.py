@@ -120,13 +120,6 @@ def test_unknown_codes_are_named(tmp_path):
     )
 
 
-def test_a_fingerprint_depends_on_the_text(tmp_path):
-    make(tmp_path, ["src.de", "ref.en"])
-    tests = test_sets.read(test_sets.open_folder(tmp_path), pairs("de>en"))[0]
-    shorter = test_sets.read(test_sets.open_folder(tmp_path), pairs("de>en"), 2)[0]
-    assert test_sets.fingerprint(tests) != test_sets.fingerprint(shorter)
-
-
 def test_a_folder_without_a_test_set_is_an_error(tmp_path):
     make(tmp_path, ["readme.txt"])
     with pytest.raises(UserError, match=r"has no known test set. It must have files such as dev"):
@@ -218,16 +211,3 @@ def test_a_damaged_file_is_named(tmp_path, pyarrow, name, content, message):
     with pytest.raises(UserError) as raised:
         test_sets._flores_plus(tmp_path / name)
     assert str(raised.value).startswith(f"{tmp_path}/{message}")
-
-
-@pytest.mark.parametrize("prefix", ["", "devtest."])
-def test_a_folder_of_flores_plus_is_a_test_set(tmp_path, prefix):
-    place = tmp_path / "devtest"
-    place.mkdir()
-    for code, text in (("fra_Latn", "un"), ("eng_Latn", "one")):
-        (place / f"{prefix}{code}.jsonl").write_text(lines_of([{"id": 1, "text": text}]))
-    published = test_sets.open_folder(tmp_path)
-    assert published.name == "flores.devtest"
-    pairs = [{"language": "fr", "source": "fr", "target": "en", "train_pairs": 9}]
-    ((test,), _) = test_sets.read(published, pairs)
-    assert (test.sources, test.references) == (["un"], ["one"])
