@@ -171,7 +171,8 @@ def read_fields(query: bytes, content_type: str, body: bytes) -> dict[str, objec
         _refuse("the body has too many fields, digits or levels. Send q, source and target.")
     raise Refusal(
         415,
-        "Content-Type must be application/json or application/x-www-form-urlencoded. Send one of them.",
+        "Content-Type must be application/json or application/x-www-form-urlencoded. Send the fields in "
+        "a body of one of these types.",
     )
 
 
