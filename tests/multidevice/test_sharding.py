@@ -138,3 +138,10 @@ def test_shard_places_each_tile_on_its_device():
     assert all(
         {"{0,3}", "{1,2}", "{2,1}", "{3,0}"} <= set(re.findall(r"\{\d,\d\}", p)) for p in pairs
     )
+
+
+def test_a_program_may_split_over_another_mesh_than_its_own():
+    other = Mesh(("a", "b", "c"), (2, 2, 2), rules={})
+    program = Compiled(lambda x: mesh_split(tf.cos(x), other, ["c", "a"]), (16, 12))
+    assert program.shapes_of("cosine") == {"f32[8,6]"}
+    np.testing.assert_allclose(program()[0], np.cos(ranks((16, 12))), rtol=1e-5, atol=1e-6)
