@@ -5,6 +5,7 @@ that is named by a string.
 """
 
 import ast
+import collections
 import functools
 import graphlib
 import pathlib
@@ -261,3 +262,39 @@ def test_every_dependency_is_imported():
     unused = {name for name in packages if IMPORT_NAMES.get(name, name) not in imported}
     # Exported models will use it; see setup.py.
     assert unused == {"tensorflow-text"}
+
+
+# Upper bounds of size, so that one person can know the whole. A feature enters by making room: lower a
+# bound when code leaves, and raise none.
+MOST_LINES = {"gshard_nmt": 51_200, "tests": 45_500, "scripts": 2_950, "benchmarks": 4_200}
+MOST_FILES = 268
+MOST_LINES_OF_DOCS, MOST_WORDS_OF_DOCS = 3_950, 45_900
+MOST_LINES_OF_A_FILE = 450
+MOST_MODULES = {"": 26, "model": 32, "spmd": 19, "inspection": 15}
+"""Modules in a row, of folders that have more than 14."""
+
+
+def lines_of(paths) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+@pytest.mark.parametrize("folder", MOST_LINES)
+def test_no_folder_grows(folder):
+    assert lines_of((ROOT / folder).rglob("*.py")) <= MOST_LINES[folder]
+
+
+def test_the_package_has_few_small_files_and_short_rows():
+    assert len(MODULES) <= MOST_FILES
+    long = [m for m in MODULES if lines_of([PACKAGE / m]) > MOST_LINES_OF_A_FILE]
+    assert not long, f"files of more than {MOST_LINES_OF_A_FILE} lines"
+    rows = collections.Counter(
+        m.rpartition("/")[0] for m in MODULES if not m.endswith("__init__.py")
+    )
+    assert not {row: n for row, n in rows.items() if n > MOST_MODULES.get(row, 14)}
+
+
+def test_the_pages_stay_short():
+    pages = [*(ROOT / "docs").rglob("*.md")]
+    assert lines_of(pages) <= MOST_LINES_OF_DOCS
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+    assert words <= MOST_WORDS_OF_DOCS
