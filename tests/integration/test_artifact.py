@@ -14,7 +14,7 @@ WITHOUT_TENSORFLOW = """
 import sys
 sys.modules["tensorflow"] = None  # importing it fails, as if it were not installed
 from gshard_nmt.cli import commands
-sys.exit(commands.main(["train", *]))
+sys.exit(commands.main(["train", *sys.argv[1:]]))
 """
 
 
