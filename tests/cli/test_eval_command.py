@@ -7,6 +7,7 @@ import pytest
 
 from gshard_nmt.cli import commands
 from gshard_nmt.data.sets.corpus import write_pairs
+from gshard_nmt.evaluation.metrics.metrics import METRICS
 from gshard_nmt.evaluation.systems.opening import Others
 from tests.run.facts import data_facts
 
@@ -86,11 +87,11 @@ MISTAKES = [
      "--target has no effect without --hypotheses. Add --hypotheses, or leave out --target. "
      "See gshard-eval --help."),
     ([*FILES, "--metrics", "bleu", "blue"],
-     "--metrics names 'blue'; the metrics are bleu, chrf, chrf++, ter, spbleu, comet. "
-     "Choose among these."),
+     "--metrics names 'blue'; the metrics are "
+     f"{', '.join(METRICS)}. Choose among these."),
     ([*FILES, "--metrics"],
-     "--metrics names ''; the metrics are bleu, chrf, chrf++, ter, spbleu, comet. "
-     "Choose among these."),
+     "--metrics names ''; the metrics are "
+     f"{', '.join(METRICS)}. Choose among these."),
     ([*FILES, "--length_edges", "20", "10"],
      "--length_edges is 20 10; lengths are whole numbers from 1 in ascending order. Give for "
      "example --length_edges 10 20 30 40."),
@@ -139,3 +140,9 @@ def test_a_test_set_and_the_metrics_reach_the_evaluation(score_folder, monkeypat
     assert call.options.measures.names == ("ter",)
     assert call.published.name == "plain"
     assert list(call.published.directions) == [("fr", "en")]
+
+
+def test_the_help_names_every_metric(capsys):
+    assert commands.main(["eval", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in METRICS)

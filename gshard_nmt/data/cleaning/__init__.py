@@ -1,1 +1,1 @@
-"""Cleaning of parallel text: filters, duplicates, and the page of what was left out."""
+"""Cleaning of parallel text: filters, duplicates, and the report of what was left out."""

@@ -166,6 +166,7 @@ class Result:
 
     @property
     def others(self) -> dict[str, float]:
+        """The metrics of `--metrics` by their keys; all outputs have a column for each."""
         return {key: each.value for key, each in self.scores.items() if key not in metrics.ALWAYS}
 
     def as_json(self) -> dict[str, Any]:

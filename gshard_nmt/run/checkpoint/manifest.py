@@ -67,10 +67,11 @@ class Manifest:
 
     Attributes:
       files: digests of everything that must not change in a run, such as its vocabularies, by name.
-      facts: further JSON values, such as the counters of the run.
+      facts: further JSON values that a program gave: of training, `training_state._facts`, which a later
+        validation replaces.
       scores: the scores on dev text at this step; empty if it was not validated.
       average_of: the checkpoints that were averaged; () for a checkpoint of training.
-      saved_at: the time of writing, in seconds since 1970.
+      saved_at: the time of the save, in seconds since 1970; scores that come later do not change it.
     """
 
     step: int
