@@ -7,6 +7,7 @@ and end with 75. Or jax misses heartbeats, and aborts the others (SIGABRT, 134).
 commands go on from the last checkpoint.
 """
 
+import atexit
 import contextlib
 import dataclasses
 import hashlib
@@ -92,7 +93,9 @@ def join(processes: "Processes") -> None:
         for number in stop_signals():
             if number != signal.SIGTERM:
                 signal.signal(number, _interrupt)
-    threading.Thread(target=_listen, args=(_joined,), daemon=True, name="failures").start()
+    listener = threading.Thread(target=_listen, args=(_joined,), daemon=True, name="failures")
+    listener.start()
+    atexit.register(_stop, _joined, listener)
 
 
 def compare(processes: "Processes", facts: Mapping[str, str]) -> None:
@@ -202,6 +205,12 @@ def _listen(joined: _Joined) -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")  # a progress bar hides the cursor
     _exit(code if code in (75, 130) else 130 if code == 141 else 2)
+
+
+def _stop(joined: _Joined, listener: threading.Thread) -> None:
+    """Ends the listener before Python does: a thread that is cut off in jax's client aborts it (134)."""
+    joined.leaves = True
+    listener.join(_LOOK_SECONDS + _GRACE_SECONDS + 1.0)
 
 
 def _get(key: str) -> str:

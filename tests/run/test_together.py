@@ -1,6 +1,7 @@
 """What the end of one of several processes means for its exit code, and what they compare."""
 
 import signal
+import threading
 
 import pytest
 
@@ -63,3 +64,11 @@ def test_all_processes_name_what_differs(monkeypatch):
     assert str(error.value).startswith(
         "Train.steps is 5 in process 1 and 6 in process 0. Start all"
     )
+
+
+def test_no_thread_is_left_inside_of_jax_when_python_ends(joined):
+    joined(True, failure="")
+    listener = threading.Thread(target=together._listen, args=(together._joined,), daemon=True)
+    listener.start()
+    together._stop(together._joined, listener)
+    assert not listener.is_alive()
