@@ -77,17 +77,31 @@ def grown(tmp_path_factory):
     return inspect(tmp_path_factory.mktemp("grown"), "--scale_with_devices", *topologies)
 
 
-def test_program_and_memory_do_not_grow_with_the_devices(grown):
-    """GShard section 5.1: 64 times the devices and the experts."""
+def test_the_program_does_not_grow_with_the_devices(grown):
+    """64 times the devices and the experts."""
     records, report = grown
     assert [record["devices"] for record in records] == [8, 512]
     first, last = records
     # With many experts, gating compares tokens, which takes fewer instructions.
     expected = 0.979 * first["program_instructions"]
     assert last["program_instructions"] == pytest.approx(expected, rel=0.015)
-    assert last["per_device"]["peak_bytes"] <= 1.05 * first["per_device"]["peak_bytes"]
     assert last["parameters_total"] > 20 * first["parameters_total"]
     assert "GROWTH with the number of devices" in report
+
+
+def test_memory_does_not_grow_with_the_devices(tmp_path):
+    """GShard section 5.1, with a model of the paper: 256 times the devices and the experts.
+
+    The peak of a small model says little: it depends on the order of the instructions.
+    """
+    topologies = ["--topology=v3:2x2", "--topology=v3:32x32"]
+    (first, last), _ = inspect(
+        tmp_path, "--scale_with_devices", *topologies, settings=(), config="moe_128e_12l"
+    )
+    assert (first["devices"], last["devices"]) == (8, 2048)
+    # 2.6 % more when this was written; 0.7 of it are the gates, which have a column for each expert.
+    assert last["per_device"]["peak_bytes"] <= 1.05 * first["per_device"]["peak_bytes"]
+    assert last["parameters_total"] > 100 * first["parameters_total"]
 
 
 def test_a_moe_layer_has_four_all_to_alls_and_no_activation_is_gathered(grown):
