@@ -53,7 +53,7 @@ class Tensor:
     shape: tuple[int, ...]
     item_bytes: int  # the bytes of an element; 0 if moving the tensor costs nothing
     weight: str = ""  # the name by which Mesh.overrides knows it; "" for an activation
-    # whether it is inside a stage of a pipeline, where the axes of the stages split nothing
+    # whether it is inside a stage of a pipeline, in which the axes of the stages split nothing
     in_stage: bool = False
 
     def partition(self, mesh: Mesh) -> Partition:

@@ -57,8 +57,12 @@ def on_disk(rows, kinds, sizes, buckets, folder):
     for file, chunk in zip(files, chunks, strict=True):
         duplicates.write_signatures(file, duplicates.signatures(chunk, kinds))
     results = [folder / f"bucket{bucket}" for bucket in range(buckets)]
+    found_in = []
     for bucket, result in enumerate(results):
-        duplicates.save(result, duplicates.duplicates_of_bucket(files, bucket, buckets))
+        found = duplicates.duplicates_of_bucket(files, bucket, buckets)
+        found_in += map(tuple, found.T.tolist())
+        duplicates.save(result, found)
+    assert len(set(found_in)) == len(found_in)  # a bucket reads no signatures of another one
     answer = []
     for number, chunk in enumerate(chunks):
         by_row = dict.fromkeys(range(len(chunk)))

@@ -202,3 +202,9 @@ def test_an_empty_test_set_and_different_numbers_of_lines_are_errors(
     with pytest.raises(UserError) as raised:
         metrics.scores(hypotheses, references, "en")
     assert str(raised.value) == message
+
+
+def test_bleu_alone_is_that_of_all_scores():
+    hypotheses, references = system("fr", 3)
+    expected = metrics.scores(hypotheses, references[:1], "fr")["bleu"].value
+    assert metrics.bleu(hypotheses, references[0], "fr") == expected
