@@ -212,11 +212,17 @@ class Translator:
 
         An accelerator cuts weights out of a stack while it multiplies, and copies would fill it.
         """
-        precision = self._config.decode.precision
-        if not self._devices.is_cpu and precision == "model":
+        if not self._devices.is_cpu and self._config.decode.precision == "model":
             return {}
         declared = self._functions.declare_parameters()
-        return decoding_weights.plan(self._functions.model, declared, precision)
+        return decoding_weights.plan(self._functions.model, declared, self._precision)
+
+    @property
+    def _precision(self) -> str:
+        """The precision of products with weights: on a CPU, a model decodes as it was trained."""
+        wanted = self._config.decode.precision
+        rounds = self._functions.model.matmul_precision == "bfloat16"
+        return "bfloat16" if wanted == "model" and rounds and self._devices.is_cpu else wanted
 
     def prepared_weights(self) -> Mapping[str, object]:
         """Returns the weights that the search reads. They are computed when they are first needed."""
@@ -236,8 +242,7 @@ class Translator:
             letters = {name: piece.letters for name, piece in pieces.items()}
             return lower(prepare, [specs], [letters], self._devices.mesh)
 
-        precision = self._config.decode.precision
-        key = json.dumps(["decoding weights", repr(self._functions), precision])
+        key = json.dumps(["decoding weights", repr(self._functions), self._precision])
         return self._devices.compile(key, lowered, independent_rows=True)
 
     def _batches(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
 
 _GATE = "GSM,M_->GS_"
-"""The equation of the only product in true float32, which is no einsum; see `layers.exact_product`."""
+"""The equation of the only product in true float32, which is no einsum; see `exact_product`."""
 
 _EXACT_PASSES = 6
 """A product in true float32 is six bfloat16 products on a TPU (XLA's HIGHEST)."""

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from gshard_nmt.model import counter_random, layers
+from gshard_nmt.model import counter_random, layers, products
 from gshard_nmt.model.kept_results import Keep, not_kept
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -144,7 +144,7 @@ def route(
         noise = counter_random.uniform(key, x.shape.as_list())
         x *= tf.cast(1.0 + rules.router_jitter * (2.0 * noise - 1.0), x.dtype)
     # Shape: [G, S, M] x [M, E] -> [G, S, E]
-    logits = mode.keep("logits", annotate(layers.exact_product(x, gate), letters))
+    logits = mode.keep("logits", annotate(products.exact_product(x, gate), letters))
     key = mode.key_of("second_expert") if rules.second_expert == "random" else None
     draw = None if key is None else counter_random.uniform(key, is_token.shape.as_list())
     return assign(logits, is_token, rules, draw, mode.keep)

@@ -53,6 +53,7 @@ __all__ = [
     "rules",
     "shard",
     "split",
+    "tiles",
 ]
 
 
@@ -133,6 +134,22 @@ def _shares_updates() -> bool:
 def active_mesh() -> Mesh | None:
     """Returns the mesh that annotations follow; None if there is none."""
     return active.get().mesh
+
+
+def tiles(letters: str) -> list[int]:
+    """Returns the number of parts into which `annotate` splits each dimension of an activation.
+
+    >>> with rules(mesh):
+    ...     tiles("BLH")
+    [2, 1, 4]
+    """
+    mesh, manual = active.get().mesh, active.get().manual
+    if mesh is None:
+        return [1] * len(letters)
+    return [
+        mesh.axis_size([axis for axis in axes if axis not in manual])
+        for axes in mesh.partition(letters)
+    ]
 
 
 def replicate(x: "tf.Tensor") -> "tf.Tensor":

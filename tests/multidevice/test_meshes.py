@@ -194,6 +194,16 @@ def on_one_device(model: Model) -> tuple[list[float], dict, str]:
     return train(model, Mesh(("x",), (1,)))
 
 
+def test_products_in_bfloat16_keep_the_collectives():
+    """Only the inputs of the experts are gathered once more along `y`, in another order."""
+    mesh, kept = mesh_of("hybrid"), dataclasses.replace(SPARSE, matmul_precision="bfloat16")
+    losses, _, hlo = train(kept, mesh)
+    np.testing.assert_allclose(losses, on_one_device(SPARSE)[0], rtol=2e-3)
+    layers = in_layers(hlo, mesh)
+    moved = {key: n for key, n in layers.items() if key[0] != "all-reduce"}
+    assert moved == RUNS["hybrid"].layers | {("all-gather", "y"): 7}
+
+
 @functools.cache
 def on_its_mesh(name: str, partitioner: str = "gspmd") -> tuple[list[float], dict, str]:
     return train(RUNS[name].model, mesh_of(name, partitioner))
