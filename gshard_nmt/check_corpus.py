@@ -13,7 +13,7 @@ from gshard_nmt import files
 from gshard_nmt.data.cleaning import languages, scan
 from gshard_nmt.data.cleaning.findings import ADVICE, EXAMPLES, Example, Finding
 from gshard_nmt.data.cleaning.overlap import OverlapSearch
-from gshard_nmt.data.cleaning.scan import SAMPLE, Scan, Scanner, files_of, read_rows
+from gshard_nmt.data.cleaning.scan import SAMPLE, Scan, files_of, read_rows
 from gshard_nmt.data.cleaning.terminal import Terminal, shown
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.reading.rows import listed
@@ -152,34 +152,34 @@ def _check_pairs(pairs: Sequence[CorpusPair]) -> tuple[list[Scan], list[Finding]
     scans: list[Scan] = []
     findings: list[Finding] = []
     for pair, split in itertools.product(pairs, ("dev", "test")):
-        if scanner := _scanner(pair, split):
-            rows = scanner.rows(read_rows(pair, split))
+        if files := _files_of(pair, split):
+            scans.append(Scan(pair, split, files))
+            rows = scans[-1].rows(read_rows(pair, split))
             sides = tuple(zip(*itertools.islice(rows, _HELD_OUT), strict=True)) or ((), ())
             held_out.append(_HeldOut(pair.name, split, pair.source, pair.target, *sides))
             collections.deque(rows, maxlen=0)  # reads the rest
-            scans.append(scanner.finish())
+            scans[-1].finish()
     for pair in pairs:
-        if scanner := _scanner(pair, "train"):
+        if files := _files_of(pair, "train"):
+            scans.append(Scan(pair, "train", files))
             search = OverlapSearch(held_out)
-            rows = scanner.rows(read_rows(pair, "train"))
+            rows = scans[-1].rows(read_rows(pair, "train"))
             search.add((pair.source, pair.target), rows, _ALL_COMPARED)
-            scans.append(scanner.finish())
-            findings += _leaks(search, scans[-1])
+            findings += _leaks(search, scans[-1].finish())
     findings += [finding for one in scans for finding in scan.findings(one)]
     scans.sort(key=lambda one: (one.pair.name, SPLITS.index(one.split)))
     return scans, findings
 
 
-def _scanner(pair: CorpusPair, split: str) -> Scanner | None:
-    """Returns the scanner of a split; None if the split does not exist or lacks a side."""
+def _files_of(pair: CorpusPair, split: str) -> tuple[str, ...]:
+    """Returns the files of a split; none if the split does not exist or lacks a side."""
     try:
-        files = files_of(pair, split)
+        return files_of(pair, split)
     except UserError:
-        return None
-    return Scanner(pair, split, files) if files else None
+        return ()
 
 
-def _leaks(search: OverlapSearch[_HeldOut], train: Scan) -> Iterator[Finding]:
+def _leaks(search: OverlapSearch, train: Scan) -> Iterator[Finding]:
     for overlap in search.overlaps:
         part, exact = overlap.test, len(overlap.exact_pairs)
         # A few near copies in a small set may be an accident.

@@ -7,6 +7,7 @@ the new content takes the place of the old one in a single step.
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import secrets
 import shutil
@@ -67,8 +68,16 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             place = Path(os.path.realpath(folder))
             _look_up(_temporary(place))
             if nearest == folder.absolute():
-                _check_replaceable(name, folder, place)
-                nearest = place.parent
+                nearest, inside = place.parent, f"Give a folder in it, such as {folder / 'new'}"
+                if os.path.ismount(place):
+                    raise UserError(
+                        f"{name}: it is a mount point, which cannot be replaced. {inside}."
+                    )
+                if Path.cwd().is_relative_to(place):
+                    raise UserError(
+                        f"{name}: it would be replaced, and the command runs in it. {inside}, or start "
+                        "the command elsewhere."
+                    )
         with tempfile.TemporaryDirectory(dir=nearest, prefix=files.TEMPORARY_PREFIX):
             pass
     except OSError as error:
@@ -76,17 +85,6 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             f"{name}: the folder cannot be made or written: {error.strerror}. Give another folder, or "
             "change the permissions."
         ) from error
-
-
-def _check_replaceable(name: str, folder: Path, place: Path) -> None:
-    inside = f"Give a folder in it, such as {folder / 'new'}"
-    if os.path.ismount(place):
-        raise UserError(f"{name}: it is a mount point, which cannot be replaced. {inside}.")
-    if Path.cwd().is_relative_to(place):
-        raise UserError(
-            f"{name}: it would be replaced, and the command runs in it. {inside}, or start the command "
-            "elsewhere."
-        )
 
 
 def _look_up(path: Path) -> None:
@@ -129,7 +127,12 @@ def check_file(flag: str, file: Path) -> None:
             parent = file.parent
             what = "is not a folder" if os.path.lexists(parent) else "does not exist"
             raise UserError(f"{name}: the folder {parent} {what}. Make it first, or give another.")
-        files.check_writable(file)
+        if not files.is_stream(file):
+            if os.path.ismount(file):
+                raise OSError(errno.EBUSY, "it is a mount point, which cannot be replaced")
+            folder = os.path.dirname(os.path.realpath(file))
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=files.TEMPORARY_PREFIX):
+                pass
     except OSError as error:
         raise UserError(
             f"{name}: it cannot be written: {error.strerror}. Give another file, or change the "
@@ -235,16 +238,11 @@ def _keep_complete_lines(file: Path) -> bool:
     """Cuts off a last line without a newline. Returns whether lines are left; if not, the file goes."""
     with contextlib.suppress(OSError):
         with file.open("rb+") as content:
-            length = end = content.seek(0, os.SEEK_END)
-            while end:
-                start = max(0, end - (1 << 16))
-                content.seek(start)
-                newline = content.read(end - start).rfind(b"\n")
-                end = start + newline + 1 if newline >= 0 else start
-                if newline >= 0:
-                    break
-            if end < length:
-                content.truncate(end)
+            end = 0
+            if content.seek(0, os.SEEK_END):
+                with mmap.mmap(content.fileno(), 0) as text:
+                    end = text.rfind(b"\n") + 1
+            content.truncate(end)
         if end:
             return True
         file.unlink()

@@ -223,7 +223,7 @@ def test_lists_of_names_are_written_to_a_folder_of_their_own(tmp_path):
     assert harvested.list_domains == ["iso_3166"]
     # A pair that is also a sentence of a program is not repeated among the names.
     assert sorted(harvested.rows["fr", "names"]) == sorted((fr, en) for en, fr in countries)
-    program._write(harvested, ["fr"], tmp_path / "corpus")
+    program.harvest(tmp_path / "corpus", [tmp_path / "locale"], system=False)
     folders = [path.relative_to(tmp_path / "corpus") for path in tmp_path.glob("corpus/**/train.*")]
     assert {str(folder) for folder in folders} == {
         "fr-en/train.en.gz",
@@ -237,7 +237,7 @@ def test_a_worker_that_is_killed_is_said(tmp_path, monkeypatch):
     for number in range(8):
         write_mo(tmp_path, "fr", f"app{number}", [("Open", "Ouvrir")])
     monkeypatch.setattr(program, "_PART", 2)
-    monkeypatch.setattr(program, "_read_part", _die)
+    monkeypatch.setattr(program, "_read", _die)
     with pytest.raises(UserError, match="a worker process was ended from outside"):
         read_and_split(find_catalogues([tmp_path]), workers=2)
 

@@ -9,11 +9,12 @@ import collections
 import dataclasses
 import unicodedata
 from collections.abc import Iterable, Iterator
+from typing import Self
 
 import numpy as np
 
 from gshard_nmt.data.cleaning import text_filters
-from gshard_nmt.data.cleaning.block import VARIANT, About, Block
+from gshard_nmt.data.cleaning.block import About, Block
 from gshard_nmt.data.cleaning.duplicates import hashes, of_pairs
 from gshard_nmt.data.cleaning.findings import EXAMPLES, Example, Finding
 from gshard_nmt.data.cleaning.registry import Mask
@@ -26,7 +27,6 @@ SAMPLE = 3000
 _COUNTED = 50_000
 """Distinct lines whose copies are counted exactly. A longer text is counted in a part of its lines."""
 _BLOCK = 4096
-_ALL = (1 << 64) - 1
 
 # fmt: off
 _LIMITS = {
@@ -54,17 +54,17 @@ _MOST_DRIFTS = 3
 
 @dataclasses.dataclass
 class Scan:
-    """What is known about one split.
+    """What is known about one split. It is collected while the lines pass by.
 
     Attributes:
       pair: the language pair.
       split: "train", "dev" or "test".
       files: the names of its files.
       lines: number of lines that were read.
-      sample: lines with the smallest hashes, in the order of the file.
       counts: number of lines of each kind of _LIMITS.
       examples: the first lines of each of these kinds.
-      counted, distinct: lines that were compared with each other, and the distinct ones of them.
+      sample: lines with the smallest hashes, in the order of the file.
+      copies: how often each line was seen, by hash; of long texts, the lines with small hashes.
       copied: the line of the sample that occurs most often, and how often.
       drifts: lines whose sides do not belong together.
       problem: why reading ended early; "" if it did not.
@@ -74,14 +74,18 @@ class Scan:
     split: str
     files: tuple[str, ...]
     lines: int = 0
-    sample: list[Example] = dataclasses.field(default_factory=list)
     counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     examples: dict[str, list[Example]] = dataclasses.field(default_factory=dict)
-    counted: int = 0
-    distinct: int = 0
+    sample: list[Example] = dataclasses.field(default_factory=list)
+    copies: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
     copied: tuple[Example, int] | None = None
     drifts: list[Drift] = dataclasses.field(default_factory=list)
     problem: str = ""
+
+    def __post_init__(self) -> None:
+        self._lengths = [np.zeros((2, 0), np.uint16)]
+        self._sample: dict[int, Example] = {}
+        self._sample_most = self._copies_most = (1 << 64) - 1
 
     @property
     def tags(self) -> tuple[str, str]:
@@ -90,17 +94,6 @@ class Scan:
     def finding(self, kind: str, what: str, examples: Iterable[Example] = ()) -> Finding:
         few = tuple(examples)[:EXAMPLES]
         return Finding(kind, self.pair.name, self.split, self.files, what, few)
-
-
-class Scanner:
-    """Collects a `Scan` while the lines pass by."""
-
-    def __init__(self, pair: CorpusPair, split: str, files: tuple[str, ...]) -> None:
-        self.scan = Scan(pair, split, files)
-        self._lengths = [np.zeros((2, 0), np.uint16)]
-        self._sample: dict[int, Example] = {}
-        self._copies: collections.Counter[int] = collections.Counter()
-        self._sample_most = self._copies_most = _ALL
 
     def rows(self, rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         """Yields the rows as they are, and collects them. A UserError of the reader ends the rows."""
@@ -113,44 +106,42 @@ class Scanner:
                     block = []
                 yield row
         except UserError as error:
-            self.scan.problem = str(error)
+            self.problem = str(error)
         if block:
             self._add(block)
 
-    def finish(self) -> Scan:
-        scan = self.scan
-        scan.drifts = find_drifts(*np.concatenate(self._lengths, axis=1))
+    def finish(self) -> Self:
+        """Completes what needs all lines."""
+        self.drifts = find_drifts(*np.concatenate(self._lengths, axis=1))
         keys = sorted(self._sample)[:SAMPLE]
-        scan.sample = sorted(self._sample[key] for key in keys)
-        scan.counted, scan.distinct = self._copies.total(), len(self._copies)
+        self.sample = sorted(self._sample[key] for key in keys)
         if keys:
-            key = max(keys, key=lambda key: self._copies[key])
-            scan.copied = (self._sample[key], self._copies[key])
-        return scan
+            key = max(keys, key=self.copies.__getitem__)
+            self.copied = (self._sample[key], self.copies[key])
+        return self
 
     def _add(self, rows: list[tuple[str, str]]) -> None:
-        scan = self.scan
-        block = Block([SentencePair(*row) for row in rows], *scan.tags)
+        block = Block([SentencePair(*row) for row in rows], *self.tags)
         lengths = np.array([side.characters for side in block.sides])
         self._lengths.append(np.minimum(lengths, 65535).astype(np.uint16))
-        has_text = text_filters.empty(block, About(*scan.tags))
+        has_text = text_filters.empty(block, About(*self.tags))
         for kind, is_faulty in _faults(block, has_text):
-            scan.counts[kind] += int(is_faulty.sum())
-            examples = scan.examples.setdefault(kind, [])
+            self.counts[kind] += int(is_faulty.sum())
+            examples = self.examples.setdefault(kind, [])
             few = np.flatnonzero(is_faulty)[: EXAMPLES - len(examples)].tolist()
-            examples += [Example(scan.lines + n + 1, *rows[n]) for n in few]
+            examples += [Example(self.lines + n + 1, *rows[n]) for n in few]
         keys = of_pairs(*(hashes(side.lines) for side in block.sides))
         for n in np.flatnonzero(has_text & (keys <= self._sample_most)).tolist():
-            self._sample.setdefault(int(keys[n]), Example(scan.lines + n + 1, *rows[n]))
+            self._sample.setdefault(int(keys[n]), Example(self.lines + n + 1, *rows[n]))
         if len(self._sample) > 2 * SAMPLE:
             self._sample = {key: self._sample[key] for key in sorted(self._sample)[:SAMPLE]}
             self._sample_most = max(self._sample)
-        self._copies.update(keys[has_text & (keys <= self._copies_most)].tolist())
-        while len(self._copies) > _COUNTED:
+        self.copies.update(keys[has_text & (keys <= self._copies_most)].tolist())
+        while len(self.copies) > _COUNTED:
             self._copies_most //= 2
-            few = {key: n for key, n in self._copies.items() if key <= self._copies_most}
-            self._copies = collections.Counter(few)
-        scan.lines += len(rows)
+            few = {key: n for key, n in self.copies.items() if key <= self._copies_most}
+            self.copies = collections.Counter(few)
+        self.lines += len(rows)
 
 
 def _faults(block: Block, has_text: Mask) -> Iterator[tuple[str, Mask]]:
@@ -159,12 +150,11 @@ def _faults(block: Block, has_text: Mask) -> Iterator[tuple[str, Mask]]:
     yield "empty", ~has_text
     for kind, function in _FILTERS.items():
         yield kind, has_text & ~function(block, about)
+    # NFC writes some letters of Bengali and Hindi in two parts, so a longer text means nothing.
     is_decomposed = np.zeros(len(block), bool)
     for side in block.sides:
-        for n in np.flatnonzero(side.has(VARIANT)).tolist():
-            # NFC writes some letters of Bengali and Hindi in two parts, so a longer text means nothing.
-            text = side.lines[n]
-            is_decomposed[n] |= len(unicodedata.normalize("NFC", text)) < len(text)
+        shorter = [len(unicodedata.normalize("NFC", line)) < len(line) for line in side.lines]
+        is_decomposed |= shorter
     yield "decomposed", has_text & is_decomposed
     yield "no_letters", has_text & ((block.source.letters == 0) | (block.target.letters == 0))
 
@@ -181,20 +171,21 @@ def findings(scan: Scan) -> Iterator[Finding]:
         if not is_usual and not (kind == "odd_ratio" and scan.drifts):
             of_lines = f"of {scan.lines:,} lines ({_percent(number, scan.lines)})"
             yield scan.finding(kind, f"{number:,} {of_lines} {predicate}.", scan.examples[kind])
-    copies = scan.counted - scan.distinct
-    if scan.copied and scan.lines >= _LEAST_LINES and copies > _MOST_DUPLICATES * scan.counted:
-        part = "" if scan.counted + scan.counts["empty"] >= scan.lines else "About "
+    counted = scan.copies.total()
+    copies = counted - len(scan.copies)
+    if scan.copied and scan.lines >= _LEAST_LINES and copies > _MOST_DUPLICATES * counted:
+        part = "" if counted + scan.counts["empty"] >= scan.lines else "About "
         example, number = scan.copied
         what = (
-            f"{part}{_percent(copies, scan.counted)} of the lines are copies of other lines. The example "
+            f"{part}{_percent(copies, counted)} of the lines are copies of other lines. The example "
             f"occurs {number:,} times."
         )
         yield scan.finding("duplicates", what, [example])
 
 
 def _drifts(scan: Scan) -> Iterator[Finding]:
-    for drift in scan.drifts[:_MOST_DRIFTS]:
-        first, second = scan.tags
+    first, second = scan.tags
+    for number, drift in enumerate(scan.drifts[:_MOST_DRIFTS], 1):
         what = (
             f"Lines {drift.first:,} to {drift.last:,} look shifted: line N of {first} belongs to "
             f"line N {'+' if drift.shift > 0 else '-'} {abs(drift.shift)} of {second}."
@@ -202,9 +193,8 @@ def _drifts(scan: Scan) -> Iterator[Finding]:
             else f"The two sides do not belong together in lines {drift.first:,} to {drift.last:,}, or "
             "near them: the lengths of their lines do not agree."
         )
-        rest = len(scan.drifts) - _MOST_DRIFTS
-        if rest > 0 and drift is scan.drifts[_MOST_DRIFTS - 1]:
-            what += f" {rest:,} more places look like this."
+        if number == _MOST_DRIFTS < len(scan.drifts):
+            what += f" {len(scan.drifts) - number:,} more places look like this."
         within = (line for line in scan.sample if drift.first <= line.line <= drift.last)
         yield scan.finding("shifted" if drift.shift else "unrelated", what, within)
 

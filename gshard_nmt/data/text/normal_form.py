@@ -36,7 +36,6 @@ _PLACEHOLDER = re.compile(
 _URL = re.compile(
     r"(?:https?|ftp)://[^\s<>\"')\]]+|\bwww\.[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.]+\w"
 )
-_NUMBER = re.compile(r"(?<!\w)\d+(?:[.,:\u00a0\u202f']\d+)*(?!\w)")
 _NOT_LETTERS = re.compile(r"[\W_\d]+")
 _DIGITS = re.compile(r"\d+")
 _LONE_ACCENTS = re.compile("[\xa8\xaf\xb4\xb8\u02d8-\u02dd\u0384\u0385\u203e\uffe3]")
@@ -128,14 +127,6 @@ def split_at_placeholders(text: str) -> list[str]:
         parts += [text[start : match.start()], match[0]]
         start = match.end()
     return [*parts, text[start:]]
-
-
-def numbers(text: str) -> list[str]:
-    """Returns the numbers of a text as ASCII digits without separators: "1,000" gives "1000"."""
-    return [
-        "".join(str(unicodedata.digit(c)) for c in match[0] if c.isdecimal())
-        for match in _NUMBER.finditer(_PLACEHOLDER.sub(" ", text))
-    ]
 
 
 def words(text: str) -> list[str]:
