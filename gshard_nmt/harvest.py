@@ -89,9 +89,6 @@ def harvest(
     With `system`, the system's locale folders and the packages of this Python are searched too. Languages
     with fewer training pairs than `minimum_pairs` are left out. `out` is complete at any time, and a
     corpus of an earlier harvest is replaced.
-
-    Raises:
-      UserError: there are no catalogues, a root does not exist, or `out` has other files in it.
     """
     console = Console(stderr=True, highlight=False, markup=False)
     for root in roots:
@@ -240,9 +237,6 @@ def read_and_split(
 
     `progress` is called with the number of catalogues that were read since the last call. The shares are
     fractions of the distinct English sides. 0 `workers` mean one for each core.
-
-    Raises:
-      UserError: a worker process was killed.
     """
     messages: dict[tuple[str, str], set[_Row]] = collections.defaultdict(set)
     families: dict[str, str] = {}

@@ -42,9 +42,6 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
 
     Makes a temporary folder and removes it, because permission bits are not always right. If the folder
     will be `replaced`, the folder above it is checked too. `flag` is the flag with its dashes.
-
-    Raises:
-      UserError: a file is in the way, nothing can be written there, or it cannot be replaced.
     """
     name = f"{flag} {folder}"
     if paths.is_url(folder):
@@ -94,11 +91,7 @@ def _look_up(path: Path) -> None:
 
 
 def check_only_has(flag: str, folder: Path, names: Collection[str], program: str) -> None:
-    """Checks that a folder, which is about to be replaced, has no file but `names` of a program.
-
-    Raises:
-      UserError: a user put another file there. The message names it.
-    """
+    """Checks that a folder, which is about to be replaced, has no file but `names` of a program."""
     for place, folders, files_here in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in (*files_here, *links):
@@ -111,11 +104,7 @@ def check_only_has(flag: str, folder: Path, names: Collection[str], program: str
 
 
 def check_file(flag: str, file: Path) -> None:
-    """Checks that a file can be written, without changing it.
-
-    Raises:
-      UserError: it is a folder, its folder does not exist, or it cannot be written.
-    """
+    """Checks that a file can be written, without changing it."""
     name = f"{flag} {file}"
     try:
         _look_up(file)
@@ -204,11 +193,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def locked(partial: Path) -> Iterator[int]:
-    """Opens or makes a file, and keeps other programs from opening it so. Yields its descriptor.
-
-    Raises:
-      UserError: another program writes it.
-    """
+    """Opens or makes a file, and keeps other programs from opening it so. Yields its descriptor."""
     while True:
         with opened(partial, 0) as descriptor:
             try:

@@ -49,7 +49,7 @@ def show_batches(
     stream = TrainBatches(data, config, range(count))
     console = Terminal()
     try:
-        for number, (arrays, _) in enumerate(
+        for number, arrays in enumerate(
             itertools.islice(stream, step - 1, step - 1 + batches), step
         ):
             texts = list(read_rows(arrays, numbers, *about))

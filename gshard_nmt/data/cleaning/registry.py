@@ -1,16 +1,8 @@
 """The filters by name, and modules with filters of users.
 
-A filter is a function of a block of rows. Its name is the name of the function:
-
-    from gshard_nmt.data.cleaning import registry
-
-    @registry.filter
-    def no_shouting(rows, about):
-        \"\"\"Drops pairs in capital letters.\"\"\"
-        return [not row.source.isupper() for row in rows]
-
-It returns a bool for each row, true if the row is kept. Or it returns the rows themselves, edited, with
-None instead of a row that it drops.
+A filter is a function of a block of rows, whose name is that of the function. It returns a bool for each
+row, true if the row is kept. Or it returns the rows themselves, edited, with None instead of a row that
+it drops. docs/data/cleaning.md has an example.
 """
 
 import collections
@@ -64,11 +56,7 @@ def filter(function: AnyFilter) -> AnyFilter:
 
 @functools.lru_cache(maxsize=8)
 def filters(settings: Cleaning) -> Mapping[str, Filter]:
-    """Returns the filters that these settings name, in their order, by name.
-
-    Raises:
-      UserError: there is no filter of a name, or a module cannot be imported.
-    """
+    """Returns the filters that these settings name, in their order, by name."""
     built_in = [importlib.import_module(name).__name__ for name in _OWN_MODULES]
     loaded = [_load(name).__name__ for name in settings.modules]
     own = [name for module in loaded for name, f in _filters.items() if f.__module__ == module]
@@ -173,9 +161,6 @@ def clean(rows: Sequence[SentencePair], about: About) -> Cleaned:
     """Returns the rows that pass all filters. The result depends on the arguments alone.
 
     Each row is judged by itself, so any split of the text into blocks leaves the same rows.
-
-    Raises:
-      UserError: a filter is unknown, or a filter of a user fails.
     """
     functions = filters(about.settings)
     indices = np.arange(len(rows))

@@ -249,11 +249,7 @@ def label_of(language: str) -> str:
 
 @functools.cache
 def identifier() -> Any:
-    """Returns the identifier of languages.
-
-    Raises:
-      UserError: the package is not installed.
-    """
+    """Returns the identifier of languages."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:

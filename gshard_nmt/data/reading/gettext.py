@@ -77,11 +77,7 @@ class UnreadableError(ValueError):
 
 
 def read_gettext(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the messages of a catalogue that have a translation, in one block.
-
-    Raises:
-      UserError: the file is damaged, or neither language is English.
-    """
+    """Yields the messages of a catalogue that have a translation, in one block."""
     (path,) = source.files
     if not any(names_language(_ENGLISH, tag) for tag in (source.source, source.target)):
         raise UserError(

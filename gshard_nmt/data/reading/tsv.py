@@ -52,12 +52,7 @@ class Columns:
 
 
 def read_tsv(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the rows of a .tsv or .csv file in blocks. Blank lines are skipped.
-
-    Raises:
-      UserError: the file has not two columns of text, a line has another number of columns, a score is
-        not a number, a line is not UTF-8, or a compressed file is damaged.
-    """
+    """Yields the rows of a .tsv or .csv file in blocks. Blank lines are skipped."""
     (path,) = source.files
     stream = _csv_tables(path) if _is_csv(source) else _tables(path)
     tables = (
@@ -119,9 +114,6 @@ def find_columns(source: Input, table: Sequence[Sequence[str]]) -> Columns:
     If the first line names both languages, or a source and a target, these two columns are the text, and
     the column "score" is the score. Otherwise a file with more than two columns must have two that are
     text. A column is a score if it has a number in every one of these first lines.
-
-    Raises:
-      UserError: it is not clear which two columns are the text.
     """
     count = len(table[0])
     if named := _named(source, table):

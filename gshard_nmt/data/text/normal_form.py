@@ -23,13 +23,14 @@ _FORMATTING = re.compile(
 _PLACEHOLDER = re.compile(
     # Each alternative begins with one certain character, so that the search skips all others fast.
     r"""
-    %(?:\(\w+\)|\d+\$)?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcsp]
+    (%(?:\(\w+\)|\d+\$)?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcsp]
     (?![A-Za-z])                                  # printf: %s, %-5.2f, %(name)s, %1$d; not 50%discount
     | %\d+                                        # Qt: %1
     | \{\{?\s*[\w.:!\[\]<>+,-]*\s*\}?\}            # {}, {name}, {0:>8}, {{ name }}
     | \$\{\{?\s*[\w.:!\[\]<>+,-]*\s*\}?\}          # ${name}
     | \$[A-Za-z_]\w*                              # $name
     | <[A-Za-z][\w .:-]{0,40}>                    # <name>
+    )
     """,
     re.VERBOSE,
 )
@@ -122,11 +123,7 @@ def folded(text: str) -> str:
 
 def split_at_placeholders(text: str) -> list[str]:
     """Splits a text into the parts between placeholders and the placeholders, in turns."""
-    parts, start = [], 0
-    for match in _PLACEHOLDER.finditer(text):
-        parts += [text[start : match.start()], match[0]]
-        start = match.end()
-    return [*parts, text[start:]]
+    return _PLACEHOLDER.split(text)
 
 
 def words(text: str) -> list[str]:

@@ -266,11 +266,7 @@ _SPACES = str.maketrans(dict.fromkeys(LINE_BREAKS, " "))
 
 
 def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> Vocabulary:
-    """Trains a vocabulary, writes its model file and returns it. Equal texts give equal files.
-
-    Raises:
-      UserError: all texts are empty, or the special ids, bytes and tags fill the whole vocabulary.
-    """
+    """Trains a vocabulary, writes its model file and returns it. Equal texts give equal files."""
     if spec.normalization == "latin":
         texts = list(map(romanized, texts))
     texts = [text for text in texts if text.strip()]
@@ -360,9 +356,6 @@ def with_tags(
     All ids stay the same, so a model that was trained with `vocabulary` can use the result. `name` is
     the setting and the file of the vocabulary, for messages. With `grows`, tags get new ids at the end
     if there are not enough spare tags.
-
-    Raises:
-      UserError: there are not enough spare tags.
     """
     missing = [tag for tag in tags if vocabulary.tag(tag) is None]
     if not missing:
