@@ -280,7 +280,7 @@ class _Trainer:
     def _next_batch(self) -> dict[str, Any]:
         """Returns the next batch. If the data cannot be read, it saves the steps so far."""
         try:
-            return next(self.batches)[0]
+            return next(self.batches)
         except (UserError, TryAgain) as error:
             self._save_alone(error)
             raise
