@@ -27,19 +27,21 @@ class Family:
     dense: bool = True  # whether it suits models without experts
 
 
+_ROWS = {"B": "x", "G": "x", "E": "x"}
+_TENSOR = {"H": "y", "N": "y", "V": "y"}
 _WEIGHTS_BY_X = {"*norm/scale": {"M": None}, "*": {"M": "x"}}
 _WHOLE_GATE = {"*/gate": {"M": None}}
-_TENSOR = {"H": "y", "N": "y", "V": "y"}
 _GROUPS = ("data", "expert")
+_EXPERTS = {"B": _GROUPS, "G": _GROUPS, "E": "expert"}
 
 FAMILIES = (
-    Family("expert", ("x",), {"B": "x", "G": "x", "E": "x"}),
-    Family("zero", ("x",), {"B": "x", "G": "x", "E": "x"}, _WHOLE_GATE | _WEIGHTS_BY_X),
-    Family("data_expert", _GROUPS, {"B": _GROUPS, "G": _GROUPS, "E": "expert"}, dense=False),
+    Family("expert", ("x",), _ROWS),
+    Family("zero", ("x",), _ROWS, _WHOLE_GATE | _WEIGHTS_BY_X),
+    Family("data_expert", _GROUPS, _EXPERTS, dense=False),
     Family(
         "data_expert_tensor",
         (*_GROUPS, "tensor"),
-        {"B": _GROUPS, "G": _GROUPS, "E": "expert", "H": "tensor", "N": "tensor", "V": "tensor"},
+        {**_EXPERTS, **dict.fromkeys("HNV", "tensor")},
     ),
     Family("data_tensor_attempt1", ("x", "y"), {"M": "x", **_TENSOR}, experts=False),
     Family("data_tensor_attempt2", ("x", "y"), {"B": "x", **_TENSOR}, _WEIGHTS_BY_X, experts=False),
@@ -49,24 +51,27 @@ FAMILIES = (
     Family(
         "hybrid",
         ("x", "y"),
-        {"B": "x", "G": "x", "E": "x", "M": "y", **_TENSOR},
+        {**_ROWS, "M": "y", **_TENSOR},
         _WHOLE_GATE | _WEIGHTS_BY_X,
         dense=False,
     ),
 )
 
-_STAGES = {"P": "stage", "R": "stage", "B": ("stage", "data"), "G": ("stage", "data"), "E": "data"}
-_IN_STAGES = {"H": "tensor", "N": "tensor", "V": ("tensor", "stage")}
+_STAGES = {
+    "P": "stage",
+    "R": "stage",
+    "B": ("stage", "data"),
+    "G": ("stage", "data"),
+    "E": "data",
+    "H": "tensor",
+    "N": "tensor",
+    "V": ("tensor", "stage"),
+}
 _PIPELINE_AXES = ("stage", "data", "tensor")
 
 PIPELINES = (
-    Family("pipeline", _PIPELINE_AXES, _STAGES | _IN_STAGES),
-    Family(
-        "pipeline_tensor",
-        _PIPELINE_AXES,
-        _STAGES | {"M": "tensor"} | _IN_STAGES,
-        {"*": {"M": None}},
-    ),
+    Family("pipeline", _PIPELINE_AXES, _STAGES),
+    Family("pipeline_tensor", _PIPELINE_AXES, {**_STAGES, "M": "tensor"}, {"*": {"M": None}}),
 )
 
 
@@ -109,136 +114,64 @@ def factorizations(n: int, count: int) -> Iterator[tuple[int, ...]]:
                 yield (first, *rest)
 
 
-Part = tuple[int, int, int]
-"""Some positions along an axis of the torus: (axis, number of positions, distance between them).
-
-If there are several slices, the axis after the last one of the torus counts the slices. The last axis
-counts the cores of a chip.
-"""
-
-
-@dataclasses.dataclass(frozen=True)
-class DeviceOrder:
-    """An order of the devices in which every mesh axis is a product of parts of the torus's axes."""
-
-    parts: tuple[tuple[Part, ...], ...]  # the parts of each mesh axis, outermost first
-    counted: tuple[int, ...]  # the axes, as device numbers count them, the fastest first
-
-    @property
-    def text(self) -> str:
-        """The value of Mesh.device_order, in XLA's notation: a grid of all parts, transposed.
-
-        Device numbers count the last part of the grid first. Parts that stay together are written as
-        one.
-        """
-        in_order = [part for parts in self.parts for part in parts]
-        return _transposed(sorted(in_order, key=lambda part: _speed(part, self.counted)), in_order)
-
-    def place(self, topology: Topology, mesh_axes: Sequence[int]) -> links.Placement:
-        parts = tuple(part for axis in sorted(mesh_axes) for part in self.parts[axis])
-        return _placement(topology, parts)
-
-
-def _transposed(grid: Sequence[Part], order: Sequence[Part]) -> str:
-    """Returns the transposition of a grid into another order, such as "[4,2]T(1,0)"."""
-    places = [grid.index(part) for part in order]
-    starts = [i for i, place in enumerate(places) if i == 0 or place != places[i - 1] + 1]
-    runs = [places[i:end] for i, end in zip(starts, [*starts[1:], len(places)], strict=True)]
-    by_place = sorted(runs)
-    sizes = [math.prod(grid[place][1] for place in run) for run in by_place] or [1]
-    permutation = [by_place.index(run) for run in runs]
-    text = f"[{','.join(map(str, sizes))}]"
-    return text if len(runs) < 2 else f"{text}T({','.join(map(str, permutation))})"
-
-
-@functools.cache
-def _placement(topology: Topology, parts: tuple[Part, ...]) -> links.Placement:
-    axes = len(topology.grid)
-    group = np.zeros((1, axes + 1), np.int64)
-    for axis, count, stride in parts:
-        steps = np.zeros((count, axes + 1), np.int64)
-        steps[:, axis] = stride * np.arange(count)
-        group = (group[:, np.newaxis] + steps).reshape(-1, axes + 1)
-    return links.place(range(len(group)), group[:, :axes], topology)
-
-
-def device_orders(topology: Topology, shape: Sequence[int]) -> Iterator[DeviceOrder]:
-    """Yields the orders of a slice's devices in which each mesh axis is a box of chips.
+def device_orders(topology: Topology, shape: Sequence[int]) -> Iterator[str]:
+    """Yields values of Mesh.device_order, in XLA's notation, that put each mesh axis on a box of chips.
 
     Every axis of the torus, and the cores of a chip, are divided among the mesh axes in all ways that
     give their sizes. In one order, the same mesh axis has neighboring chips on all axes of the torus.
     """
-    torus = (*topology.grid, topology.num_devices // topology.num_chips)
-    counted = counted_axes(topology)
-    split = [axis for axis, size in enumerate(shape) if size > 1]
-    for shares in _assignments(tuple(shape), torus):
-        # `inside` begins with the mesh axis whose devices are neighbors.
-        for inside in itertools.permutations(split):
-            parts: list[list[Part]] = [[] for _ in shape]
-            for dim in range(len(torus)):
-                stride = 1
-                for axis in inside:
-                    if (count := shares[axis][dim]) > 1:
-                        parts[axis].append((dim, count, stride))
-                    stride *= shares[axis][dim]
-            yield DeviceOrder(
-                tuple(tuple(sorted(p, key=lambda part: _speed(part, counted))) for p in parts),
-                counted,
-            )
+    axes = [axis for axis, size in enumerate(shape) if size > 1]
+    for shares in _shares([shape[axis] for axis in axes], _counted(topology)):
+        # The last axis of `outside_in` has neighboring devices.
+        for outside_in in itertools.permutations(range(len(axes))):
+            grid = [
+                (axis, share[axis]) for share in shares for axis in outside_in if share[axis] > 1
+            ]
+            order = sorted(range(len(grid)), key=lambda place: grid[place][0])
+            if order == sorted(order):
+                yield f"[{math.prod(shape)}]"
+            else:
+                sizes = ",".join(str(size) for _, size in grid)
+                yield f"[{sizes}]T({','.join(map(str, order))})"
 
 
-def _speed(part: Part, counted: Sequence[int]) -> tuple[int, int]:
-    """Returns a key that sorts parts as device numbers count them, the slowest first."""
-    axis, _, stride = part
-    return -counted.index(axis), -stride
+def _shares(shape: Sequence[int], machine: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Yields the share that each mesh axis has of each axis of a machine; they multiply to its size."""
+    if not machine:
+        yield ()
+        return
+    choices = ([n for n in range(1, size + 1) if size % n == 0] for size in shape)
+    for share in itertools.product(*choices):
+        if math.prod(share) == machine[0]:
+            left = [size // n for size, n in zip(shape, share, strict=True)]
+            for rest in _shares(left, machine[1:]):
+                yield (share, *rest)
 
 
-def counted_axes(topology: Topology) -> tuple[int, ...]:
-    """Returns the axes of a machine in the order in which device numbers count them, the fastest first.
+def _counted(topology: Topology) -> tuple[int, ...]:
+    """Returns the sizes of a machine's axes as device numbers count them, the slowest first.
 
-    The cores of a chip, which have the number after the last axis, have neighboring numbers. Then follow
-    the first axis of a torus and so on, and at last the slices; or the GPUs of a host and then the hosts.
+    That is the slices, then the last axis of a torus to the first, then the cores of a chip; or the hosts
+    and then the GPUs of a host.
     """
-    axes = range(len(topology.grid))
-    return (len(axes), *(reversed(axes) if isinstance(topology.chip, Gpu) else axes))
+    if isinstance(topology.chip, Gpu):
+        return topology.grid
+    return (*reversed(topology.grid), topology.num_devices // topology.num_chips)
 
 
-def coordinates_by_number(topology: Topology) -> np.ndarray:
+@functools.cache
+def _coordinates(topology: Topology) -> np.ndarray:
     """Returns int[devices, axes of the torus], the coordinates of the chip of each device number."""
-    sizes = (*topology.grid, topology.num_devices // topology.num_chips)
-    slowest_first = counted_axes(topology)[::-1]
-    grid = np.indices([sizes[axis] for axis in slowest_first]).reshape(len(sizes), -1)
-    return np.stack([grid[slowest_first.index(axis)] for axis in range(len(topology.grid))], axis=1)
+    grid = np.indices(_counted(topology)).reshape(len(_counted(topology)), -1)
+    return (grid if isinstance(topology.chip, Gpu) else grid[-2::-1]).T
 
 
 def place_on(topology: Topology, mesh: Mesh, axes: Sequence[str]) -> links.Placement:
     """Returns the placement of the first group along some axes, of a mesh with any device order."""
-    places = mesh.devices()[tuple(slice(None) if axis in axes else 0 for axis in mesh.axes)]
-    coordinates = coordinates_by_number(topology)[places.ravel()]
-    return links.place(range(len(coordinates)), coordinates, topology)
+    group = mesh.devices()[tuple(slice(None) if axis in axes else 0 for axis in mesh.axes)]
+    return _placement(topology, tuple(group.ravel().tolist()))
 
 
-def _assignments(
-    shape: tuple[int, ...], torus: tuple[int, ...]
-) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Yields for each mesh axis its share of each axis of the torus; the shares multiply to the size."""
-    if not shape:
-        if all(size == 1 for size in torus):
-            yield ()
-        return
-    for shares in _shares(shape[0], torus):
-        left = tuple(size // share for size, share in zip(torus, shares, strict=True))
-        for rest in _assignments(shape[1:], left):
-            yield (shares, *rest)
-
-
-def _shares(size: int, torus: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yields a divisor of each axis of the torus, in all ways that multiply to a size."""
-    if not torus:
-        if size == 1:
-            yield ()
-        return
-    for share in range(1, min(size, torus[0]) + 1):
-        if torus[0] % share == 0 and size % share == 0:
-            for rest in _shares(size // share, torus[1:]):
-                yield (share, *rest)
+@functools.lru_cache(maxsize=4096)
+def _placement(topology: Topology, group: tuple[int, ...]) -> links.Placement:
+    return links.place(group, _coordinates(topology), topology)

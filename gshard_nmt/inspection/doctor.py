@@ -8,11 +8,13 @@ that follow. Nothing is lowered or compiled.
 import dataclasses
 import importlib.metadata
 import math
-import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError, did_you_mean
@@ -21,7 +23,7 @@ from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import state_specs, step_functions, weights_of
 from gshard_nmt.settings import divides
 from gshard_nmt.settings.config import CLASSES, Config, Key, Train, named_settings
-from gshard_nmt.settings.values import Setting, build
+from gshard_nmt.settings.values import build
 from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.memory import free_machine_memory
@@ -107,20 +109,23 @@ def _checked(area: str, problems: Iterable[str], right: str) -> list[Finding]:
 
 def package_problems() -> Iterator[str]:
     """Yields a problem for each package that is missing, or has a version that was not tested."""
-    for requirement in importlib.metadata.requires("gshard-nmt") or ():
-        match = re.fullmatch(r"([\w.\-]+)((?:[<>=!~]=?[\d.*,\s]*)*)(;.*)?", requirement.strip())
-        if match is None or match[3]:
-            continue  # A requirement with a marker belongs to an extra, which is optional.
-        name, bounds = match[1], match[2]
+    for text in importlib.metadata.requires("gshard-nmt") or ():
+        requirement = Requirement(text)
+        if requirement.marker:
+            continue  # it belongs to an extra, which is optional
+        name, bounds, version = requirement.name, requirement.specifier, _version(requirement.name)
         install = f"pip install '{name}{bounds}'"
-        version = _version(name)
         if version is None:
             yield f"{name} is not installed; install it: {install}."
-        elif not all(_satisfies(version, bound) for bound in bounds.split(",") if bound):
+        elif version not in bounds:
             yield f"{name} {version} is installed; gshard-nmt needs {bounds}. Install it: {install}."
     for package, companion, digits in (("jax", "jaxlib", 3), ("tensorflow", "tensorflow-text", 2)):
         version, other = _version(package), _version(companion)
-        if version and other and _numbers(version)[:digits] != _numbers(other)[:digits]:
+        if (
+            version
+            and other
+            and Version(version).release[:digits] != Version(other).release[:digits]
+        ):
             yield (
                 f"{package} {version} and {companion} {other} are of different releases. "
                 f"Install the same release: pip install {companion}=={version}."
@@ -150,22 +155,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _satisfies(version: str, bound: str) -> bool:
-    """Returns whether a version satisfies a bound such as ">=2.21". Bounds with "~=" always pass."""
-    match = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*", bound)
-    if match is None:
-        return True
-    installed, limit = _numbers(version), _numbers(match[2])
-    length = max(len(installed), len(limit))
-    a, b = (list(numbers) + [0] * (length - len(numbers)) for numbers in (installed, limit))
-    return {">=": a >= b, "<=": a <= b, "==": a == b, "<": a < b, ">": a > b}[match[1]]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Returns the numbers of a version: (2, 21, 0) for "2.21.0+cpu"."""
-    return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:4])
-
-
 def load_config_with_problems(request: DoctorRequest) -> tuple[Config | None, list[Finding]]:
     """Returns the config, and what is wrong with its settings.
 
@@ -179,49 +168,27 @@ def load_config_with_problems(request: DoctorRequest) -> tuple[Config | None, li
         settings = read_settings(request.source, request.overrides, problems=errors)
     except UserError as error:
         return None, _problems("config", [str(error)])
+    refused: list[Key] = []
+    config = None
+    while config is None:
+        try:
+            config = build(settings)
+        except UserError as error:
+            wrong = [key for key in settings if ".".join(key) in error.settings] or list(settings)
+            # If settings contradict each other, we remove the one that a --gin flag sets.
+            wrong.sort(key=lambda key: not settings[key].where.startswith("--gin"))
+            # Without a setting that was removed, others may be refused that are right.
+            if not any(".".join(key) in error.settings for key in refused):
+                errors.append(str(error))
+            refused.append(wrong[0])
+            del settings[wrong[0]]
     findings = _problems("config", dict.fromkeys(errors))
-    accepted: dict[Key, Setting] = {}
-    replaced: list[Key] = []
-    for class_name in CLASSES:
-        of_class = {key: setting for key, setting in settings.items() if key[0] == class_name}
-        refused = _remove_refused(of_class)
-        findings += _problems("config", filter(None, refused.values()))
-        accepted |= of_class
-        replaced += refused
-    config = build(accepted)
-    if replaced:
+    if refused:
         values = named_settings(getattr(config, name.lower()) for name in CLASSES)
-        defaults = ", ".join(f"{'.'.join(key)} = {values[key]!r}" for key in replaced)
+        defaults = ", ".join(f"{'.'.join(key)} = {values[key]!r}" for key in refused)
         text = f"the checks below use these defaults instead: {defaults}"
         findings.append(Finding("config", text, "note"))
     return config, findings
-
-
-def _remove_refused(settings: dict[Key, Setting]) -> dict[Key, str]:
-    """Removes from `settings`, which are those of one class, what the class refuses.
-
-    Returns:
-      The reason for each. It is "" if a setting is refused only because another one was removed.
-    """
-    refused: dict[Key, str] = {}
-    while error := _refusal(settings):
-        # If settings contradict each other, we remove the one that a --gin flag sets.
-        candidates = [key for key in settings if ".".join(key) in error.settings] or list(settings)
-        from_flags = [key for key in candidates if settings[key].where.startswith("--gin")]
-        key = (from_flags or candidates)[0]
-        follows = any(".".join(key) in error.settings for key in refused)
-        refused[key] = "" if follows else str(error)
-        del settings[key]
-    return refused
-
-
-def _refusal(settings: Mapping[Key, Setting]) -> UserError | None:
-    """Returns the error of a config of these settings and defaults, or None if it is valid."""
-    try:
-        build(settings)
-    except UserError as error:
-        return error
-    return None
 
 
 def _mesh(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from typing import Any
 from gshard_nmt.inspection import causes, communication, compute, hlo, memory
 from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import DIRECTIONS, WORK_KINDS, Origin, Work
-from gshard_nmt.inspection.memory import Memory, Temporary
+from gshard_nmt.inspection.memory import Memory
 from gshard_nmt.quantities import flops_text, seconds_text, size_text
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.ahead_of_time import Compiled
@@ -42,7 +42,6 @@ class ProgramCost:
     # collective instructions in the program's text, by kind
     collective_instructions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     work: Mapping[Origin, Work] = dataclasses.field(default_factory=dict)  # {} without a program
-    temporaries: Sequence[Temporary] = ()  # the largest at the peak
 
     @property
     def has_program(self) -> bool:
@@ -154,7 +153,6 @@ def cost_of(
         sources=communication.collectives(module, context),
         collective_instructions=communication.count_instructions(module),
         work=compute.work_by_origin(module, topology.chip),
-        temporaries=memory.largest_temporaries(module),
     )
 
 

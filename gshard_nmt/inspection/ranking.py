@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection.candidates import Family, device_orders, meshes, pipelines, place_on
+from gshard_nmt.inspection.candidates import Family, device_orders, meshes, pipelines
 from gshard_nmt.inspection.predict import Cost, Prediction, cost_of, predict
 from gshard_nmt.inspection.products import Step, step_of
 from gshard_nmt.inspection.program_cost import Inspection
@@ -81,20 +81,20 @@ def rank(
 
     UserError: nothing is known about the links, no mesh divides, or none fits.
     """
-    if topology.chip is None:
+    chip = topology.chip
+    if chip is None:
         raise UserError(
             f"--advise: {topology.name} has no times, because nothing is known about its links. "
             "Name a TPU slice or GPUs with --topology, for instance v3:4x4."
         )
-    rounds_operands = not isinstance(topology.chip, Gpu)
+    rounds_operands = not isinstance(chip, Gpu)
     steps: dict[str, Step] = {}
 
     def cost_on(config: "Config") -> Cost:
         key = repr((config.model, config.train.microbatches))
         if key not in steps:
             steps[key] = step_of(config, weights, arrays, rounds_operands)
-        assert topology.chip is not None
-        return cost_of(steps[key], config.mesh, topology.chip)
+        return cost_of(steps[key], config.mesh, chip)
 
     tried, candidates = 0, []
     for family, mesh, settings in _ways(config, topology.num_devices):
@@ -107,14 +107,22 @@ def rank(
         if any(problems(changed, arrays)):
             continue
         cost = cost_on(changed)
-        candidates.append(Candidate(family.name, *_in_best_order(mesh, cost, topology), settings))
+        orders = device_orders(topology, mesh.shape)
+        if cost.memory > chip.hbm_bytes:  # any order will do
+            orders = itertools.islice(orders, 1)
+        placed = [dataclasses.replace(mesh, device_order=order) for order in dict.fromkeys(orders)]
+        candidates.append(
+            min(
+                (Candidate(family.name, m, predict(cost, topology, m), settings) for m in placed),
+                # Times that differ by rounding are equal. Then the usual order is better.
+                key=lambda c: (f"{c.prediction.step_seconds:.9e}", "T" in c.mesh.device_order),
+            )
+        )
     own = None
     if config.mesh.num_devices == topology.num_devices and not any(problems(config, arrays)):
-        prediction = predict(
-            cost_on(config), topology.chip, lambda axes: place_on(topology, config.mesh, axes)
-        )
+        prediction = predict(cost_on(config), topology, config.mesh)
         own = Candidate(THE_CONFIGS_MESH, config.mesh, prediction)
-    fitting = [c for c in candidates if c.memory <= topology.chip.hbm_bytes]
+    fitting = [c for c in candidates if c.memory <= chip.hbm_bytes]
     if not fitting:
         raise UserError(_none_fits(topology, tried, candidates))
     # Times that differ by less than a thousandth are equal: then the smaller memory is better.
@@ -144,25 +152,6 @@ def _ways(config: "Config", num_devices: int) -> Iterator[tuple[Family, Mesh, Se
         for number in sorted(numbers):
             stack = {"stack": "pipeline", "stages": stages}
             yield family, mesh, {"model": stack, "train": {"microbatches": number}}
-
-
-def _in_best_order(mesh: Mesh, cost: Cost, topology: Topology) -> tuple[Mesh, Prediction]:
-    """Returns the mesh with the order of its devices that takes the least time, and the prediction."""
-    assert topology.chip is not None
-    best = None
-    orders = device_orders(topology, mesh.shape)
-    if cost.memory > topology.chip.hbm_bytes:  # any order will do
-        orders = itertools.islice(orders, 1)
-    for order in orders:
-
-        def place(axes, order=order):
-            return order.place(topology, [list(mesh.axes).index(axis) for axis in axes])
-
-        prediction = predict(cost, topology.chip, place)
-        if best is None or prediction.step_seconds < best[0].step_seconds * (1 - 1e-9):
-            best = prediction, order
-    assert best is not None
-    return dataclasses.replace(mesh, device_order=best[1].text), best[0]
 
 
 def _none_fits(topology: Topology, tried: int, candidates: Sequence[Candidate]) -> str:

@@ -32,8 +32,6 @@ _PREDICTED_FOR_GPUS = (
 )
 
 _MOST_LINES = 12
-_MOST_TEMPORARIES = 6
-_LONGEST_SHAPE = 44
 _WIDEST = 1000
 
 _CATEGORY_WORDS = {
@@ -85,14 +83,6 @@ def _memory(inspection: Inspection) -> list[str]:
         )
     if inspection.does_not_fit:
         lines += ["", *inspection.does_not_fit]
-    if inspection.temporaries:
-        lines += [
-            "  largest temporaries at the peak:",
-            table(
-                ("", size_text(array.bytes), array.shape[:_LONGEST_SHAPE], array.origin.place)
-                for array in inspection.temporaries[:_MOST_TEMPORARIES]
-            ),
-        ]
     return lines
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import Origin, Work
-from gshard_nmt.inspection.memory import Memory, Temporary
+from gshard_nmt.inspection.memory import Memory
 from gshard_nmt.inspection.program_cost import Compilation, Counts, Inspection
 from gshard_nmt.spmd.topology import Topology
 
@@ -50,7 +50,6 @@ def inspection() -> Inspection:
         ),
         collective_instructions={"all-to-all": 4, "all-gather": 2},
         work={EXPERTS: Work(4e12, 1e9, 2.0, 1.0), RECOMPUTED: Work(2e12, 1e9, 1.0, 0.5)},
-        temporaries=(Temporary(GIB, "f32[1024]", EXPERTS),),
         overrides={"*": {"M": "x"}},
         notes=("a note",),
     )
@@ -67,6 +66,5 @@ def refused(inspection) -> Inspection:
         sources=(),
         collective_instructions={},
         work={},
-        temporaries=(),
         does_not_fit=("DOES NOT FIT: temporaries",),
     )
