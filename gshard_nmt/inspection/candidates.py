@@ -4,102 +4,57 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from gshard_nmt.inspection import links
+from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
 
-
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """The axes and rules of a file of configs/meshes, which are good for meshes of many shapes."""
-
-    name: str  # the name of the file
-    axes: tuple[str, ...]  # names of the mesh axes
-    rules: Mapping[str, Any]  # Mesh.rules
-    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # Mesh.overrides
-    experts: bool = True  # whether it suits models with experts
-    dense: bool = True  # whether it suits models without experts
+FOR_ALL = ("expert", "zero", "data_expert_tensor")
+FOR_EXPERTS = ("data_expert", "hybrid")
+FOR_DENSE = ("data_tensor_attempt1", "data_tensor_attempt2", "data_tensor")
+PIPELINES = ("pipeline", "pipeline_tensor")
+"""Files of configs/meshes, whose axes and rules are good for meshes of many shapes."""
 
 
-_ROWS = {"B": "x", "G": "x", "E": "x"}
-_TENSOR = {"H": "y", "N": "y", "V": "y"}
-_WEIGHTS_BY_X = {"*norm/scale": {"M": None}, "*": {"M": "x"}}
-_WHOLE_GATE = {"*/gate": {"M": None}}
-_GROUPS = ("data", "expert")
-_EXPERTS = {"B": _GROUPS, "G": _GROUPS, "E": "expert"}
+@functools.cache
+def family(name: str) -> Mesh:
+    """Returns the mesh of a file of configs/meshes, with two devices along each axis."""
+    from gshard_nmt.settings.gin_reader import load_config
 
-FAMILIES = (
-    Family("expert", ("x",), _ROWS),
-    Family("zero", ("x",), _ROWS, _WHOLE_GATE | _WEIGHTS_BY_X),
-    Family("data_expert", _GROUPS, _EXPERTS, dense=False),
-    Family(
-        "data_expert_tensor",
-        (*_GROUPS, "tensor"),
-        {**_EXPERTS, **dict.fromkeys("HNV", "tensor")},
-    ),
-    Family("data_tensor_attempt1", ("x", "y"), {"M": "x", **_TENSOR}, experts=False),
-    Family("data_tensor_attempt2", ("x", "y"), {"B": "x", **_TENSOR}, _WEIGHTS_BY_X, experts=False),
-    Family(
-        "data_tensor", ("x", "y"), {"B": "x", "M": "y", **_TENSOR}, _WEIGHTS_BY_X, experts=False
-    ),
-    Family(
-        "hybrid",
-        ("x", "y"),
-        {**_ROWS, "M": "y", **_TENSOR},
-        _WHOLE_GATE | _WEIGHTS_BY_X,
-        dense=False,
-    ),
-)
-
-_STAGES = {
-    "P": "stage",
-    "R": "stage",
-    "B": ("stage", "data"),
-    "G": ("stage", "data"),
-    "E": "data",
-    "H": "tensor",
-    "N": "tensor",
-    "V": ("tensor", "stage"),
-}
-_PIPELINE_AXES = ("stage", "data", "tensor")
-
-PIPELINES = (
-    Family("pipeline", _PIPELINE_AXES, _STAGES),
-    Family("pipeline_tensor", _PIPELINE_AXES, {**_STAGES, "M": "tensor"}, {"*": {"M": None}}),
-)
+    file = configs_folder() / "meshes" / f"{name}.gin"
+    sizes = re.findall(r"(?m)^(\w+) = %gin.REQUIRED", file.read_text(encoding="utf-8"))
+    return load_config(str(file), [f"{size} = 2" for size in sizes]).mesh
 
 
-def pipelines(num_devices: int) -> Iterator[tuple[Family, Mesh]]:
-    """Yields every mesh of the families of pipelines, with two stages or more."""
+def pipelines(num_devices: int) -> Iterator[tuple[str, Mesh]]:
+    """Yields every mesh of the pipelines, with two stages or more, and the name of its file."""
     divisors = [size for size in range(1, num_devices + 1) if num_devices % size == 0]
-    for family, stages, tensor in itertools.product(PIPELINES, divisors[1:], divisors):
+    for name, stages, tensor in itertools.product(PIPELINES, divisors[1:], divisors):
         data, rest = divmod(num_devices, stages * tensor)
-        # With one device along `tensor`, both families are the same.
-        if not rest and (tensor > 1 or family is PIPELINES[0]):
-            shape = (stages, data, tensor)
-            yield family, Mesh(family.axes, shape, family.rules, family.overrides)
+        # With one device along `tensor`, both pipelines are the same.
+        if not rest and (tensor > 1 or name == PIPELINES[0]):
+            yield name, dataclasses.replace(family(name), shape=(stages, data, tensor))
 
 
-def meshes(num_devices: int, has_experts: bool) -> Iterator[tuple[Family, Mesh]]:
-    """Yields every mesh of every family that suits a model.
+def meshes(num_devices: int, has_experts: bool) -> Iterator[tuple[str, Mesh]]:
+    """Yields every mesh that suits a model, and the name of its file.
 
-    A mesh with an axis of size 1 is a mesh of another family and is left out. The only exception is
+    A mesh with an axis of size 1 is a mesh of another file and is left out. The only exception is
     the axis `expert` of a dense model, which always has size 1.
     """
-    for family in FAMILIES:
-        if not (family.experts if has_experts else family.dense):
-            continue
-        split = [axis for axis in family.axes if has_experts or axis != "expert"]
+    for name in (*FOR_ALL, *(FOR_EXPERTS if has_experts else FOR_DENSE)):
+        mesh = family(name)
+        split = [axis for axis in mesh.axes if has_experts or axis != "expert"]
         for sizes in factorizations(num_devices, len(split)):
             size_of = dict(zip(split, sizes, strict=True))
-            shape = tuple(size_of.get(axis, 1) for axis in family.axes)
-            yield family, Mesh(family.axes, shape, family.rules, family.overrides)
+            shape = tuple(size_of.get(axis, 1) for axis in mesh.axes)
+            yield name, dataclasses.replace(mesh, shape=shape)
 
 
 def factorizations(n: int, count: int) -> Iterator[tuple[int, ...]]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gshard_nmt.inspection.hlo import HloModule, Instruction
+from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
 from gshard_nmt.spmd.chips import Chip, peak_of
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 
@@ -169,8 +169,8 @@ def _outside(path: str) -> tuple[str, str, str]:
     for pattern, part, kind in _OUTSIDE:
         if pattern.search(path):
             return "", part, kind
-    stack = _STACK.search(path)
-    return (stack[1] if stack else ""), *_names([path.rsplit("/", 1)[-1]]), "other"
+    stack, (last,) = _STACK.search(path), _names([path.rpartition("/")[2]])
+    return (stack[1] if stack else ""), last, "other"
 
 
 class Origins:
@@ -192,16 +192,14 @@ class Origins:
 
     def _near(self, instruction: Instruction, distance: int) -> Origin:
         """Returns the origin of the nearest neighbor with a name, at most `distance` away."""
-        by_name = self._module.by_name
+        by_name, users = self._module.by_name, self._module.users.get(instruction.name, [])
         makers = [by_name[name] for name in instruction.operands if name in by_name]
-        for neighbors in (makers, self._module.users.get(instruction.name, [])):
-            for near in neighbors:
-                if near.op_name and near.opcode != "parameter":
-                    return origin_of(near.op_name)
-        if distance:
-            for near in (*makers[:1], *self._module.users.get(instruction.name, [])[:1]):
-                if (origin := self._near(near, distance - 1)) != UNKNOWN:
-                    return origin
+        for near in (*makers, *users):
+            if near.op_name and near.opcode != "parameter":
+                return origin_of(near.op_name)
+        for near in (*makers[:1], *users[:1]) if distance else ():
+            if (origin := self._near(near, distance - 1)) != UNKNOWN:
+                return origin
         return UNKNOWN
 
 
@@ -248,7 +246,7 @@ def is_collective(instruction: Instruction) -> bool:
 
 def work_of(module: HloModule, instruction: Instruction, chip: Chip | None) -> Work:
     products = [
-        (float(count), _dtype(module, inner))
+        (float(count), _operand(module, inner, 0).dtype)
         for inner in module.fused(instruction)
         if (count := product_flops(module, inner))
     ]
@@ -266,7 +264,7 @@ def product_flops(module: HloModule, instruction: Instruction) -> int:
     """Returns the FLOPs of a dot or a convolution; 0 for other instructions."""
     if instruction.opcode == "dot":
         contracting = _CONTRACTING.search(instruction.attributes)
-        lhs = _dims(module, instruction, 0)
+        lhs = _operand(module, instruction, 0).dims
         dims = contracting[1].split(",") if contracting else []
         return 2 * instruction.arrays[0].size * math.prod(lhs[int(d)] for d in dims if d)
     if instruction.opcode == "convolution":
@@ -274,12 +272,8 @@ def product_flops(module: HloModule, instruction: Instruction) -> int:
     return 0
 
 
-def _dtype(module: HloModule, instruction: Instruction) -> str:
-    return module.by_name[instruction.operands[0]].arrays[0].dtype
-
-
-def _dims(module: HloModule, instruction: Instruction, operand: int) -> tuple[int, ...]:
-    return module.by_name[instruction.operands[operand]].arrays[0].dims
+def _operand(module: HloModule, instruction: Instruction, number: int) -> Array:
+    return module.by_name[instruction.operands[number]].arrays[0]
 
 
 def _convolution_flops(module: HloModule, instruction: Instruction) -> int:
@@ -291,17 +285,10 @@ def _convolution_flops(module: HloModule, instruction: Instruction) -> int:
     labels = _DIM_LABELS.search(instruction.attributes)
     if labels is None:
         return 0
+    arrays = *(_operand(module, instruction, n) for n in (0, 1)), instruction.arrays[0]
     lhs, rhs, out = (
-        dict(zip(names, dims, strict=False))
-        for names, dims in zip(
-            labels.groups(),
-            (
-                _dims(module, instruction, 0),
-                _dims(module, instruction, 1),
-                instruction.arrays[0].dims,
-            ),
-            strict=True,
-        )
+        dict(zip(names, array.dims, strict=False))
+        for names, array in zip(labels.groups(), arrays, strict=True)
     )
     window = _WINDOW.search(instruction.attributes)
     settings = dict(entry.split("=") for entry in window[1].split()) if window else {}
@@ -358,14 +345,13 @@ def _fusion_bytes(inside: Sequence[Instruction], operands: Sequence[Instruction]
     for instruction in inside:
         for name in instruction.operands:
             users.setdefault(name, []).append(instruction)
-    moved = 0
     by_name = {instruction.name: instruction for instruction in inside}
-    for instruction in inside:
-        if instruction.opcode == "parameter":
-            moved += _read_of(instruction, users, _size(operands[instruction.parameter_number]))
-        if instruction.is_root:
-            moved += _written(instruction, by_name)
-    return moved
+    read = sum(
+        _read_of(instruction, users, _size(operands[instruction.parameter_number]))
+        for instruction in inside
+        if instruction.opcode == "parameter"
+    )
+    return read + sum(_written(root, by_name) for root in inside if root.is_root)
 
 
 def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]], whole: int) -> int:

@@ -5,6 +5,7 @@ the nearest legal value. A setting with an illegal value is replaced by its defa
 that follow. Nothing is lowered or compiled.
 """
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import math
@@ -14,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError, did_you_mean
@@ -27,7 +27,7 @@ from gshard_nmt.settings.values import build
 from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.memory import free_machine_memory
-from gshard_nmt.spmd.mesh import Mesh, nearest_mesh
+from gshard_nmt.spmd.mesh import nearest_mesh
 from gshard_nmt.spmd.topology import INSTALL_CUDA, INSTALL_LIBTPU, Topology
 
 
@@ -119,17 +119,6 @@ def package_problems() -> Iterator[str]:
             yield f"{name} is not installed; install it: {install}."
         elif version not in bounds:
             yield f"{name} {version} is installed; gshard-nmt needs {bounds}. Install it: {install}."
-    for package, companion, digits in (("jax", "jaxlib", 3), ("tensorflow", "tensorflow-text", 2)):
-        version, other = _version(package), _version(companion)
-        if (
-            version
-            and other
-            and Version(version).release[:digits] != Version(other).release[:digits]
-        ):
-            yield (
-                f"{package} {version} and {companion} {other} are of different releases. "
-                f"Install the same release: pip install {companion}=={version}."
-            )
 
 
 def compiler_problems(machines: Sequence[Topology]) -> Iterator[str]:
@@ -241,41 +230,39 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
 
 def _memory(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> Iterator[Finding]:
     """Checks that the training state alone fits each machine; a step needs more than that."""
+
+    def state_bytes(devices: int) -> int:
+        total, mesh = 0, nearest_mesh(config.mesh, devices)
+        for name, spec in specs.items():
+            shards = 1
+            with contextlib.suppress(UserError):  # the checks of the mesh report it
+                shards = math.prod(map(mesh.axis_size, mesh.partition(spec.letters, name)))
+            total += spec.nbytes // shards
+        return total
+
     for machine in machines:
         if machine.chip is not None:
-            needed = _state_bytes(nearest_mesh(config.mesh, machine.num_devices), specs)
-            name = f"a device of {machine.name}"
-            yield _fits_memory(needed, machine.chip.hbm_bytes, name, is_shared=False)
-    # Virtual CPU devices share this machine's memory.
+            owner, needed = f"a device of {machine.name}", state_bytes(machine.num_devices)
+            yield _fits_memory(
+                *(needed, machine.chip.hbm_bytes, owner),
+                "split the weights over at least {} times the devices, or make the model smaller",
+            )
+    # Virtual CPU devices share this machine's memory, so more of them do not help.
     cpus = [machine.num_devices for machine in machines if machine.chip is None]
     for devices in cpus if machines else [config.mesh.num_devices]:
-        needed = devices * _state_bytes(nearest_mesh(config.mesh, devices), specs)
-        name = f"this machine ({devices} CPU devices)"
-        yield _fits_memory(needed, free_machine_memory(), name, is_shared=True)
+        owner, needed = f"this machine ({devices} CPU devices)", devices * state_bytes(devices)
+        yield _fits_memory(
+            *(needed, free_machine_memory(), owner),
+            "make the model smaller, or take a machine with more memory",
+        )
 
 
-def _state_bytes(mesh: Mesh, specs: ArraySpecs) -> int:
-    total = 0
-    for name, spec in specs.items():
-        try:
-            partition = mesh.partition(spec.letters, name)
-        except UserError:  # the checks of the mesh report it
-            partition = ()
-        total += spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
-    return total
-
-
-def _fits_memory(needed: int, available: int, owner: str, is_shared: bool) -> Finding:
-    """Compares the bytes of the training state with those of a memory, which all devices may share."""
+def _fits_memory(needed: int, available: int, owner: str, advice: str) -> Finding:
+    """Compares the bytes of the training state with those of a memory."""
     sizes = f"the training state takes {size_text(needed)} of the {size_text(available)} of {owner}"
     if needed > available:
-        least = 2 ** math.ceil(math.log2(needed / available))
-        advice = (
-            "make the model smaller, or take a machine with more memory"
-            if is_shared  # more devices do not help
-            else f"split the weights over at least {least} times the devices, or make the model smaller"
-        )
-        return Finding("memory", f"{sizes}; {advice}.", "PROBLEM")
+        times = 2 ** math.ceil(math.log2(needed / available))
+        return Finding("memory", f"{sizes}; {advice.format(times)}.", "PROBLEM")
     if needed > 0.6 * available:
         sizes += (
             ", which leaves little for activations; gshard-inspect --topology shows the memory of a "
@@ -300,9 +287,8 @@ def _disk(specs: ArraySpecs, train: Train, workdir: Path) -> Finding:
     if not folder.is_dir():
         text = f"--workdir {workdir}: {folder} is a file; give a folder."
         return Finding("disk", text, "PROBLEM")
-    free = shutil.disk_usage(folder).free
-    needed = size_text(count * state)
-    sizes = f"{count} checkpoints take {needed} of the {size_text(free)} free at {folder}"
-    if count * state > free:
-        return Finding("disk", f"{sizes}; make room, or put --workdir on a larger disk.", "PROBLEM")
-    return Finding("disk", sizes, "ok")
+    free, needed = shutil.disk_usage(folder).free, count * state
+    text = f"{count} checkpoints take {size_text(needed)} of the {size_text(free)} free at {folder}"
+    if needed > free:
+        return Finding("disk", f"{text}; make room, or put --workdir on a larger disk.", "PROBLEM")
+    return Finding("disk", text, "ok")

@@ -216,10 +216,9 @@ class _Partitioner:
             most = max(votes.values(), default=0)
             candidates = [letter for letter, count in votes.items() if count == most]
             if len(candidates) > 1:
-                letters[axis] = min(
-                    candidates, key=lambda x, axis=axis: self._moved(einsum, axis, x)
-                )
-            elif candidates:
+                moved = {letter: self._moved(einsum, axis, letter) for letter in candidates}
+                candidates.sort(key=moved.__getitem__)
+            if candidates:
                 letters[axis] = candidates[0]
         return letters
 

@@ -101,26 +101,12 @@ class Exchange:
     recomputed: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A training step as products."""
-
-    products: Sequence[Product]
-    exchanges: Sequence[Exchange]  # dispatch and combine of the MoE layers
-    # the activations that are kept from the forward pass to the backward pass, with their number
-    kept: Sequence[tuple[Tensor, int]]
-    # (kind, tensor, times) of the collectives among the stages of a pipeline
-    along_stages: Sequence[tuple[str, Tensor, int]]
-    weights: Mapping[str, ArraySpec]  # all weights, by name
-    state: Mapping[str, ArraySpec]  # all arrays that the step takes, by name
-
-
 def step_of(
     config: "Config",
     weights: Mapping[str, ArraySpec],
     state: Mapping[str, ArraySpec],
     rounds_operands: bool,
-) -> Step:
+) -> "Step":
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 
     `rounds_operands`: whether products round float32 to bfloat16, as a TPU does. UserError: the config
@@ -149,15 +135,7 @@ def step_of(
         for name, spec in weights.items()
     )
     traced = trace(one_block, of_one_block, batch)
-    layers = _Layers(config, traced, weights, rounds_operands)
-    return Step(
-        layers.products,
-        layers.exchanges,
-        list(layers.kept()),
-        list(layers.along_stages()),
-        weights,
-        state,
-    )
+    return Step(config, traced, weights, state, rounds_operands)
 
 
 _Specs = tuple[tuple[str, ArraySpec], ...]
@@ -253,23 +231,35 @@ def _source(x: "tf.Tensor") -> tuple[str, int]:
     return x.name, item_bytes
 
 
-class _Layers:
-    """The layers of a config: all blocks and microbatches, and what is kept or computed again."""
+class Step:
+    """A training step as products: all blocks and microbatches, and what is kept or computed again.
+
+    Attributes:
+      products: those of all blocks.
+      exchanges: dispatch and combine of the MoE layers.
+      kept: the activations that are kept from the forward pass to the backward pass, with their number.
+      along_stages: (kind, tensor, times) of the collectives among the stages of a pipeline.
+      weights: all weights, by name.
+      state: all arrays that the step takes, by name.
+    """
 
     def __init__(
         self,
         config: "Config",
         traced: Sequence[Product],
         weights: Mapping[str, ArraySpec],
+        state: Mapping[str, ArraySpec],
         rounds_operands: bool,
     ) -> None:
-        self._model, self._weights = config.model, weights
-        self._microbatches = config.train.microbatches
+        self.weights, self.state = weights, state
+        self._model, self._microbatches = config.model, config.train.microbatches
         self._rounds_operands = rounds_operands
         self._pipelined = self._model.stack == "pipeline"
         self._recomputed = self._model.stack in ("scan", "pipeline") or self._model.remat != "none"
         self.products = [self._of_step(product) for product in traced]
-        self.exchanges = [*self._exchanges()]
+        self.exchanges = list(self._exchanges())
+        self.kept = list(self._kept())
+        self.along_stages = list(self._along_stages())
 
     def _of_step(self, product: Product) -> Product:
         """Returns a product of one block and the whole batch as those of all blocks of the step."""
@@ -340,7 +330,7 @@ class _Layers:
             yield Exchange(slots, tensor, times, recomputed)
             yield Exchange(tensor, slots, times, recomputed)
 
-    def kept(self) -> Iterator[tuple[Tensor, int]]:
+    def _kept(self) -> Iterator[tuple[Tensor, int]]:
         if not self._recomputed:
             for product in self.products:
                 yield product.result, product.times // self._microbatches
@@ -369,7 +359,7 @@ class _Layers:
         first = next(p.left for p in layers if p.left.letters == "BLM")
         return dataclasses.replace(first, name=f"{stack} state")
 
-    def along_stages(self) -> Iterator[tuple[str, Tensor, int]]:
+    def _along_stages(self) -> Iterator[tuple[str, Tensor, int]]:
         """Yields the collectives among the stages of the pipelines, see `Pipeline`.
 
         The state moves on by one stage in each iteration. All stages read every microbatch, and the last
@@ -383,7 +373,7 @@ class _Layers:
             yield "collective-permute", x, 2 * schedule.iterations
             yield "all-gather", x, 2 * self._microbatches
             yield "all-reduce", x, 2 * self._microbatches
-            for name, spec in self._weights.items():
+            for name, spec in self.weights.items():
                 if schedule.visits > 1 and name.startswith(f"{stack}/block/"):
                     weight = Tensor(name, spec.letters[1:], spec.shape[1:], 4, name, in_stage=True)
                     yield "all-to-all", weight, 2 * spec.shape[0] // schedule.stages

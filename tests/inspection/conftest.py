@@ -32,7 +32,7 @@ def inspection() -> Inspection:
         step="training",
         topology=Topology.parse("v3:2x2"),
         mesh={"x": 8},
-        counts=Counts(4_000_000_000, 1_000_000_000, 600_000_000, 2_400_000_000),
+        counts=Counts(4_000_000_000, 1_000_000_000, 600_000_000),
         compilation=Compilation(1.0, 20.0, 40.0, 5000),
         memory=Memory(3 * GIB, 3 * GIB, 2 * GIB, 2 * GIB, 1000, 6 * GIB, 16 * GIB, CATEGORIES),
         tokens_per_step=4096,

@@ -4,51 +4,18 @@ import pytest
 
 from gshard_nmt.inspection import links
 from gshard_nmt.inspection.candidates import (
-    FAMILIES,
-    PIPELINES,
     device_orders,
     factorizations,
     meshes,
     place_on,
 )
-from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
-
-SIZES = {
-    "x": ("DEVICES", "X"),
-    "y": ("Y",),
-    "data": ("DATA_DEVICES",),
-    "expert": ("EXPERT_DEVICES",),
-    "tensor": ("TENSOR_DEVICES",),
-    "stage": ("X",),
-}
-
-
-@pytest.mark.parametrize("family", [*FAMILIES, *PIPELINES], ids=lambda family: family.name)
-def test_a_family_is_its_file_of_configs_meshes(family):
-    macros = [SIZES[axis][-1 if len(family.axes) > 1 else 0] for axis in family.axes]
-    if family in PIPELINES:
-        macros = ["X", "Y", "Z"]
-    settings = [f"include 'meshes/{family.name}.gin'", *(f"{macro} = 2" for macro in macros)]
-    mesh = load_config("demo", settings).mesh
-    shape = (2,) * len(family.axes)
-    ours = Mesh(family.axes, shape, family.rules, family.overrides)
-    for name, letters in {
-        "": ("BLM", "PBLM", "BLH", "BLND", "BLV", "GSEC", "EGCM", "GECM", "EGCH"),
-        "decoder/block/moe_0/gate": ("RM_",),
-        "decoder/block/moe_0/wi": ("REMH",),
-        "decoder/block/self_attention_0/query": ("RMND",),
-        "decoder/final_norm/scale": ("M",),
-        "target_embedding": ("VM",),
-    }.items():
-        for tensor in letters:
-            assert ours.partition(tensor, name) == mesh.partition(tensor, name), tensor
 
 
 def test_all_shapes_of_the_families_that_suit_a_model():
     assert list(factorizations(12, 2)) == [(2, 6), (3, 4), (4, 3), (6, 2)]
-    dense, moe = ([(f.name, m.shape) for f, m in meshes(8, experts)] for experts in (False, True))
+    dense, moe = ([(name, m.shape) for name, m in meshes(8, experts)] for experts in (False, True))
     assert ("data_expert_tensor", (2, 1, 4)) in dense
     assert ("data_expert_tensor", (2, 2, 2)) in moe
     assert {name for name, _ in moe} & {"data_tensor", "data_tensor_attempt1"} == set()
