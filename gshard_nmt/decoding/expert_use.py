@@ -16,7 +16,6 @@ import numpy as np
 
 from gshard_nmt.data.batching.packing import Row, to_arrays
 from gshard_nmt.data.sets.examples import Example
-from gshard_nmt.decoding.fitting import lowering_mesh
 from gshard_nmt.model.dispatch import BY_SLOTS
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import batch_specs, weight_specs
@@ -116,8 +115,7 @@ def _compiled(
     key = json.dumps(["expert use", repr(functions), shape])
     function = functools.partial(functions.expert_use, group_sizes=sizes)
     inputs = [weight_specs(functions), batch_specs(config)]
-    mesh = lowering_mesh(config.model, devices.mesh)
-    return devices.compile(key, lambda: lower(function, inputs, [{}], mesh))
+    return devices.compile(key, lambda: lower(function, inputs, [{}], devices.mesh))
 
 
 def _fitting(

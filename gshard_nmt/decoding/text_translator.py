@@ -295,7 +295,7 @@ def load_translator(
     fitting.check(config, functions)
     # Reading a checkpoint starts jax, so the devices must be set up before.
     cache = run.programs_to_decode
-    devices = runtime.start(config.mesh, cache, processes, shares_cache=cache == run.programs)
+    devices = runtime.start(config.mesh, cache, processes)
     retention = Retention.of(config.train)
     checkpoints = Checkpoints(run.checkpoints, retention, run.identity(), processes)
     # The processes agree on a checkpoint in a collective. On CPU devices it fails if one of them comes 30

@@ -20,7 +20,6 @@ from gshard_nmt.decoding.fitting import (
     batch_rows,
     batch_shape,
     least_rows,
-    lowering_mesh,
 )
 from gshard_nmt.model import decoder_step, decoding_weights
 from gshard_nmt.model.steps import StepFunctions
@@ -196,7 +195,7 @@ class Translator:
 
         The weights are those that `prepared_weights` returns.
         """
-        rows, mesh = self.rows, lowering_mesh(self._config.model, self._devices.mesh)
+        rows, mesh = self.rows, self._devices.mesh
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
         batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)
         batch["max_lengths"] = ArraySpec((rows,), np.dtype(np.int32), "B")

@@ -137,15 +137,6 @@ def test_the_axis_of_the_rows_or_of_the_stages_goes_between_slices(name, topolog
     assert "B" in {letter for letter, axes in best.mesh.rules.items() if between[0] in axes}
 
 
-def test_shardy_gets_no_pipelines_and_stays():
-    result = ranked("gspmd_narrow_16b", "v3:4x8", "Mesh.partitioner = 'shardy'")
-    assert {candidate.name for candidate in result.candidates} == {
-        "data_tensor",
-        "data_tensor_attempt2",
-    }
-    assert "Mesh.partitioner = 'shardy'" in ranking.gin_lines(result.candidates[0])
-
-
 def test_many_experts_take_experts_over_all_devices_or_shard_the_other_weights_as_well():
     """GShard Table 1. See docs/inspect.md for the meshes that are a few percent faster by formula."""
     result = ranked("moe_2048e_36l", "v3:32x32")

@@ -227,43 +227,6 @@ def test_decoding_counts_every_step_of_the_search(tmp_path):
     assert any(collective["count"] >= 128 for collective in record["collectives"])
 
 
-PARTITIONED = """
-import json
-from gshard_nmt.inspection import communication, hlo
-from gshard_nmt.run.arrays import CONTROL, state_specs
-from gshard_nmt.spmd import ahead_of_time
-from gshard_nmt.spmd.lowering import lower
-from gshard_nmt.spmd.topology import Topology
-from tests.multidevice.test_meshes import BATCH, RUNS, mesh_of, steps
-
-topology, counts = Topology.parse("v5e:4x2"), {}
-for partitioner in ("gspmd", "shardy"):
-    mesh, functions = mesh_of("hybrid", partitioner), steps(RUNS["hybrid"].model)
-    specs = state_specs(functions)
-    letters = {name: spec.letters for name, spec in specs.items()}
-    lowered = lower(functions.train_step, [specs, BATCH, CONTROL], [letters, {}], mesh)
-    devices = ahead_of_time.devices_of(topology, mesh)
-    compiled = ahead_of_time.compile_for(topology, devices, lowered, donate=(0,))
-    counts[partitioner] = communication.count_instructions(hlo.parse(compiled.text))
-print(json.dumps(counts))
-"""
-
-
-def test_both_partitioners_have_the_collectives_that_the_page_gives():
-    """docs/sharding.md has these numbers, and those of data_tensor."""
-    process = subprocess.run(
-        [sys.executable, "-c", PARTITIONED],
-        capture_output=True,
-        text=True,
-        env=environment() | {"PYTHONPATH": "."},
-    )
-    assert process.returncode == 0, process.stderr
-    counts = json.loads(process.stdout.splitlines()[-1])
-    # all-to-all, all-reduce, all-gather, reduce-scatter, collective-permute
-    assert tuple(counts["gspmd"].values()) == (4, 22, 22, 3, 1)
-    assert tuple(counts["shardy"].values()) == (4, 20, 22, 3, 0)
-
-
 # The axis of the rows lies between the slices, that of the experts inside.
 TWO_SLICES = (
     *(setting for setting in SMALL if not setting.startswith("Mesh")),

@@ -9,7 +9,6 @@ from gshard_nmt import inspect_config as inspect
 from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import ahead_of_time, runtime
-from gshard_nmt.spmd.lowering import as_jax_function
 
 SMALL = (
     "Model.encoder_layers = 1",
@@ -124,19 +123,3 @@ def test_the_decoding_step_is_compiled_as_gshard_decode_compiles_it(monkeypatch,
     (chosen,) = options
     assert runtime._INDEPENDENT_ROWS.items() <= chosen.items()
     assert "32 sources of 8 tokens" in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_model_with_experts_that_shardy_trains_is_decoded_with_gspmd(monkeypatch):
-    """Its experts run in manual regions in decoding, which Shardy does not take."""
-    functions = []
-
-    def compile_for(topology, devices, lowered, donate=(), independent_rows=False):
-        functions.append(as_jax_function(lowered))
-        raise ahead_of_time.DoesNotFit(2, 1, "the program's arrays")
-
-    monkeypatch.setattr(ahead_of_time, "compile_for", compile_for)
-    settings = (*SMALL, "Decode.source_lengths = (8,)", "Mesh.partitioner = 'shardy'")
-    config = load_config("demo", settings)
-    for decoding in (False, True):
-        inspect.inspect(inspect.Request(config, "demo", ["cpu:2"], decoding=decoding))
-    assert len(functions) == 2
