@@ -157,7 +157,7 @@ def test_weights_that_are_not_finite_are_an_error(run, tmp_path):
     ("form", "message"),
     [
         ("huggingface", "\n  Model.norm is 'rms'; it must be 'layer'\n"),
-        ("ctranslate2", "Model.experts is 8; it must be 0 for --format ctranslate2"),
+        ("ctranslate2", "layout of CTranslate2:\n  Model.experts is 8; it must be 0\n"),
     ],
 )
 def test_a_model_that_a_format_lacks_is_refused_before_its_weights_are_read(

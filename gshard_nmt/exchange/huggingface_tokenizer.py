@@ -21,7 +21,7 @@ from gshard_nmt.data.language_codes import understand
 from gshard_nmt.data.text.vocabulary import PAD, Vocabulary, first_tag, source_tag, target_tag
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, of_bpe, piece_names, reordered
-from gshard_nmt.exchange.huggingface import own_order
+from gshard_nmt.exchange.huggingface import REMEDY, own_order, read_object
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole
 
 # fmt: off
@@ -50,7 +50,6 @@ _BPE = fields(
     {"type": text("BPE", "'BPE'"), "vocab": mapping_of(whole()), "merges": list_of(anything())}
 )
 """The part of tokenizer.json that can take the place of a SentencePiece model."""
-_REMEDY = "Copy the file again from where the model was published."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 def _fairseq_pieces(folder: Path) -> bytes:
     """Returns the SentencePiece model; transformers 5 writes the one of NLLB as tokenizer.json."""
     file = folder / "sentencepiece.bpe.model"
-    content = {} if (folder / "vocab.json").is_file() else _object(folder / "tokenizer.json")
+    content = {} if (folder / "vocab.json").is_file() else read_object(folder / "tokenizer.json")
     if file.is_file() or not content:
         return _bytes(file)
     if not (problem := json_shape.problem(_BPE, content.get("model", {}))):
@@ -146,7 +145,7 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
         # Both sides use one embedding, so they need the same number of ids.
         most = max(len(each.rows) for each in orders.values())
         orders = {side: order(side, most) for side in sizes}
-    settings = _object(folder / "tokenizer_config.json")
+    settings = read_object(folder / "tokenizer_config.json")
     source, target = (
         _tag(str(settings.get(f"{side}_lang") or "und")) for side in ("source", "target")
     )
@@ -159,13 +158,13 @@ def _tokens(
 ) -> Tokens:
     """Returns the tokens of a side, with the ids of the special ones."""
     if "<unk>" not in names:
-        raise UserError(f"--from {folder}: its tokens have no <unk>. {_REMEDY}")
+        raise UserError(f"--from {folder}: its tokens have no <unk>. {REMEDY}")
     special = {name: config[f"{name}_token_id"] for name in ("pad", "eos", "decoder_start")}
     for name, i in special.items():
         if i >= len(names):
             raise UserError(
                 f"in config.json {name}_token_id is {i}; it must be below vocab_size = {len(names)}. "
-                f"{_REMEDY}"
+                f"{REMEDY}"
             )
     start = special.pop("decoder_start")
     return Tokens(names, **special, unk=names.index("<unk>"), start=start, tags=tags)
@@ -192,9 +191,9 @@ def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[
 
 def _part(file: Path, key: str, shape: json_shape.Shape) -> Any:
     """Returns the value of a key of a JSON file; () if there is none, or no file."""
-    value = _object(file).get(key) or ()
+    value = read_object(file).get(key) or ()
     if value and (problem := json_shape.problem(shape, value)):
-        raise UserError(f"in {file} {key} is wrong: {problem}. {_REMEDY}")
+        raise UserError(f"in {file} {key} is wrong: {problem}. {REMEDY}")
     return value
 
 
@@ -233,19 +232,14 @@ def _name(entry: object) -> str:
 def _listed(folder: Path, file: str) -> list[str]:
     """Returns the tokens of vocab.json in the order of their ids."""
     _bytes(folder / file)
-    by_name = json_shape.read(folder / file, mapping_of(whole()), _REMEDY)
+    by_name = json_shape.read(folder / file, mapping_of(whole()), REMEDY)
     names = sorted(by_name, key=by_name.__getitem__)
     if [by_name[name] for name in names] != list(range(len(names))) or not names:
-        raise UserError(f"{folder / file} is damaged: its ids are not 0, 1, 2 ... {_REMEDY}")
+        raise UserError(f"{folder / file} is damaged: its ids are not 0, 1, 2 ... {REMEDY}")
     return names
-
-
-def _object(file: Path) -> dict[str, Any]:
-    """Returns the content of a JSON file, or {} if there is no such file."""
-    return dict(json_shape.read(file, mapping_of(anything()), _REMEDY)) if file.is_file() else {}
 
 
 def _bytes(file: Path) -> bytes:
     if not file.is_file():
-        raise UserError(f"{file} is missing, and the tokenizer needs it. {_REMEDY}")
+        raise UserError(f"{file} is missing, and the tokenizer needs it. {REMEDY}")
     return file.read_bytes()

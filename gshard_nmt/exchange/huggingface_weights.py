@@ -41,6 +41,18 @@ _LINEAR = {
 }
 # fmt: on
 """The linear layers of torch, by the names of our matrices."""
+_NAMES = {
+    "self_attention": ("self_attn.", "self_attn_layer_norm"),
+    "cross_attention": ("encoder_attn.", "encoder_attn_layer_norm"),
+    "feed_forward": ("", "final_layer_norm"),
+}
+_MOE_NAMES = {
+    "self_attention": ("self_attn.", "self_attn_layer_norm"),
+    "cross_attention": ("cross_attention.", "cross_attention_layer_norm"),
+    "feed_forward": ("ffn.", "ff_layer_norm"),
+    "moe": ("ffn.", "ff_layer_norm"),
+}
+"""The beginnings of the names of a sublayer and of its norm, by our names; and those of NLLB-MoE."""
 _UNREAD = ("embed_positions", "embed_tokens", "lm_head")
 """Words in the names of tensors that hold nothing we need."""
 
@@ -187,10 +199,11 @@ def _tensor_of(layout: Layout, name: str, index: tuple[int, ...]) -> tuple[str, 
     sublayer, _, leaf = place.removeprefix("block/").partition("/")
     kind, _, number = sublayer.rpartition("_")
     layer = index[0] * layout.model.block_layers(stack) + int(number)
-    prefix, names = f"model.{stack}.layers.{layer}.", layout.family.names
+    names = _MOE_NAMES if layout.config["model_type"] == "nllb-moe" else _NAMES
+    prefix = f"model.{stack}.layers.{layer}."
     if leaf.startswith("norm/"):
-        return f"{prefix}{names[f'{kind}/norm']}.{end}", one
-    prefix += names[kind]
+        return f"{prefix}{names[kind][1]}.{end}", one
+    prefix += names[kind][0]
     if leaf == "gate":
         return f"{prefix}router.classifier.weight", one
     linear = f"{_LINEAR[leaf.removesuffix('_bias')]}.{end}"
