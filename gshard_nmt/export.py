@@ -19,22 +19,9 @@ from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import ctranslate2, huggingface_weights, saved_model, smaller
+from gshard_nmt.exchange import huggingface as hf
+from gshard_nmt.exchange import huggingface_tokenizer as tokenizers
 from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.huggingface import (
-    CONFIG,
-    GENERATION,
-    Layout,
-    layout_of,
-    read_config,
-    read_generation,
-)
-from gshard_nmt.exchange.huggingface_tokenizer import (
-    FACTS,
-    IMPORTED,
-    SIDES,
-    TOKENIZER_FILES,
-    read_tokenizer,
-)
 from gshard_nmt.exchange.run_folders import Direction, check_new, chosen_directions, write_run
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.quantities import size_text
@@ -54,11 +41,11 @@ FORMATS = {
 
 _FACTS = json_shape.fields({"format": json_shape.text(f"gshard-nmt ({'|'.join(FORMATS)}) .*")})
 _FILES = {
-    FACTS,
+    tokenizers.FACTS,
     *saved_model.FILES,
     *ctranslate2.FILES,
-    *(huggingface_weights.SINGLE, CONFIG, GENERATION),
-    *TOKENIZER_FILES,
+    *(huggingface_weights.SINGLE, hf.CONFIG, hf.GENERATION),
+    *tokenizers.TOKENIZER_FILES,
 }
 """All files that an export of some format has."""
 
@@ -113,7 +100,7 @@ def export(
             "directions": [list(direction) for direction in _directions(run)],
             **write(translator, weights, folder),
         }
-        (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        (folder / tokenizers.FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     origin = f"{translator.origin} of {workdir}, {size_text(size)}"
     _say(f"{out}: {origin}. To load it, {FORMATS[form].format(out=str(out))}.")
@@ -122,7 +109,7 @@ def export(
 _Texts = Mapping[Direction, CorpusPair]
 _Weights = Mapping[str, np.ndarray]
 _Write = Callable[[TextTranslator, _Weights, Path], dict[str, Any]]
-"""Writes the files of a format into a folder, and returns further content of `FACTS`."""
+"""Writes the files of a format into a folder, and returns further content of `tokenizers.FACTS`."""
 
 
 def _savedmodel(config: Config, run: RunFolder) -> _Write:
@@ -145,10 +132,7 @@ def _savedmodel(config: Config, run: RunFolder) -> _Write:
             {name: np.asarray(array) for name, array in ids.prepared_weights().items()},
             (run.path / "source.model").read_bytes(),
             (run.path / "target.model").read_bytes(),
-            [
-                saved_model.Direction(*direction, tuple(source.tags(*direction)))
-                for direction in _directions(run)
-            ],
+            {direction: source.tags(*direction) for direction in _directions(run)},
         )
         saved_model.write(model, folder)
         search = ("beam", "length_norm", "alpha", "precision")
@@ -164,16 +148,18 @@ def _savedmodel(config: Config, run: RunFolder) -> _Write:
 
 def _huggingface(config: Config, run: RunFolder) -> _Write:
     """Returns the writer of a Hugging Face folder. An imported model has the layout that it had."""
-    imported = run.path / IMPORTED
+    imported = run.path / tokenizers.IMPORTED
     generation: Mapping[str, Any] = {}
     if imported.is_dir():
-        contents = read_config(imported)
-        layout = Layout(contents, config.model, read_tokenizer(imported, contents).orders)
-        generation = read_generation(imported, contents).content
-        copies = {name: imported / name for name in TOKENIZER_FILES}
+        contents = hf.read_config(imported)
+        layout = hf.Layout(
+            contents, config.model, tokenizers.read_tokenizer(imported, contents).orders
+        )
+        generation = hf.read_generation(imported, contents).content
+        copies = {name: imported / name for name in tokenizers.TOKENIZER_FILES}
     else:
-        layout = layout_of(config, _vocabularies(run))
-        copies = {name: run.path / name for name in SIDES.values()}
+        layout = hf.layout_of(config, _vocabularies(run))
+        copies = {name: run.path / name for name in tokenizers.SIDES.values()}
 
     def write(_: TextTranslator, weights: _Weights, folder: Path) -> dict[str, Any]:
         never = restrictions(run)["never"]
@@ -221,7 +207,7 @@ def _check_is_an_export(out: Path) -> None:
     if not out.is_dir() or not any(out.iterdir()):
         return
     try:
-        json_shape.parse((out / FACTS).read_bytes(), _FACTS)
+        json_shape.parse((out / tokenizers.FACTS).read_bytes(), _FACTS)
     except (FileNotFoundError, ValueError):
         raise UserError(
             f"--out {out} is not empty and not an earlier export; choose another folder."

@@ -15,7 +15,7 @@ import select
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 from gshard_nmt.data.reading import text_lines
 from gshard_nmt.data.text.vocabulary import LINE_BREAKS
@@ -24,9 +24,6 @@ from gshard_nmt.errors import UserError
 _BLOCK = 1 << 16
 _PATIENCE = 50
 """Milliseconds to wait for more lines before the lines that have come are translated."""
-
-_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
-
 
 INVISIBLE = "\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 """Characters without a shape that no language needs, as ranges of a regular expression: the soft hyphen,
@@ -52,8 +49,7 @@ class InputChanged(UserError):
     """The input was changed while it was translated, so the finished lines may be of the old text."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """The number of lines of a file, and the SHA-256 of its bytes, decompressed, as hex digits."""
 
     lines: int
@@ -149,22 +145,19 @@ class SourceLines:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self._problem(line, error.start) from None
+            if self.number == 0 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise UserError(
+                    f"{self._name} is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16 "
+                    "-t UTF-8."
+                ) from None
+            raise UserError(
+                f"{self._name}, line {self.number + 1}, byte {error.start + 1}: "
+                f"0x{line[error.start]:02x} is not UTF-8. Convert the text, for instance with iconv -f "
+                "ISO-8859-1 -t UTF-8."
+            ) from None
         if self.number == 0:
             text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
         return text.removesuffix("\r").replace("\r", " ")
-
-    def _problem(self, line: bytes, index: int) -> UserError:
-        """Returns the error that names the line and the byte that are not UTF-8."""
-        if self.number == 0 and line.startswith(_WIDE_MARKS):
-            return UserError(
-                f"{self._name} is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16 -t "
-                "UTF-8."
-            )
-        return UserError(
-            f"{self._name}, line {self.number + 1}, byte {index + 1}: 0x{line[index]:02x} is not UTF-8. "
-            "Convert the text, for instance with iconv -f ISO-8859-1 -t UTF-8."
-        )
 
 
 class _Decompressed:
@@ -263,12 +256,11 @@ def chosen_format(name: str | None, nbest: int, scores: bool) -> str:
     Raises:
       UserError: the format has no place for what the other flags ask for.
     """
-    for flag, is_given, lacks in (
-        ("--nbest", nbest > 1, f"one translation a line, and --nbest is {nbest}"),
-        ("--scores", scores, "no scores, and --scores is given"),
-    ):
-        if name == "text" and is_given:
-            raise UserError(
-                f"--format is text, which has {lacks}. Give --format tsv or jsonl, or leave out {flag}."
-            )
+    if name == "text" and (nbest > 1 or scores):
+        flag, lacks = "--scores", "no scores, and --scores is given"
+        if nbest > 1:
+            flag, lacks = "--nbest", f"one translation a line, and --nbest is {nbest}"
+        raise UserError(
+            f"--format is text, which has {lacks}. Give --format tsv or jsonl, or leave out {flag}."
+        )
     return name or ("tsv" if scores or nbest > 1 else "text")

@@ -116,43 +116,28 @@ def model_of(config: Mapping[str, Any]) -> Model:
     """Returns the model that config.json describes; raises UserError if ours lacks a part of it."""
     kind, heads = config["model_type"], config["encoder_attention_heads"]
     settings, activation = _FAMILIES[kind][0], config["activation_function"]
-    steps = {s: config[f"{s}_sparse_step"] for s in ("encoder", "decoder") if kind == "nllb-moe"}
-    steps = {side: step for side, step in steps.items() if step}
+    steps: dict[str, int] = {}
+    if kind == "nllb-moe":
+        steps = {s: n for s in ("encoder", "decoder") if (n := config[f"{s}_sparse_step"])}
     same = {"ffn_dim": "hidden_dim", "attention_heads": "heads"}
     same |= {"sparse_step": "moe_every"} if len(steps) == 2 else {}
-    # What is so, the keys that say it, and what they must be.
+    tied, scaled = config.get("tie_word_embeddings", True), config.get("scale_embedding")
+    # The keys, whether they are right, and what they must be.
+    # fmt: off
     rules = [
-        *[
-            (
-                config[f"encoder_{name}"] == config[f"decoder_{name}"],
-                f"encoder_{name} decoder_{name}",
-                f"equal, as both are Model.{ours}",
-            )
-            for name, ours in same.items()
-        ],
-        (config["d_model"] % heads == 0, "d_model", f"a multiple of the {heads} attention heads"),
-        (activation in _ACTIVATIONS, "activation_function", f"one of {', '.join(_ACTIVATIONS)}"),
-        (
-            config.get("tie_word_embeddings") is not False,
-            "tie_word_embeddings",
-            "true, as the logits use the target embedding",
-        ),
-        (
-            kind != "marian" or bool(config.get("scale_embedding")),
-            "scale_embedding",
-            "true in a Marian model",
-        ),
-        (not config.get("router_bias"), "router_bias", "false, as our gate has no bias"),
-        *[
-            (
-                config[f"{side}_layers"] % step == 0,
-                f"{side}_layers",
-                f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks",
-            )
-            for side, step in steps.items()
-        ],
+        *((f"encoder_{name} decoder_{name}", config[f"encoder_{name}"] == config[f"decoder_{name}"],
+           f"equal, as both are Model.{ours}") for name, ours in same.items()),
+        ("d_model", config["d_model"] % heads == 0, f"a multiple of the {heads} attention heads"),
+        ("activation_function", activation in _ACTIVATIONS, f"one of {', '.join(_ACTIVATIONS)}"),
+        ("tie_word_embeddings", tied, "true, as the logits use the target embedding"),
+        ("scale_embedding", kind != "marian" or scaled, "true in a Marian model"),
+        ("router_bias", not config.get("router_bias"), "false, as our gate has no bias"),
+        *((f"{side}_layers", config[f"{side}_layers"] % step == 0,
+           f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks")
+          for side, step in steps.items()),
     ]
-    for is_right, names, allowed in rules:
+    # fmt: on
+    for names, is_right, allowed in rules:
         if not is_right:
             found = " and ".join(f"{n} is {json.dumps(config.get(n))}" for n in names.split())
             raise UserError(f"in {CONFIG} {found}; it must be {allowed}. Choose another model.")

@@ -14,7 +14,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gshard_nmt import json_shape
 from gshard_nmt.data.language_codes import understand
@@ -43,6 +43,7 @@ _SPECIAL_PIECES = 3
 _FAIRSEQ_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 _FAIRSEQ_LANGUAGE = "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})"
 _MARIAN_LANGUAGE = ">>([A-Za-z_-]+)<<"
+_LIST = list_of(anything())
 _OWN_FACTS = fields(
     {"directions": list_of(list_of(text(), least=2), least=1), "never": list_of(whole())}
 )
@@ -52,8 +53,7 @@ _BPE = fields(
 """The part of tokenizer.json that can take the place of a SentencePiece model."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokenizer:
+class Tokenizer(NamedTuple):
     """The vocabularies of "source" and "target", and the directions as BCP 47 tags."""
 
     orders: Mapping[str, Order]
@@ -159,42 +159,45 @@ def _tokens(
     """Returns the tokens of a side, with the ids of the special ones."""
     if "<unk>" not in names:
         raise UserError(f"--from {folder}: its tokens have no <unk>. {REMEDY}")
-    special = {name: config[f"{name}_token_id"] for name in ("pad", "eos", "decoder_start")}
-    for name, i in special.items():
+    names_of = ("pad", "eos", "decoder_start")
+    special = [config[f"{name}_token_id"] for name in names_of]
+    for name, i in zip(names_of, special, strict=True):
         if i >= len(names):
             raise UserError(
                 f"in config.json {name}_token_id is {i}; it must be below vocab_size = {len(names)}. "
                 f"{REMEDY}"
             )
-    start = special.pop("decoder_start")
-    return Tokens(names, **special, unk=names.index("<unk>"), start=start, tags=tags)
+    pad, eos, start = special
+    return Tokens(names, pad, eos, names.index("<unk>"), start, tags)
 
 
 def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[str]:
     """Returns the token of each id: pieces, then languages and other special tokens, then fillers."""
-    settings, special = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
-    added = _part(folder / "tokenizer.json", "added_tokens", list_of(fields({"id": whole()})))
-    decoder = _part(settings, "added_tokens_decoder", mapping_of(anything()))
-    by_id = {entry["id"]: _name(entry) for entry in added}
-    by_id |= {int(i): _name(entry) for i, entry in dict(decoder).items() if i.isdecimal()}
-    beyond = {i: name for i, name in by_id.items() if i >= len(names)}
+
+    def part(file: str, key: str, shape: json_shape.Shape = _LIST) -> Any:
+        value = read_object(folder / file).get(key) or ()
+        if value and (problem := json_shape.problem(shape, value)):
+            raise UserError(f"in {folder / file} {key} is wrong: {problem}. {REMEDY}")
+        return value
+
+    def name(entry: object) -> str:
+        return str(entry.get("content", "")) if isinstance(entry, dict) else str(entry)
+
+    settings = "tokenizer_config.json"
+    added = part("tokenizer.json", "added_tokens", list_of(fields({"id": whole()})))
+    decoder = part(settings, "added_tokens_decoder", mapping_of(anything()))
+    by_id = {entry["id"]: name(entry) for entry in added}
+    by_id |= {int(i): name(entry) for i, entry in dict(decoder).items() if i.isdecimal()}
+    beyond = {i: token for i, token in by_id.items() if i >= len(names)}
     if not beyond:
-        places = [(special, "additional_special_tokens"), (settings, "additional_special_tokens")]
-        places.append((settings, "extra_special_tokens"))
-        listed = next(
-            (part for place in places if (part := _part(*place, list_of(anything())))), ()
+        listed = (
+            part("special_tokens_map.json", "additional_special_tokens")
+            or part(settings, "additional_special_tokens")
+            or part(settings, "extra_special_tokens")
         )
-        new = [name for name in map(_name, listed) if name not in names]
+        new = [token for token in map(name, listed) if token not in names]
         beyond = dict(enumerate(new, len(names)))
     return _padded(folder, dict(enumerate(names)) | beyond, size)
-
-
-def _part(file: Path, key: str, shape: json_shape.Shape) -> Any:
-    """Returns the value of a key of a JSON file; () if there is none, or no file."""
-    value = read_object(file).get(key) or ()
-    if value and (problem := json_shape.problem(shape, value)):
-        raise UserError(f"in {file} {key} is wrong: {problem}. {REMEDY}")
-    return value
 
 
 def _padded(folder: Path, tokens: Mapping[int, str], size: int) -> list[str]:
@@ -222,11 +225,6 @@ def _tag(code: str) -> str:
     """Returns the BCP 47 tag of a code; the code itself if it is none, such as mul or ROMANCE."""
     language = understand(code)
     return language.tag if language else code.replace("_", "-")
-
-
-def _name(entry: object) -> str:
-    """Returns the text of a token, which is either a text or an object with its content."""
-    return str(entry.get("content", "")) if isinstance(entry, dict) else str(entry)
 
 
 def _listed(folder: Path, file: str) -> list[str]:

@@ -64,6 +64,8 @@ class Batcher:
         finally:
             waiting.clear()
             self.unfinished.remove(request)
+            for _, future in request:
+                future.cancel()  # if another line has failed
 
     def close(self) -> None:
         """Refuses all requests that are not answered yet, and those that still come."""
@@ -108,7 +110,8 @@ class Batcher:
         except Exception as error:
             if len(batch) > 1:
                 for line in batch:
-                    await self._translate(direction, [line])
+                    if not line[1].done():
+                        await self._translate(direction, [line])
             elif not batch[0][1].done():
                 # The message of the error is left out: it may quote the text of a user.
                 sys.stderr.write(f"the translator failed: {type(error).__name__}\n")
