@@ -16,11 +16,11 @@ from gshard_nmt.decoding.pieces import pieces_note
 from gshard_nmt.decoding.progress import DecodingProgress
 from gshard_nmt.decoding.resumable_file import ResumableFile, progress_file
 from gshard_nmt.decoding.source_lines import (
-    FORMATS,
     InputChanged,
     SourceLines,
     Survey,
     opened,
+    rendered,
     survey,
 )
 from gshard_nmt.decoding.text_translator import TextTranslator, ending, load_translator
@@ -177,7 +177,7 @@ def decode(
             translations = translator.translate(chunk, job.source, job.target, **options)
             for number, line in enumerate(chunk, first):
                 hypotheses = next(translations)
-                output.write(FORMATS[job.form](number, line, hypotheses))
+                output.write(rendered(job.form, number, line, hypotheses))
                 if hypotheses[0].pieces > 1:
                     in_pieces.append(number)
         output.commit(output.lines + len(chunk))

@@ -79,7 +79,8 @@ def count(
         (counts,) = program(weights, devices.put(batch, specs))
         for name, array in devices.fetch(counts).items():
             totals[name] += array
-    return ExpertUse(layers, **totals, left_out=left_out)
+    tokens, chosen, weight, lost = (totals[name] for name in shapes)
+    return ExpertUse(layers, tokens, chosen, weight, lost, left_out)
 
 
 def group_sizes(config: Config) -> tuple[int, int]:

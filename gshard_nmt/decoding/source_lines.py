@@ -13,7 +13,7 @@ import json
 import re
 import select
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
@@ -212,27 +212,21 @@ class Hypothesis:
     pieces: int = 1
 
 
-Render = Callable[[int, str, Sequence[Hypothesis]], str]
-"""(number of the line, from 1; the line; its translations, best first) -> text with newlines."""
-
 _SEPARATORS = "\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
 """What some programs take for the end of a line, and JSON need not escape."""
 
 
-def as_text(number: int, source: str, translations: Sequence[Hypothesis]) -> str:
-    """Returns the best translation alone."""
-    del number, source
-    return f"{translations[0].text}\n"
+def rendered(form: str, number: int, source: str, translations: Sequence[Hypothesis]) -> str:
+    """Returns the output for a line, from its number, itself and its translations, best first.
 
-
-def as_tsv(number: int, source: str, translations: Sequence[Hypothesis]) -> str:
-    """Returns a row for each translation: number of the line, score, text."""
-    del source
-    return "".join(f"{number}\t{best.score:.4f}\t{best.text}\n" for best in translations)
-
-
-def as_jsonl(number: int, source: str, translations: Sequence[Hypothesis]) -> str:
-    """Returns a JSON object in one line: "line", "source", "translations"; "pieces" if it was split."""
+    The form "text" has the best translation alone, and "tsv" a row for each: number of the line, score,
+    text. "jsonl" has a JSON object in one line: "line", "source", "translations", and "pieces" if the
+    line was split.
+    """
+    if form == "text":
+        return f"{translations[0].text}\n"
+    if form == "tsv":
+        return "".join(f"{number}\t{best.score:.4f}\t{best.text}\n" for best in translations)
     record = {
         "line": number,
         "source": source,
@@ -244,10 +238,6 @@ def as_jsonl(number: int, source: str, translations: Sequence[Hypothesis]) -> st
     for separator in _SEPARATORS:
         text = text.replace(separator, f"\\u{ord(separator):04x}")
     return text + "\n"
-
-
-FORMATS: dict[str, Render] = {"text": as_text, "tsv": as_tsv, "jsonl": as_jsonl}
-"""The formats by the values of --format."""
 
 
 def chosen_format(name: str | None, nbest: int, scores: bool) -> str:

@@ -107,8 +107,10 @@ class Translator:
     def length_norms(self, longest: int) -> np.ndarray:
         """Returns the divisor of scores for each number of tokens from 0 to `longest`: float32[n + 1]."""
         decode = self._config.decode
-        norm = {"length_norm": decode.length_norm, "alpha": decode.alpha}
-        return beam_search.BeamSearch(max_steps=longest, **norm).norms()
+        search = beam_search.BeamSearch(
+            max_steps=longest, length_norm=decode.length_norm, alpha=decode.alpha
+        )
+        return search.norms()
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None = None
