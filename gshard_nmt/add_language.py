@@ -35,7 +35,6 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import SHARES, Comparison, Outcome, choose, save_average
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import average
 from gshard_nmt.run.folder import INIT, RunFolder
 from gshard_nmt.run.identity import data_differences
@@ -329,8 +328,9 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
             f"{chosen.share:g} of {origin}",
         )
         letters = {name: spec.letters for name, spec in weight_of.items()}
-        rules = Retention.of(config.train)
-        folder = save_average(new, rules, averaged(chosen.share), letters, chosen.scores, names)
+        folder = save_average(
+            new, config.train, averaged(chosen.share), letters, chosen.scores, names
+        )
         is_best = config.train.metric in chosen.scores
         use = "gshard-decode uses it" if is_best else f"decode with --checkpoint {folder.name}"
         console.print(f"{folder} has this average; {use}", soft_wrap=True)

@@ -22,8 +22,9 @@ from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.lock import RunLock, run_lock
 from gshard_nmt.run.log import progress as messages
 from gshard_nmt.run.log.clock import RunCounters, TimeLimit
+from gshard_nmt.run.log.line_log import MetricsLog
 from gshard_nmt.run.log.monitor import CollapseAlarm, FigureNames, Monitor
-from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
+from gshard_nmt.run.log.progress import Interrupt, TrainingProgress
 from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.run.training_state import TrainingState

@@ -34,7 +34,6 @@ from gshard_nmt.run.arrays import (
     weights_of,
 )
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, Loaded, load_weights
 from gshard_nmt.run.folder import INIT, RunFolder
 from gshard_nmt.run.starting_arrays import Recipe, assemble, is_whole, placed
@@ -205,8 +204,7 @@ class StartingPoint:
         return assemble(devices, recipe, loaded.weights, learned), loaded.origin
 
     def _checkpoints(self, processes: Processes) -> Checkpoints:
-        retention = Retention.of(self.config.train)
-        return Checkpoints(self.run.checkpoints, retention, self.run.identity(), processes)
+        return Checkpoints.of(self.run, self.config.train, processes)
 
     def _recipe(self, old_specs: ArraySpecs) -> Recipe:
         """Returns what each array of the state begins with; moments follow their weights."""

@@ -17,11 +17,11 @@ from gshard_nmt.data.batching.batches import new_position
 from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import as_groups, from_groups
-from gshard_nmt.run.checkpoint.checkpoint import Groups
+from gshard_nmt.run.checkpoint.checkpoint import Groups, flat
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.checksums import NotFiniteError
+from gshard_nmt.run.checkpoint.checksums import NotFiniteError, prepare_checksums
 from gshard_nmt.run.checkpoint.manifest import Manifest
-from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import DivergenceCounts
@@ -151,13 +151,8 @@ def open_checkpoints(
     run: RunFolder, limits: Train, processes: Processes, note: Callable[[str], None]
 ) -> CheckpointWriter:
     """Returns the checkpoints of a run. It commits those that are complete but were not committed."""
-    checkpoints = CheckpointWriter(
-        run.checkpoints,
-        Retention.of(limits),
-        run.identity(),
-        processes,
-        on_commit=functools.partial(write_budget, run),
-    )
+    checkpoints = CheckpointWriter.of(run, limits, processes)
+    checkpoints.on_commit = functools.partial(write_budget, run)
     for step in checkpoints.adopt():
         file = run.checkpoints / str(step) / COMMIT_FILE
         note(f"{file} was missing; the checkpoint is complete, and is used")
@@ -173,7 +168,7 @@ def start_saving(
     """
     specs = _specs(programs)
     abstract = {group: programs.devices.abstract(arrays) for group, arrays in specs.items()}
-    checkpoints.prepare(abstract, _letters(specs))
+    prepare_checksums(flat(abstract), flat(_letters(specs)))
     for step in checkpoints.start_saving():
         note(f"{checkpoints.folder / str(step)} was not finished; it is removed")
 

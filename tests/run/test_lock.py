@@ -22,17 +22,15 @@ OTHER_HOST = dataclasses.replace(
 )
 
 
-def write_lock(folder, owner: Owner, age: float = 0.0):
-    """Writes the lock of another owner, whose last heartbeat was `age` seconds ago."""
+def write_lock(folder, owner: Owner):
+    """Writes the lock of another owner."""
     path = folder / LOCK_NAME
     path.write_text(json.dumps(dataclasses.asdict(owner)) + f"\n{0:012}\n")
-    stat = path.stat()
-    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns - int(age * 1e9)))
     return path
 
 
 def owner_of(folder) -> Owner:
-    return lock.Sighting((folder / LOCK_NAME).read_bytes()).owner
+    return lock.owner_of((folder / LOCK_NAME).read_bytes())
 
 
 @pytest.fixture
@@ -97,25 +95,19 @@ def test_a_killed_process_whose_parent_has_not_noticed_is_gone(tmp_path):
     "elsewhere",
     [{"boot": "another boot"}, {"namespace": "pid:[1]"}, {"boot": "", "namespace": ""}],
 )
-@pytest.mark.parametrize(
-    ("age", "seconds"),
-    [(0, 60), (20, 40), (3600, 15), (-600, 60)],
-    ids=["fresh", "20 s ago", "an hour ago", "the clock of the owner goes ahead"],
-)
-def test_a_lock_from_elsewhere_is_taken_over_after_a_minute_without_heartbeat(
-    tmp_path, elsewhere, age, seconds
-):
-    write_lock(tmp_path, dataclasses.replace(OTHER_HOST, **elsewhere), age)
+def test_a_lock_from_elsewhere_is_taken_over_after_a_minute_without_heartbeat(tmp_path, elsewhere):
+    write_lock(tmp_path, dataclasses.replace(OTHER_HOST, **elsewhere))
     time, lines = FakeTime(), []
     with RunLock(tmp_path, say=lines.append, clock=time) as held:
         held.check()
-    assert seconds - 1 <= time.now <= seconds + 1
-    assert lines[0].startswith(f"{tmp_path} is locked by process 7 on other-host; waiting ")
+    assert time.now == 60
+    assert lines == [
+        f"{tmp_path} is locked by process 7 on other-host; waiting 60 s for a sign that it is still alive"
+    ]
 
 
 def test_a_trainer_elsewhere_that_shows_a_heartbeat_keeps_its_lock(tmp_path):
-    """Its clock is an hour behind, so its last heartbeat looks old."""
-    path = write_lock(tmp_path, OTHER_HOST, age=3600)
+    path = write_lock(tmp_path, OTHER_HOST)
     theirs = RunLock(tmp_path, owner=OTHER_HOST)
 
     def beats():
@@ -190,7 +182,7 @@ def test_what_killed_trainers_moved_aside_is_removed_and_a_live_lock_is_put_back
     (tmp_path / f"{LOCK_NAME}.dead").write_bytes(b"half")
     assert held.create()
     assert sorted(os.listdir(tmp_path)) == [LOCK_NAME, f"{LOCK_NAME}.other"]
-    held.remove(lock.Sighting(b"another lock"))
+    held.remove(b"another lock")
     held.check()
 
 
@@ -218,19 +210,6 @@ def test_a_heartbeat_comes_by_itself(tmp_path, monkeypatch):
         assert enough.wait(30)
         with contextlib.closing((tmp_path / LOCK_NAME).open()) as file:
             assert int(file.read().splitlines()[1]) >= 2
-
-
-def test_a_trainer_that_was_killed_leaves_a_lock_that_the_next_one_takes(tmp_path):
-    program = (
-        "import os, pathlib, sys; from gshard_nmt.run.lock import RunLock\n"
-        "RunLock(pathlib.Path(sys.argv[1])).__enter__(); os.kill(os.getpid(), 9)"
-    )
-    subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
-    assert os.listdir(tmp_path) == [LOCK_NAME]
-    time = FakeTime()
-    with RunLock(tmp_path, clock=time) as held:
-        held.check()
-    assert time.now == 0
 
 
 LOCK = f"bucket/run/{LOCK_NAME}"

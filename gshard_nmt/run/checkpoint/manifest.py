@@ -93,16 +93,6 @@ class Manifest:
             if tensor.place is not None
         }
 
-    def placed(self, places: Mapping[tuple[str, str], int]) -> "Manifest":
-        tensors = {
-            group: {
-                name: dataclasses.replace(tensor, place=places.get((group, name)))
-                for name, tensor in table.items()
-            }
-            for group, table in self.tensors.items()
-        }
-        return dataclasses.replace(self, tensors=tensors)
-
     @property
     def has_average(self) -> bool:
         """Whether it has a moving average of the weights (Train.ema), which is decoded."""

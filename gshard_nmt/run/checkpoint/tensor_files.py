@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt import paths
-from gshard_nmt.reading import UnsoundError
+from gshard_nmt.reading import DENIED, UnreadableError, UnsoundError
 
 COMMIT_FILE = "commit_success.txt"
 """Orbax writes this file into the folder of a checkpoint when everything else is there."""
@@ -231,33 +231,32 @@ _CAUSES_OF_DAMAGE = ("2", "404", "416")
 """ENOENT; and the answers of a bucket if an object is missing or too short."""
 
 
-def proves_damage(error: Exception) -> bool:
-    """Returns whether an error of `load` proves that the files are damaged.
+_CODES_OF_DENIAL = ("PERMISSION_DENIED", "UNAUTHENTICATED")
+
+
+def problem_of(error: Exception) -> UnsoundError:
+    """Returns what an error of `load` means: UnsoundError if it proves damage, else UnreadableError.
 
     An error that is not known proves nothing: a disk, a file server, a network or a limit of the system
     may be the cause, and the files may be sound.
     """
     text = str(error)
-    status = _STATUS.match(text)
-    if status is None:
+    line = text.strip().partition("\n")[0].partition(" [")[0]
+    if len(line) > 300:  # the cause stands at its end
+        line = f"{line[:100]} ... {line[-195:]}"
+    message = f"its arrays cannot be read: {line}"
+    code = match[1] if (match := _STATUS.match(text)) else ""
+    causes = _CAUSE.findall(text)
+    if code:
+        is_damage = code in _DAMAGE and all(cause in _CAUSES_OF_DAMAGE for cause in causes)
+    else:
         # Tensorstore gives no code to the contents of a file that make no sense.
         is_known = isinstance(error, (FileNotFoundError, UnsoundError))
-        return is_known or ("Error decoding" in text and not _CAUSE.search(text))
-    causes = _CAUSE.findall(text)
-    return status[1] in _DAMAGE and all(cause in _CAUSES_OF_DAMAGE for cause in causes)
-
-
-def reason(error: Exception) -> str:
-    """Returns what an error of `load` says, in one short line. The cause stands at its end."""
-    line = str(error).strip().partition("\n")[0].partition(" [")[0]
-    return line if len(line) <= 300 else f"{line[:100]} ... {line[-195:]}"
-
-
-def is_denied(error: Exception) -> bool:
-    """Returns whether an error of `load` says that the user may not read the files."""
-    status = _STATUS.match(str(error))
-    codes = ("PERMISSION_DENIED", "UNAUTHENTICATED")
-    return isinstance(error, PermissionError) or (status is not None and status[1] in codes)
+        is_damage = is_known or ("Error decoding" in text and not causes)
+    if is_damage:
+        return UnsoundError(message)
+    is_denied = isinstance(error, PermissionError) or code in _CODES_OF_DENIAL
+    return UnreadableError(message, DENIED if is_denied else "")
 
 
 def remove(folder: Path, manifest: str) -> None:

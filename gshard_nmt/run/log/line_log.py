@@ -14,10 +14,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gshard_nmt import files, paths
 from gshard_nmt.json_shape import fields, parse, whole
+
+if TYPE_CHECKING:
+    from gshard_nmt.run.folder import RunFolder
 
 Say = Callable[[str], None]
 """Shows one line to the user."""
@@ -45,8 +48,8 @@ class LineLog:
         are moved to a file beside the log, so nothing is lost.
         """
         try:
-            with contextlib.suppress(FileNotFoundError), self._path.open("r+b") as file:
-                self._resume(file, step, rollbacks)
+            with contextlib.suppress(FileNotFoundError):
+                self._resume(step, rollbacks)
         except OSError as error:
             self._say(f"{self._path}: {error.strerror}; lines of an earlier attempt may stay in it")
 
@@ -79,37 +82,23 @@ class LineLog:
                 file.truncate(before)
                 raise
 
-    def _resume(self, file: Any, step: int, rollbacks: float) -> None:
-        end, damaged = None, None
-        size = os.fstat(file.fileno()).st_size
-        line = b"\n"
-        begin = 0
-        for line in file:
-            place = _place_of(line)
-            if place is None:
-                damaged = begin
-                break
-            if end is None and (place[0] > step or place[1] > rollbacks):
-                end = begin
-            begin += len(line)
-        is_cut = damaged is not None and damaged + len(line) == size and not line.endswith(b"\n")
-        if damaged is not None and not is_cut:
-            self._move_aside(file, damaged)
-        ends = [place for place in (end, damaged) if place is not None]
-        if ends:
-            file.truncate(min(ends))
-        elif not line.endswith(b"\n"):
-            # The last object is complete, but an editor has removed the newline.
-            file.seek(0, os.SEEK_END)
-            file.write(b"\n")
+    def _resume(self, step: int, rollbacks: float) -> None:
+        content = self._path.read_bytes()
+        *lines, last = content.split(b"\n")
+        if _place_of(last):
+            lines.append(last)  # it is complete, but an editor has removed the newline
+        places = list(itertools.takewhile(bool, map(_place_of, lines)))
+        if len(places) < len(lines):
+            self._move_aside(content, sum(len(line) + 1 for line in lines[: len(places)]))
+        kept = list(itertools.takewhile(lambda at: at[0] <= step and at[1] <= rollbacks, places))
+        sound = b"".join(line + b"\n" for line in lines[: len(kept)])
+        if sound != content:
+            files.write(self._path, sound)
 
-    def _move_aside(self, file: Any, begin: int) -> None:
+    def _move_aside(self, content: bytes, begin: int) -> None:
         names = (f"{self._path.stem}.damaged-{n}{self._path.suffix}" for n in itertools.count(1))
         aside = next(p for p in map(self._path.with_name, names) if not p.exists())
-        file.seek(begin)
-        with aside.open("xb") as copy:
-            while block := file.read(1 << 20):
-                copy.write(block)
+        aside.write_bytes(content[begin:])
         self._say(
             f"{self._path} is damaged {begin} bytes after its beginning; its lines from there on are now "
             f"in {aside.name}"
@@ -223,10 +212,67 @@ class LogMirror:
             self._temporary = None
 
 
-def _place_of(line: bytes) -> tuple[int, int] | None:
-    """Returns the step and the number of rollbacks in a line; None if the line is damaged."""
+def _place_of(line: bytes) -> tuple[int, ...]:
+    """Returns the step and the number of rollbacks in a line; () if the line is damaged."""
     try:
         value = parse(line, _LINE)
     except ValueError:
-        return None
+        return ()
     return value["step"], value.get("rollbacks", 0)
+
+
+class MetricsLog:
+    """Writes metrics.jsonl and TensorBoard event files. A log that cannot be written ends no run."""
+
+    def __init__(
+        self,
+        run: "RunFolder",
+        step: int,
+        writes: bool = True,
+        say: Say = lambda _: None,
+        rollbacks: float = 0,
+    ) -> None:
+        """Removes the lines after `step`, from which the run resumes, and those of later rollbacks.
+
+        Args:
+          writes: whether to write the log. Only the first process of a run does.
+          rollbacks: how often the run had gone back to a checkpoint until that step.
+        """
+        self._name, self._writes, self._say = run.metrics.name, writes, say
+        if writes:
+            self._mirror = LogMirror(run.path, (self._name,), say)
+            self._open(step, rollbacks)
+
+    def _open(self, step: int, rollbacks: float) -> None:
+        self._lines = LineLog(self._mirror.folder / self._name, self._say)
+        self._lines.resume(step, rollbacks)
+        self._events = EventFiles(self._mirror.folder / "tensorboard", step + 1, self._say)
+
+    def go_back(self, step: int) -> None:
+        """Removes the lines after a step: the run has gone back to it and will log them again."""
+        if self._writes:
+            self._events.close()
+            self._open(step, rollbacks=math.inf)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes a line to metrics.jsonl, with null for NaN and infinity, and to TensorBoard."""
+        if self._writes:
+            line = {name: value if math.isfinite(value) else None for name, value in values.items()}
+            self._lines.append({"step": step, **line})
+            self._events.add(step, values)
+            self._mirror.upload()
+
+    def write_event(self, step: int, name: str, values: Mapping[str, Any]) -> None:
+        """Writes one line to metrics.jsonl that has the key "event" besides its values."""
+        if self._writes:
+            self._lines.append({"step": step, "event": name, **values})
+
+    def flush(self) -> None:
+        """Copies the newest lines if the run is in a bucket. Call it before each checkpoint."""
+        if self._writes:
+            self._mirror.upload(at_once=True)
+
+    def close(self) -> None:
+        if self._writes:
+            self._events.close()
+            self._mirror.close()

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.run.log.clock import Clock, Interval, RunCounters, TimeLimit, slow_process
-from gshard_nmt.run.log.progress import MetricsLog, TrainingProgress
+from gshard_nmt.run.log.line_log import MetricsLog
+from gshard_nmt.run.log.progress import TrainingProgress
 from gshard_nmt.spmd.processes import Processes
 
 LINES = 3

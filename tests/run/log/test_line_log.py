@@ -13,8 +13,7 @@ import pytest
 from gshard_nmt import paths
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log import line_log
-from gshard_nmt.run.log.line_log import EventFiles, LineLog, LogMirror
-from gshard_nmt.run.log.progress import MetricsLog
+from gshard_nmt.run.log.line_log import EventFiles, LineLog, LogMirror, MetricsLog
 
 LINES = [f'{{"step": {step}}}\n'.encode() for step in (5, 10, 10, 15)]
 

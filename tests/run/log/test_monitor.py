@@ -8,8 +8,8 @@ import pytest
 
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.clock import RunCounters, TimeLimit
+from gshard_nmt.run.log.line_log import MetricsLog
 from gshard_nmt.run.log.monitor import LINES, CollapseAlarm, FigureNames, Monitor
-from gshard_nmt.run.log.progress import MetricsLog
 
 METRICS = {
     "loss": np.float32(2.0),

@@ -12,7 +12,8 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.log import progress as messages
 from gshard_nmt.run.log.clock import RunCounters
-from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
+from gshard_nmt.run.log.line_log import MetricsLog
+from gshard_nmt.run.log.progress import Interrupt, TrainingProgress
 from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
