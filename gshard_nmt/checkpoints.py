@@ -5,6 +5,7 @@ It needs no accelerator, and the mesh of the run does not matter. It reads one t
 
 import contextlib
 import datetime
+import functools
 import hashlib
 import json
 import math
@@ -27,7 +28,6 @@ from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import slice_name
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
 from gshard_nmt.run.checkpoint.retention import Retention
-from gshard_nmt.run.checkpoint.weights import average as mean_of_weights
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -78,12 +78,7 @@ def _row(checkpoints: Checkpoints, step: int, reasons: Sequence[str]) -> dict[st
 
 
 def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> None:
-    """Reads back every tensor of the checkpoints of a run and compares its checksums.
-
-    Raises:
-      UserError: a checkpoint is damaged. The message names what is damaged.
-      TryAgain: a checkpoint cannot be read now.
-    """
+    """Reads back every tensor of the checkpoints of a run; raises an error that names what is damaged."""
     checkpoints = _open(workdir)
     steps = [_existing(checkpoints, step)] if step is not None else checkpoints.steps()
     results: list[dict[str, Any]] = []
@@ -248,10 +243,7 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     outputs.check_folder("--out", out, replaced=True)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} is not empty; give a new folder.")
-    # No accelerator is needed.
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    import jax
-
+    os.environ["JAX_PLATFORMS"] = "cpu"  # no accelerator is needed
     checkpoints = _open(workdir)
     existing = checkpoints.steps()
     if not steps and len(existing) < last:
@@ -259,8 +251,7 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
             f"--last is {last}, and {checkpoints.folder} has {len(existing)} checkpoints; give a smaller "
             "number, or train with a larger Train.keep_last."
         )
-    numbers = sorted(set(steps)) or existing[-last:]
-    chosen = [_chosen(workdir, step) for step in numbers]
+    chosen = [_chosen(workdir, step) for step in sorted(set(steps)) or existing[-last:]]
     newest = chosen[-1].manifest
     weights = newest.tensors["parameters"]
     for part in chosen:
@@ -269,18 +260,11 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
             part.manifest.check_arrays(part.manifest.group_to_decode, weights)
         except UnsoundError as problem:
             raise UserError(f"{part.label}: {problem}; choose checkpoints of one run.") from None
-    host = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    specs = {
-        name: jax.ShapeDtypeStruct(tensor.shape, np.dtype(tensor.dtype), sharding=host)
-        for name, tensor in weights.items()
-    }
-
-    def parts() -> Iterator[tuple[float, Mapping[str, Any]]]:
-        for part in _shown(chosen, f"averaging {len(chosen)} checkpoints"):
-            group = part.manifest.group_to_decode
-            yield 1.0, checkpoints.restore({group: specs}, [part.manifest.step]).groups[group]
-
-    means = mean_of_weights(parts(), specs)
+    means: dict[str, Any] = {}
+    for name in _shown(list(weights), f"averaging {len(chosen)} checkpoints"):
+        parts = (part.read(part.manifest.group_to_decode, name) for part in chosen)
+        total = functools.reduce(np.add, parts)
+        means[name] = (total / len(chosen)).astype(weights[name].dtype)
     labels = [part.label + " (Train.ema)" * part.manifest.has_average for part in chosen]
     with outputs.new_folder(out) as run:
         for name in _COPIED:

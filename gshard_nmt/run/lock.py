@@ -1,20 +1,17 @@
 """The lock of a run folder: only one trainer at a time may write to the folder.
 
 Process 0 of a run holds `trainer.lock` while it trains. The file names the host and the process that hold
-it, and a number in it rises every few seconds (the heartbeat).
-
-A second trainer is refused. It takes the lock over if the owner is dead:
+it, and a number in it rises every few seconds (the heartbeat). A second trainer is refused. It takes the
+lock over if the owner is dead:
 
 - On the same machine, if the process is gone. The start time of the process and the machine's boot id
   are compared too, so another process with the same number is not mistaken for the owner.
 - On another machine or in another container, whose processes cannot be seen, if the new trainer watches
   the lock for a minute and sees no heartbeat. Clocks are never compared.
 
-A trainer that was suspended for long may lose its lock to another one. It calls `check` before it saves
-or logs, and stops.
-
-A lock is created exclusively and taken over with a rename, because NFS does both atomically. An object
-store has no renames, but it replaces an object only if nobody else has replaced it since it was read.
+A trainer that was suspended for long may lose its lock. It calls `check` before it saves or logs, and
+stops. A lock is created exclusively and taken over with a rename, because NFS does both atomically. An
+object store has no renames, but it replaces an object only if nobody else has since it was read.
 """
 
 import contextlib
@@ -45,23 +42,15 @@ _FREE = b""
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """The process that holds a lock.
-
-    Attributes:
-      started: when it started, in clock ticks since the machine booted; 0 if unknown.
-      boot: boot id of its machine; "" if unknown.
-      namespace: where `pid` is valid: each container has its own. "" if unknown.
-      since: when it took the lock, UTC, for messages.
-      token: a random word that no other lock has.
-    """
+    """The process that holds a lock."""
 
     host: str
     pid: int
-    started: int
-    boot: str
-    namespace: str
-    since: str
-    token: str
+    started: int  # clock ticks from the boot of the machine to its start; 0 if unknown
+    boot: str  # boot id of its machine; "" if unknown
+    namespace: str  # where `pid` is valid: each container has its own. "" if unknown
+    since: str  # when it took the lock, UTC, for messages
+    token: str  # a random word that no other lock has
 
     @classmethod
     def this_process(cls) -> Self:
@@ -126,11 +115,9 @@ class RunLock:
         clock: Any = time,
         owner: Owner | None = None,
     ) -> None:
-        """Takes no lock yet.
+        """Takes no lock yet. Only the first process of a run is the holder, and the others do nothing.
 
-        Args:
-          is_holder: whether this process is to hold the lock: only the first one of a run is.
-          say: shows a line when this process begins to wait for a lock that may be stale.
+        `say` shows a line when this process begins to wait for a lock that may be stale.
         """
         self._path = folder / LOCK_NAME
         self._is_holder, self._say, self._clock = is_holder, say, clock

@@ -75,21 +75,16 @@ class Patience:
 
 @dataclasses.dataclass
 class TrainingState:
-    """The state of a training run after a step.
-
-    Attributes:
-      cursors: the position in the data, see `TrainBatches.state`; None at the beginning.
-      owes_validation: whether the checkpoint of this step has no scores yet and must be validated.
-      moment_steps: the updates that the moments had seen before the run started; 0 if they were new.
-    """
+    """The state of a training run after a step."""
 
     arrays: dict[str, Any]
+    # the position in the data, see `TrainBatches.state`; None at the beginning
     cursors: dict[str, np.ndarray] | None
     counters: RunCounters
     patience: Patience
     divergence: DivergenceCounts = dataclasses.field(default_factory=DivergenceCounts)
-    owes_validation: bool = False
-    moment_steps: int = 0
+    owes_validation: bool = False  # whether the checkpoint of this step must still get its scores
+    moment_steps: int = 0  # updates that the moments had seen before the run; 0 if they were new
 
 
 def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
@@ -150,12 +145,25 @@ def copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
 def open_checkpoints(
     run: RunFolder, limits: Train, processes: Processes, note: Callable[[str], None]
 ) -> CheckpointWriter:
-    """Returns the checkpoints of a run. It commits those that are complete but were not committed."""
+    """Returns the checkpoints of a run. It commits those that are complete but were not committed.
+
+    Raises UserError if the run has saved one and there is none: it is lost, or on a missing disk.
+    """
     checkpoints = CheckpointWriter.of(run, limits, processes)
     checkpoints.on_commit = functools.partial(write_budget, run)
     for step in checkpoints.adopt():
         file = run.checkpoints / str(step) / COMMIT_FILE
         note(f"{file} was missing; the checkpoint is complete, and is used")
+    if not checkpoints.steps() and (steps := run.budget().get("steps", 0)):
+        raise UserError(
+            f"{run.path / 'budget.json'} says that this run has saved step {steps}, but "
+            f"{run.checkpoints} has no checkpoint. Mount or restore this folder, or give a new "
+            "--workdir; to train this run from step 0 again, remove budget.json."
+        )
+    newest = checkpoints.newest()
+    if newest and processes.is_first:
+        # A kill just before a commit may have left the budget of a checkpoint that does not exist.
+        write_budget(run, newest)
     return checkpoints
 
 
@@ -193,17 +201,6 @@ def update(checkpoints: CheckpointWriter, state: TrainingState, scores: Scores) 
     """Gives the checkpoint of this step its scores, and the facts of the state after its validation."""
     checkpoints.change(state.counters.step, _facts(state), scores)
     checkpoints.remove_superseded()
-
-
-def check_is_new(run: RunFolder) -> None:
-    """Raises UserError if a run without a checkpoint has saved one: it is lost, or on a missing disk."""
-    steps = run.budget().get("steps", 0)
-    if steps:
-        raise UserError(
-            f"{run.path / 'budget.json'} says that this run has saved step {steps}, but "
-            f"{run.checkpoints} has no checkpoint. Mount or restore this folder, or give a new "
-            "--workdir; to train this run from step 0 again, remove budget.json."
-        )
 
 
 def write_budget(run: RunFolder, manifest: Manifest) -> None:

@@ -80,8 +80,8 @@ class Checkpoints:
         self.retention = retention or Retention()
         self._identity = dict(identity or {})
         self._processes = processes
-        self._known: dict[int, Scores | UnsoundError] = {}
-        """The scores of each checkpoint whose manifest has been read, or what is wrong with it."""
+        self._damaged: dict[int, UnsoundError] = {}
+        """What `restore` has found to be wrong with the arrays of checkpoints, by step."""
 
     @classmethod
     def of(cls, run: RunFolder, train: Train, processes: Processes = ALONE) -> Self:
@@ -108,13 +108,13 @@ class Checkpoints:
 
     def kept(self) -> dict[int, list[str]]:
         """Returns why each committed checkpoint is kept: "last", "every", "best"; or nothing."""
-        return self.retention.reasons(self._read_scores())
+        return self.retention.reasons(self._read_scores()[0])
 
     def best_first(self) -> list[int]:
         """Returns the steps in the order in which a decoder tries them: best, then newest first."""
 
         def order() -> list[int]:
-            best = self.retention.ranked(self._read_scores())[: max(self.retention.best, 0)]
+            best = self.retention.ranked(self._read_scores()[0])[: max(self.retention.best, 0)]
             return [*best, *(s for s in self._committed()[::-1] if s not in best)]
 
         return list(self._processes.from_first(order))
@@ -134,7 +134,7 @@ class Checkpoints:
         problems: dict[int, UnsoundError] = {}
         for restored in self.sound(groups, problems, steps):
             return restored
-        known = self._damaged() if steps is None else {}
+        known = self._damaged if steps is None else {}
         raise self._nothing(known | problems)
 
     def restore_best(self, groups: Wanted) -> Restored:
@@ -168,15 +168,10 @@ class Checkpoints:
 
     def read(self, manifest: Manifest, group: str, name: str) -> np.ndarray:
         """Reads one tensor to the host, and verifies it; raises UnsoundError if it is damaged."""
-        tensor = manifest.tensors[group][name]
-
-        def load(folder: Path) -> np.ndarray:
-            return tensor_files.load_to_host(
-                folder, group, name, tensor.shape, tensor.dtype, tensor.place
-            )
-
-        array = self._load(manifest.step, load)
-        key = f"{group}/{name}"
+        tensor, key = manifest.tensors[group][name], f"{group}/{name}"
+        array = self._load(
+            manifest.step, lambda folder: tensor_files.load_to_host(folder, group, name, tensor)
+        )
         _verify({key: tensor}, {key: on_host(array, tensor.letters)})
         return array
 
@@ -292,21 +287,14 @@ class Checkpoints:
         return manifest
 
     def _note(self, step: int, problem: UnsoundError) -> None:
-        self._known[step] = problem
-
-    def _damaged(self) -> dict[int, UnsoundError]:
-        """Returns what is wrong with each checkpoint that is known to be damaged, by step."""
-        return {
-            step: known
-            for step, known in self._known.items()
-            if isinstance(known, UnsoundError) and known.is_damage
-        }
+        if problem.is_damage:
+            self._damaged[step] = problem
 
     def _newest_first(self) -> list[int]:
         """Returns the steps that are not known to be damaged, as process 0 knows them."""
         return list(
             self._processes.from_first(
-                lambda: [step for step in self._committed()[::-1] if step not in self._damaged()]
+                lambda: [step for step in self._committed()[::-1] if step not in self._damaged]
             )
         )
 
@@ -329,24 +317,18 @@ class Checkpoints:
         with usable(self.folder):
             return patiently(read, self.pauses)
 
-    def _present(self) -> list[int]:
-        return self._committed()
-
-    def _read_scores(self) -> dict[int, Scores]:
-        """Returns the scores of each checkpoint that can be used; reads again what was unreadable."""
-        known: dict[int, Scores | UnsoundError] = {}
-        for step in self._present():
-            last = self._known.get(step)
-            if last is not None and not isinstance(last, UnreadableError):
-                known[step] = last
-                continue
+    def _read_scores(self) -> tuple[dict[int, Scores], dict[int, UnsoundError]]:
+        """Returns the scores of each checkpoint that can be used, and what is wrong with the others."""
+        scores: dict[int, Scores] = {}
+        problems: dict[int, UnsoundError] = {}
+        for step in self._committed():
             try:
-                pauses = self.pauses if last is None else ()
-                known[step] = patiently(functools.partial(self._parse, step), pauses).scores
+                if step in self._damaged:
+                    raise self._damaged[step]
+                scores[step] = self.manifest(step).scores
             except UnsoundError as problem:
-                known[step] = problem
-        self._known = known
-        return {step: s for step, s in known.items() if isinstance(s, Scores)}
+                problems[step] = problem
+        return scores, problems
 
 
 @contextlib.contextmanager

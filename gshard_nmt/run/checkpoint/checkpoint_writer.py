@@ -101,10 +101,7 @@ class CheckpointWriter(Checkpoints):
 
         It first waits until the previous checkpoint is committed, and removes those that are no longer
         kept. Arrays on devices are copied before this returns, so the next step may reuse their memory.
-
-        Args:
-          letters: the letters of the arrays of each group, for checksums of each expert.
-          facts: JSON values.
+        `letters` are those of the arrays, for checksums of each expert; `facts` are JSON values.
 
         Raises:
           NotFiniteError: a value is infinite or not a number. Nothing is written.
@@ -146,7 +143,7 @@ class CheckpointWriter(Checkpoints):
             self._pending = Manifest(
                 step, tensors, self._identity, facts, scores, tuple(average_of)
             )
-            self._known[step] = scores
+            self._damaged.pop(step, None)
             save = tensor_files.orbax().args.PyTreeSave(tree)
             # With `force` only process 0 asks whether the folder exists.
             self._writer.save(tensor_files.location(folder), args=save, force=True)
@@ -165,18 +162,17 @@ class CheckpointWriter(Checkpoints):
 
         with self._writing(step):
             self._processes.from_first(write)
-        self._known.pop(step, None)  # it is read again when it is needed
 
     def _presence(self, step: int) -> str:
         """Returns what there is of a step: "nothing" (or damage), "sound", "foreign" or "unreadable"."""
-        self._read_scores()
-        known = self._known.get(step)
-        if known is None or (isinstance(known, UnsoundError) and known.is_damage):
+        scores, problems = self._read_scores()
+        if step in scores:
+            # Training may come to the step of an average, which cannot be trained further.
+            return "nothing" if self.manifest(step).average_of else "sound"
+        problem = problems.get(step)
+        if problem is None or problem.is_damage:
             return "nothing"
-        if isinstance(known, UnsoundError):
-            return "foreign" if isinstance(known, ForeignError) else "unreadable"
-        # Training may come to the step of an average, which cannot be trained further.
-        return "nothing" if self.manifest(step).average_of else "sound"
+        return "foreign" if isinstance(problem, ForeignError) else "unreadable"
 
     def check_for_errors(self) -> None:
         """Raises UserError if the checkpoint that is being written in the background has failed."""
@@ -203,19 +199,16 @@ class CheckpointWriter(Checkpoints):
         """
         if not self._processes.is_first:
             return
-        reasons = self.kept()
+        scores, problems = self._read_scores()
+        reasons = self.retention.reasons(scores)
         superseded = {step for step, words in reasons.items() if not words}
         superseded |= {
             step
-            for step in self._damaged()
-            if sum(other > step for other in reasons) >= self.retention.last
+            for step, problem in problems.items()
+            if problem.is_damage and sum(other > step for other in scores) >= self.retention.last
         }
         for step in sorted(superseded - {newest}):
             self._remove(step)
-
-    def _present(self) -> list[int]:
-        pending = set() if self._pending is None else {self._pending.step}
-        return sorted(pending.union(self._committed()))
 
     def _note(self, step: int, problem: UnsoundError) -> None:
         """Raises an error if a checkpoint cannot be read now: it may be the one to go on from."""

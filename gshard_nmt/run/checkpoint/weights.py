@@ -42,28 +42,17 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """Weights on their devices.
-
-    Attributes:
-      step: the training step; of an average, the newest one.
-      label: names the checkpoints by their contents: no other weights have the same label.
-      origin: the same in words, such as "step 500" or, of a moving average, "step 500 (Train.ema)".
-      passed_over: a line for each checkpoint that was tried before and could not be used.
-    """
+    """Weights on their devices."""
 
     weights: Mapping[str, Any]
-    step: int
-    label: str
-    origin: str
-    passed_over: tuple[str, ...] = ()
+    step: int  # the training step; of an average, the newest one
+    label: str  # names the checkpoints by their contents: no other weights have the same label
+    origin: str  # the same in words, such as "step 500" or "step 500 (Train.ema)"
+    passed_over: tuple[str, ...] = ()  # a line for each checkpoint that could not be used
 
 
 def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, Any]) -> Loaded:
-    """Reads the weights that were chosen, and verifies them.
-
-    Raises:
-      UserError: there is no such checkpoint, it is damaged, or too few are sound.
-    """
+    """Reads the weights that were chosen, and verifies them; raises UserError if they are not sound."""
 
     def groups(manifest: Manifest) -> Groups:
         return {manifest.group_to_decode: specs}

@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 """Shows one line to the user."""
 
 _FLUSH_SECONDS = 10.0
-_UPLOAD_SECONDS = 60.0
+_COPY_SECONDS = 60.0
 _LINE = fields({"step": whole()}, optional={"rollbacks": whole()})
 
 
@@ -160,58 +160,6 @@ class EventFiles:
             self._next_flush = time.monotonic() + _FLUSH_SECONDS
 
 
-class LogMirror:
-    """A folder of this machine for logs, and its copy in the run folder.
-
-    An object of a bucket cannot grow, so the logs of a run in a bucket are written to a temporary folder.
-    Files that have changed are copied once a minute, before each checkpoint, and at the end. If the run
-    folder is on a disk, `folder` is the run folder itself, and nothing is copied.
-    """
-
-    def __init__(self, run_folder: Path, names: tuple[str, ...], say: Say) -> None:
-        """Copies the logs `names` of an earlier start; raises OSError if one cannot be read."""
-        self.folder = run_folder
-        self._target, self._say = run_folder, say
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        if not paths.is_url(run_folder):
-            return
-        self._temporary = tempfile.TemporaryDirectory(prefix="gshard-nmt-logs-")
-        self.folder = Path(self._temporary.name)
-        self._copied: dict[Path, tuple[int, int]] = {}
-        self._next_upload = time.monotonic() + _UPLOAD_SECONDS
-        self._failed = False
-        for name in names:
-            if (run_folder / name).exists():
-                (self.folder / name).write_bytes((run_folder / name).read_bytes())
-
-    def upload(self, at_once: bool = False) -> None:
-        """Copies changed files to the bucket, if a minute has passed or `at_once` is set."""
-        if self._temporary is None or not (at_once or time.monotonic() >= self._next_upload):
-            return
-        self._next_upload = time.monotonic() + _UPLOAD_SECONDS
-        try:
-            for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
-                state = file.stat().st_size, file.stat().st_mtime_ns
-                if self._copied.get(file) != state:
-                    files.write(self._target / file.relative_to(self.folder), file.read_bytes())
-                    self._copied[file] = state
-            self._failed = False
-        except OSError as error:
-            if not self._failed:
-                reason = error.strerror or error
-                self._say(
-                    f"the logs cannot be copied to {self._target}: {reason}. Training goes on"
-                )
-            self._failed = True
-
-    def close(self) -> None:
-        """Copies changed files, and removes the temporary folder."""
-        self.upload(at_once=True)
-        if self._temporary is not None:
-            self._temporary.cleanup()
-            self._temporary = None
-
-
 def _place_of(line: bytes) -> tuple[int, ...]:
     """Returns the step and the number of rollbacks in a line; () if the line is damaged."""
     try:
@@ -222,7 +170,11 @@ def _place_of(line: bytes) -> tuple[int, ...]:
 
 
 class MetricsLog:
-    """Writes metrics.jsonl and TensorBoard event files. A log that cannot be written ends no run."""
+    """Writes metrics.jsonl and TensorBoard event files. A log that cannot be written ends no run.
+
+    An object of a bucket cannot grow, so the logs of a run in a bucket are written to a temporary folder.
+    Files that have changed are copied once a minute, before each checkpoint, and at the end.
+    """
 
     def __init__(
         self,
@@ -234,19 +186,27 @@ class MetricsLog:
     ) -> None:
         """Removes the lines after `step`, from which the run resumes, and those of later rollbacks.
 
-        Args:
-          writes: whether to write the log. Only the first process of a run does.
-          rollbacks: how often the run had gone back to a checkpoint until that step.
+        `rollbacks` is how often the run had gone back to a checkpoint until that step. Only the first
+        process of a run `writes`.
         """
-        self._name, self._writes, self._say = run.metrics.name, writes, say
-        if writes:
-            self._mirror = LogMirror(run.path, (self._name,), say)
-            self._open(step, rollbacks)
+        self._run, self._writes, self._say = run, writes, say
+        self._folder = run.path
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._copied: dict[Path, tuple[int, int]] = {}
+        self._next_copy, self._failed = time.monotonic() + _COPY_SECONDS, False
+        if not writes:
+            return
+        if paths.is_url(run.path):
+            self._temporary = tempfile.TemporaryDirectory(prefix="gshard-nmt-logs-")
+            self._folder = Path(self._temporary.name)
+            if run.metrics.exists():
+                (self._folder / run.metrics.name).write_bytes(run.metrics.read_bytes())
+        self._open(step, rollbacks)
 
     def _open(self, step: int, rollbacks: float) -> None:
-        self._lines = LineLog(self._mirror.folder / self._name, self._say)
+        self._lines = LineLog(self._folder / self._run.metrics.name, self._say)
         self._lines.resume(step, rollbacks)
-        self._events = EventFiles(self._mirror.folder / "tensorboard", step + 1, self._say)
+        self._events = EventFiles(self._folder / "tensorboard", step + 1, self._say)
 
     def go_back(self, step: int) -> None:
         """Removes the lines after a step: the run has gone back to it and will log them again."""
@@ -260,7 +220,8 @@ class MetricsLog:
             line = {name: value if math.isfinite(value) else None for name, value in values.items()}
             self._lines.append({"step": step, **line})
             self._events.add(step, values)
-            self._mirror.upload()
+            if time.monotonic() >= self._next_copy:
+                self.flush()
 
     def write_event(self, step: int, name: str, values: Mapping[str, Any]) -> None:
         """Writes one line to metrics.jsonl that has the key "event" besides its values."""
@@ -268,11 +229,28 @@ class MetricsLog:
             self._lines.append({"step": step, "event": name, **values})
 
     def flush(self) -> None:
-        """Copies the newest lines if the run is in a bucket. Call it before each checkpoint."""
-        if self._writes:
-            self._mirror.upload(at_once=True)
+        """Copies what has changed if the run is in a bucket. Call it before each checkpoint."""
+        if self._temporary is None:
+            return
+        self._next_copy = time.monotonic() + _COPY_SECONDS
+        try:
+            for file in sorted(path for path in self._folder.rglob("*") if path.is_file()):
+                state = file.stat().st_size, file.stat().st_mtime_ns
+                if self._copied.get(file) != state:
+                    files.write(self._run.path / file.relative_to(self._folder), file.read_bytes())
+                    self._copied[file] = state
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                reason = error.strerror or error
+                self._say(
+                    f"the logs cannot be copied to {self._run.path}: {reason}. Training goes on"
+                )
+            self._failed = True
 
     def close(self) -> None:
         if self._writes:
             self._events.close()
-            self._mirror.close()
+            self.flush()
+        if self._temporary is not None:
+            self._temporary.cleanup()

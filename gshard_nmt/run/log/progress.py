@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gshard_nmt.data.schedule import Component, first_unreached
 from gshard_nmt.quantities import duration_text
-from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
 from gshard_nmt.run.log.clock import RunCounters, TimeLimit
+from gshard_nmt.run.together import Stopped, leave_terminal, stop_signals
 from gshard_nmt.settings.config import Config, Key, Train
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
@@ -158,8 +158,7 @@ def void_settings(
             f"Train.patience is {train.patience}, but the run validates only {validations} times until "
             f"{end.removeprefix('the run ends at ')}, so it cannot end early. Lower Train.dev_every"
         )
-    batch_tokens = data.rows * (data.source_length + data.target_length)
-    if train.tokens > train.steps * batch_tokens:
+    if train.tokens > train.steps * data.batch_tokens:
         yield f"Train.tokens is {train.tokens:,}, but {end}, with fewer tokens. Raise Train.steps"
     if train.keep_every and math.lcm(train.keep_every, train.checkpoint_every) > train.steps:
         yield (
