@@ -10,8 +10,7 @@ from gshard_nmt.exchange import run_folders
 from gshard_nmt.exchange.run_folders import chosen_directions
 from gshard_nmt.export import export_smaller
 from gshard_nmt.import_model import import_model
-from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.identity import hash_of_settings
+from gshard_nmt.run.folder import RunFolder, hash_of_settings
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import read_run_config
 from tests.exchange.test_huggingface import GOLDENS

@@ -17,7 +17,6 @@ from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config
@@ -281,8 +280,7 @@ def load_translator(
     # Reading a checkpoint starts jax, so the devices must be set up before.
     cache = run.programs_to_decode
     devices = runtime.start(config.mesh, cache, processes)
-    retention = Retention.of(config.train)
-    checkpoints = Checkpoints(run.checkpoints, retention, run.identity(), processes)
+    checkpoints = Checkpoints.of(run, config.train, processes)
     # The processes agree on a checkpoint in a collective. On CPU devices it fails if one of them comes 30
     # seconds after the others, and process 0 may have read a large input first.
     processes.barrier("all processes read the weights")

@@ -182,7 +182,7 @@ MISTAKES = [
     ("--lang=xx", "--lang xx: this model translates from de, fr. Choose one of these."),
     ("--lang=fr-CA",
      "--lang fr-CA: this model translates from de, fr; did you mean 'fr'? Choose one"),
-    ("--target=fr", "--target fr: this model translates from fr to en"),
+    ("--target=fr", "--target fr: from fr this model translates to en"),
     ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
     ("--nbest=0", "--nbest is '0'; it must be "),
     ("--format=csv", "--format is 'csv'; it must be one of text, tsv, jsonl."),

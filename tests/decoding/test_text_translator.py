@@ -11,7 +11,7 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
-from gshard_nmt.run.checkpoint.checkpoint import Restored
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Restored
 from gshard_nmt.run.checkpoint.manifest import Manifest
 from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.spmd.processes import Processes
@@ -168,13 +168,11 @@ def test_a_pair_that_is_too_long_to_be_scored_is_named(pair, message):
 def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     monkeypatch, tmp_path, capsys, damaged
 ):
-    class SavedCheckpoints:
-        def __init__(self, folder, rules, identity, processes):
-            assert folder == tmp_path
-            assert identity == {"config": "the hash of this run"}
-            assert rules == Retention.of(CONFIG.train)
-
+    class SavedCheckpoints(Checkpoints):
         def restore_best(self, groups):
+            assert self.folder == tmp_path
+            assert self._identity == {"config": "the hash of this run"}
+            assert self.retention == Retention.of(CONFIG.train)
             # A collective fails if another process is still reading a large input.
             assert barriers == ["all processes read the weights"]
             step = [3, 5][len(damaged)]
