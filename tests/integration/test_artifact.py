@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import environment, gin, succeed
+from tests.integration.conftest import finished, gin, succeed
 
 WITHOUT_TENSORFLOW = """
 import sys
@@ -25,14 +25,7 @@ def flags(prepared: Path, workdir: Path, **changes: object) -> list[str]:
 
 
 def train_without_tensorflow(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT_TENSORFLOW, *arguments],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=300,
-        check=False,
-    )
+    return finished([sys.executable, "-c", WITHOUT_TENSORFLOW, *arguments])
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.integration.conftest import SETTINGS, program, succeed
+from tests.integration.conftest import SETTINGS, program, succeed, usual_flags
 
 CHANGES = {
     "STEPS": 3000,
@@ -27,7 +27,8 @@ def test_two_languages_converge(prepared, trained, tmp_path):
     settings = {k: v for k, v in (SETTINGS | CHANGES).items() if k not in dropped}
     flags = ["--data", prepared / "data", "--baselines_of", trained, "--workdir", workdir]
     flags += [f"--gin={name} = {value!r}" for name, value in settings.items()]
-    succeed(program("train", "--config", "bilingual", "--sizes", "config", *flags))
+    words = ["--config", "bilingual", "--sizes", "config", *flags]
+    succeed(program("train", *words, env=usual_flags()))
     for language in ("fr", "de"):
         record = json.loads((workdir / language / "baseline.json").read_text())
         # The task is learned, and the model ended because dev BLEU does not rise any more. Then it has

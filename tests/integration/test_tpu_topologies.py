@@ -7,12 +7,11 @@ each device, so a CPU program grows with them.
 import json
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
 
-from tests.integration.conftest import environment
+from tests.integration.conftest import command, finished, succeed, usual_flags
 
 pytestmark = pytest.mark.slow
 
@@ -44,24 +43,9 @@ def inspect(
     limit = ["bash", "-c", f'ulimit -v {gigabytes * 10**6} && exec "$@"', "inspect"]
     file = folder / "figures.json"
     flags = [word for setting in settings for word in ("--gin", setting)]
-    process = subprocess.run(
-        [
-            *(limit if gigabytes else []),
-            sys.executable,
-            "-m",
-            "gshard_nmt",
-            "inspect",
-            f"--config={config}",
-            f"--json={file}",
-            *flags,
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    assert process.returncode == 0, process.stderr
-    return json.loads(file.read_text()), process.stdout
+    words = command("inspect", f"--config={config}", f"--json={file}", *flags, *arguments)
+    done = succeed(finished([*(limit if gigabytes else []), *words], env=usual_flags()))
+    return json.loads(file.read_text()), done.stdout
 
 
 def collective_of(record: dict, kind: str) -> dict:
@@ -114,8 +98,9 @@ def test_a_moe_layer_has_four_all_to_alls_and_no_activation_is_gathered(grown):
 
 
 def test_a_recomputed_moe_layer_has_two_more_all_to_alls_and_they_are_marked(tmp_path):
-    recomputed = (*SMALL, "Model.remat = 'layer'")
-    record, report = inspect(tmp_path, "--topology=v3:2x2", settings=recomputed)
+    """The collectives of Mesh.shared_update are expected, too."""
+    settings = (*SMALL, "Model.remat = 'layer'", "Mesh.shared_update = True")
+    record, report = inspect(tmp_path, "--topology=v3:2x2", settings=settings)
     counts: dict[str, int] = {}
     for source in collective_of(record, "all-to-all")["sources"]:
         counts[source["direction"]] = counts.get(source["direction"], 0) + source["count"]
@@ -124,10 +109,6 @@ def test_a_recomputed_moe_layer_has_two_more_all_to_alls_and_they_are_marked(tmp
     assert 0 < seconds < record["estimated_step_seconds"] / 3
     assert "recompute the forward pass" in report
 
-
-def test_the_collectives_of_a_shared_update_are_expected(tmp_path):
-    shared = (*SMALL, "Mesh.shared_update = True")
-    record, report = inspect(tmp_path, "--topology=v3:2x2", settings=shared)
     sources = [source for collective in record["collectives"] for source in collective["sources"]]
     assert all(source["asked_for"] for source in sources), report
     gathered = [source["why"] for source in collective_of(record, "all-gather")["sources"]]
@@ -251,14 +232,9 @@ print(json.dumps(counts))
 
 def test_both_partitioners_have_the_collectives_that_the_page_gives():
     """docs/sharding.md has these numbers, and those of data_tensor."""
-    process = subprocess.run(
-        [sys.executable, "-c", PARTITIONED],
-        capture_output=True,
-        text=True,
-        env=environment() | {"PYTHONPATH": "."},
-    )
-    assert process.returncode == 0, process.stderr
-    counts = json.loads(process.stdout.splitlines()[-1])
+    environment = usual_flags() | {"PYTHONPATH": "."}
+    done = succeed(finished([sys.executable, "-c", PARTITIONED], env=environment))
+    counts = json.loads(done.stdout.splitlines()[-1])
     # all-to-all, all-reduce, all-gather, reduce-scatter, collective-permute
     assert tuple(counts["gspmd"].values()) == (4, 22, 22, 3, 1)
     assert tuple(counts["shardy"].values()) == (4, 20, 22, 3, 0)
