@@ -1,4 +1,4 @@
-"""Baselines of two tiny languages are trained until they converge, by the program that a user runs."""
+"""Baselines of two tiny languages are trained until they converge, and a report compares with them."""
 
 import json
 
@@ -21,7 +21,7 @@ CHANGES = {
 
 
 @pytest.mark.slow
-def test_two_languages_converge(prepared, trained, tmp_path):
+def test_two_languages_converge_and_are_in_the_report(prepared, trained, tmp_path):
     workdir = tmp_path / "converged"
     dropped = ("EXPERTS", "Model.expert_hidden_dim")
     settings = {k: v for k, v in (SETTINGS | CHANGES).items() if k not in dropped}
@@ -45,3 +45,11 @@ def test_two_languages_converge(prepared, trained, tmp_path):
     programs = [*(workdir / "programs").glob("*.jaxexport")]
     newest = max(file.stat().st_mtime_ns for file in programs)
     assert newest < (workdir / "de" / "data.json").stat().st_mtime_ns
+
+    flags = ["--workdir", trained, "--corpus", prepared / "corpus", "--trust_programs"]
+    flags += ["--baselines", workdir, "--report", tmp_path / "report"]
+    succeed(program("eval", *flags, env=usual_flags()))
+    report = json.loads((tmp_path / "report" / "bleu.json").read_text())
+    assert {row["lang"] for row in report["languages"]} == {"fr", "de"}
+    assert all(row["delta_ci95"] for row in report["languages"])
+    assert {row["ended"] for row in report["baselines"]["languages"]} == {"patience"}

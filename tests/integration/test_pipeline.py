@@ -142,28 +142,6 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
     assert scored.stderr.splitlines()[-1] == note
 
 
-def test_baselines_and_the_report(folder):
-    """The baselines have the size of the run, so they use its programs."""
-    flags = ["--data", folder / "data", "--baselines_of", folder / "run", "--until", "budget"]
-    flags += ["--workdir", folder / "base", *gin(**{"Train.dev_every": 0})]
-    succeed(program("train", "--config", "demo", *flags))
-    budget = json.loads((folder / "run" / "budget.json").read_text())["tokens_by_language"]
-    for language, tokens in budget.items():
-        trained = json.loads((folder / "base" / language / "budget.json").read_text())
-        assert trained["tokens_by_language"][language] >= tokens
-        record = json.loads((folder / "base" / language / "baseline.json").read_text())
-        assert (record["kind"], record["ended"]) == ("budget", "tokens")
-    evaluate = ["--workdir", folder / "run", "--corpus", folder / "corpus"]
-    evaluate += ["--baselines", folder / "base", "--report", folder / "report"]
-    evaluate += ["--trust_programs"]  # training has compiled the search already
-    succeed(program("eval", *evaluate))
-    report = json.loads((folder / "report" / "bleu.json").read_text())
-    assert {row["lang"] for row in report["languages"]} == {"fr", "de"}
-    assert all(row["delta_ci95"] for row in report["languages"])
-    assert {row["ended"] for row in report["baselines"]["languages"]} == {"tokens"}
-    assert "are not converged" in report["provenance"]["baselines"]
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [

@@ -31,6 +31,22 @@ SMALL = (
 )
 
 
+# One block of the decoder. Compiling takes a third of the time of the paper's width.
+HALF_WIDTH = (
+    "Model.encoder_layers = 0",
+    "Model.decoder_layers = 2",
+    "Model.model_dim = 512",
+    "Model.hidden_dim = 2048",
+    "Model.expert_hidden_dim = 2048",
+    "Model.heads = 4",
+    "Model.input_dropout = 0.0",
+    "Model.residual_dropout = 0.0",
+    "Model.attention_dropout = 0.0",
+    "Data.source_vocabulary = 4096",
+    "Data.target_vocabulary = 4096",
+)
+
+
 def inspect(
     folder: pathlib.Path, *arguments: str, settings=SMALL, config: str = "demo", gigabytes: int = 0
 ):
@@ -74,17 +90,18 @@ def test_the_program_does_not_grow_with_the_devices(grown):
 
 
 def test_memory_does_not_grow_with_the_devices(tmp_path):
-    """GShard section 5.1, with a model of the paper: 256 times the devices and the experts.
+    """GShard section 5.1: 256 times the devices and the experts, with a model of half the paper's width.
 
-    The peak of a small model says little: it depends on the order of the instructions.
+    docs/paper_tables.md has the growth of the whole model. The peak of a small one says little, because
+    it depends on the order of the instructions.
     """
     topologies = ["--topology=v3:2x2", "--topology=v3:32x32"]
     (first, last), _ = inspect(
-        tmp_path, "--scale_with_devices", *topologies, settings=(), config="moe_128e_12l"
+        tmp_path, "--scale_with_devices", *topologies, settings=HALF_WIDTH, config="moe_128e_12l"
     )
     assert (first["devices"], last["devices"]) == (8, 2048)
-    # 2.6 % more when this was written; 0.7 of it are the gates, which have a column for each expert.
-    assert last["per_device"]["peak_bytes"] <= 1.05 * first["per_device"]["peak_bytes"]
+    # 13 % more when this was written: the gates have a column for each expert.
+    assert last["per_device"]["peak_bytes"] <= 1.2 * first["per_device"]["peak_bytes"]
     assert last["parameters_total"] > 100 * first["parameters_total"]
 
 
