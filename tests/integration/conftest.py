@@ -5,6 +5,7 @@ worker while the others wait.
 """
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -81,6 +82,11 @@ def succeed(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
     """What ended well."""
     assert done.returncode == 0, done.stderr[-3000:]
     return done
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    """Returns the lines of a run's log."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def once(folder: Path, make: Callable[[Path], None]) -> Path:

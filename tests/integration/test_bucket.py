@@ -6,15 +6,14 @@ import sys
 
 import pytest
 
-from tests.integration.conftest import finished, program, succeed
+from tests.integration.conftest import finished, lines_of, program, succeed
 
 EQUAL = ("loss", "nll", "tokens", "learning_rate", "gradient_norm", "dev_nll/fr", "dev_nll/de")
 
 
 def numbers_of(run) -> dict[tuple[int, str], float]:
     """Returns the numbers that do not depend on the machine, by step and name."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return {(line["step"], name): line[name] for line in lines for name in EQUAL if name in line}
+    return {(x["step"], name): x[name] for x in lines_of(run) for name in EQUAL if name in x}
 
 
 @pytest.mark.slow

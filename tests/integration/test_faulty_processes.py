@@ -6,11 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.integration.conftest import program, succeed
+from tests.integration.conftest import lines_of, program, succeed
 from tests.integration.two_processes import (
     ENDLESS,
     ends,
-    lines_of,
     no_process_stays,
     runs,
     start,

@@ -11,7 +11,7 @@ import pytest
 from gshard_nmt.decode import RUN_FILES
 from gshard_nmt.spmd import program_cache
 from tests.faults import has_namespaces
-from tests.integration.conftest import command, finished, gin, program, succeed
+from tests.integration.conftest import command, finished, gin, lines_of, program, succeed
 from tests.run.checkpoints import whole_state
 
 
@@ -21,17 +21,13 @@ def folder(prepared, trained) -> Path:
     return prepared
 
 
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_a_run_folder_says_what_was_run(folder):
     run = folder / "run"
-    steps = [line for line in lines(run / "metrics.jsonl") if "loss" in line]
+    steps = [line for line in lines_of(run) if "loss" in line]
     assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
     names = {"loss", "nll", "aux_loss", "learning_rate", "tokens", "tokens_per_second"}
     assert names | {"overflow_fraction"} <= set(steps[0])
-    dev = [line for line in lines(run / "metrics.jsonl") if "dev_nll/fr" in line]
+    dev = [line for line in lines_of(run) if "dev_nll/fr" in line]
     assert [line["step"] for line in dev] == [3, 6]
     assert {"dev_nll/de", "dev_bleu"} <= set(dev[0])
     table = (run / "parameters.txt").read_text()
@@ -50,7 +46,7 @@ def test_an_interrupted_run_ends_where_an_unbroken_one_does(folder):
     succeed(program("train", *train, *gin(**{"Train.steps": 4})))
     succeed(program("train", *train, *gin(**{"Train.steps": 6})))
     losses = [
-        [line["loss"] for line in lines(folder / name / "metrics.jsonl") if "loss" in line]
+        [line["loss"] for line in lines_of(folder / name) if "loss" in line]
         for name in ("parts", "run")
     ]
     assert losses[0] == losses[1]

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from gshard_nmt.run.divergence import MOST_ROLLBACKS
-from tests.integration.conftest import program, succeed
+from tests.integration.conftest import lines_of, program, succeed
 from tests.integration.two_processes import (
     ENDLESS,
     TIMEOUT,
     check_records,
     ends,
-    lines_of,
     no_process_stays,
     runs,
     start,

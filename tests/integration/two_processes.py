@@ -136,10 +136,6 @@ def wait_for_step(workdir: Path, step: int) -> None:
     raise AssertionError(f"{workdir} did not reach step {step}")
 
 
-def lines_of(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def records_of(run: Path, process: int) -> dict[str, dict]:
     """Returns the bad batches that a process has kept, by the names of their files without a number."""
     part = f".process-{process}" if process else ""
