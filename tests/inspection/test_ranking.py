@@ -105,7 +105,6 @@ def test_a_pipeline_comes_with_the_settings_that_it_needs():
         ("gspmd_hybrid_33b", "v3:4x4", (8, 4)),
         ("gspmd_hybrid_57b", "v3:8x8", (16, 8)),
         ("gspmd_hybrid_420b", "v3:16x16", (32, 16)),
-        pytest.param("gspmd_hybrid_804b", "v3:32x32", (64, 32), marks=pytest.mark.slow),
     ],
 )
 def test_large_experts_take_the_papers_hybrid_mesh(name, topology, shape):

@@ -10,7 +10,7 @@ import urllib.request
 
 import libretranslatepy
 
-from tests.integration.conftest import command, environment, program, succeed
+from tests.integration.conftest import command, program, succeed
 
 # The translator announces on stdout that it is at work, and then takes half a second.
 PROGRAM = """
@@ -75,7 +75,6 @@ def test_a_client_gets_what_gshard_decode_gives(trained):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(),
     ) as process:
         try:
             ready = process.stdout.readline()

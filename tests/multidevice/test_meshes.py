@@ -239,8 +239,34 @@ def test_a_mesh_has_the_expected_collectives_and_no_others(name):
 @pytest.mark.parametrize("name", ["data_expert", "data_expert_tensor"])
 def test_the_gradients_of_experts_are_summed_only_over_their_copies(name):
     """GSPMD section 5.4: the gradients of wi and wo are all-reduced along `data`."""
-    counts = collectives(on_its_mesh(name)[2], mesh_of(name))
+    counts = collectives(on_its_mesh(name, "gspmd")[2], mesh_of(name))
     assert counts["all-reduce", "data"] == 2
+
+
+SHARED = {
+    "tensor": (DENSE, Mesh(("x", "y"), (4, 2), rules={"B": "x", "H": "y", "N": "y", "V": "y"})),
+    "scan": (dataclasses.replace(DENSE, decoder_layers=2, stack="scan"), Mesh(("x",), (8,))),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_shared_update_computes_what_one_device_computes(name):
+    """Mesh.shared_update: devices share the update of replicated weights."""
+    model, mesh = SHARED[name]
+    expected_losses, expected, alone = on_one_device(model)
+    losses, state, hlo = train(model, dataclasses.replace(mesh, shared_update=True))
+    np.testing.assert_allclose(losses, expected_losses, rtol=2e-6)
+    for array, value in expected.items():
+        np.testing.assert_allclose(state[array], value, rtol=2e-4, atol=2e-5, err_msg=array)
+    # No device updates a whole matrix, such as the target embedding [48, 16].
+    assert "f32[48,16]" in updated(alone)
+    assert "f32[48,16]" not in updated(hlo)
+
+
+def updated(hlo: str) -> set[str]:
+    """Returns the shapes of the optimizer's instructions."""
+    lines = [line for line in hlo.splitlines() if "adafactor/" in line]
+    return {shape for line in lines for shape in re.findall(r"= (f32\[[\d,]+\])", line)}
 
 
 def test_zero_splits_every_large_weight_and_moment():
