@@ -239,7 +239,7 @@ def test_a_mesh_has_the_expected_collectives_and_no_others(name):
 @pytest.mark.parametrize("name", ["data_expert", "data_expert_tensor"])
 def test_the_gradients_of_experts_are_summed_only_over_their_copies(name):
     """GSPMD section 5.4: the gradients of wi and wo are all-reduced along `data`."""
-    counts = collectives(on_its_mesh(name, "gspmd")[2], mesh_of(name))
+    counts = collectives(on_its_mesh(name)[2], mesh_of(name))
     assert counts["all-reduce", "data"] == 2
 
 
