@@ -170,7 +170,7 @@ def token_ratio(curves: Mapping[str, Curve], others: Mapping[str, Curve]) -> Int
 def page(members: Sequence[Member], train_pairs: Mapping[str, int], baselines: Member) -> str:
     """Returns all tables and claims as Markdown, of models and baselines."""
     groups = thirds(train_pairs)
-    parts = [_sizes(members, baselines, groups), _by_language(members, train_pairs, baselines)]
+    parts = [_sizes(members, baselines, groups)]
     if all(member.curves for member in members):
         parts.append(_tokens_table(members))
     return "\n".join([*parts, _claims(members, groups, baselines)])
@@ -200,17 +200,6 @@ def _sizes(
         f"Size and cost, as Table 3 of the paper, and gain over the baselines in BLEU. {sizes}.\n\n"
         f"{table(rows)}"
     )
-
-
-def _by_language(
-    members: Sequence[Member], train_pairs: Mapping[str, int], baselines: Member
-) -> str:
-    rows = [("language", "pairs", "baseline", *(member.name for member in members))]
-    for language in sorted(train_pairs, key=lambda name: (-train_pairs[name], name)):
-        scores = [baselines.bleu.get(language), *(member.bleu.get(language) for member in members)]
-        cells = ["-" if score is None else f"{score:.1f}" for score in scores]
-        rows.append((language, f"{train_pairs[language]:,}", *cells))
-    return f"BLEU of each language:\n\n{table(rows)}"
 
 
 def _tokens_table(members: Sequence[Member]) -> str:
