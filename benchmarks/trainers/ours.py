@@ -65,11 +65,13 @@ def flops_of(text: str) -> int:
 
 
 def config_of(workload: Workload) -> Config:
+    # As torch.autocast: products in bfloat16 are faster than activations in bfloat16, and lose less.
+    products = "bfloat16" if workload.precision == "bfloat16" else "default"
     settings = {
         "Mesh.shape": (workload.devices,),
         **workload.sizes,
         "Model.experts": workload.experts,
-        "Model.activation_dtype": workload.precision,
+        "Model.matmul_precision": products,
         "Model.input_dropout": workload.dropout,
         "Model.residual_dropout": workload.dropout,
         "Model.attention_dropout": workload.dropout,
