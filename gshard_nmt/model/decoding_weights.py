@@ -17,8 +17,8 @@ from collections.abc import Mapping
 
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.packed import Packed, pack
 from gshard_nmt.model.parameters import SUMMED, Parameter
+from gshard_nmt.model.products import Packed, pack
 
 EXPERTS = ("wi", "wi_linear", "wo")
 """The matrices of experts."""

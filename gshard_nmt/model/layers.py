@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 
 from gshard_nmt.model import counter_random, kept_results
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.packed import Packed, low_precision_product
 from gshard_nmt.model.parameters import ONES, SUMMED, ZEROS, Parameter, Parameters, fan_in_uniform
-from gshard_nmt.model.products import gradient_scope, product
+from gshard_nmt.model.products import Packed, gradient_scope, low_precision_product, product
 from gshard_nmt.spmd.sharding import annotate
 
 EPSILONS = {"rms": 1e-6, "layer": 1e-5}

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from gshard_nmt.model import decoding_weights
 from gshard_nmt.model.decoding_weights import SUMMED
-from gshard_nmt.model.packed import Packed
+from gshard_nmt.model.products import Packed
 from tests.model.examples import SHARED, SMALL, declared, parameters, read_weights
 
 

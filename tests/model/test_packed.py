@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model.packed import Packed, low_precision_product, pack
+from gshard_nmt.model.products import Packed, low_precision_product, pack
 
 EQUATIONS = {
     "BKM,MND->BKND": ("MND", "M"),
