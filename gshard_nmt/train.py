@@ -29,7 +29,8 @@ from gshard_nmt.run.together import Stopped
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config, Key, Train, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
-from gshard_nmt.spmd import runtime
+from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.spmd import machine, runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 
@@ -71,11 +72,12 @@ def train(
     set_by_user = [field for class_name, field in start.set_by_user if class_name == "Data"]
     wanted, config = config.data, config.replace(data=prepared.fitted(config.data, set_by_user))
     _check_metric(config.train, prepared.languages(config.data))
+    run = RunFolder(workdir)
+    config = with_precision(config, run, processes)
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
     check_validation(config)
     check_can_decode(config)
-    run = RunFolder(workdir)
     run.check(config, prepared, is_first)
     origin = StartingPoint.find(run, start.init, config, prepared, functions)
     progress = TrainingProgress(paths.absolute(workdir).name, quiet=not is_first)
@@ -101,6 +103,19 @@ def _check_metric(train: Train, languages: Sequence[str]) -> None:
             f"{did_you_mean(language, languages)} It has {', '.join(languages)}; choose one of them.",
             ["Train.best_metric"],
         )
+
+
+def with_precision(config: Config, run: RunFolder, processes: Processes) -> Config:
+    """Replaces Model.matmul_precision = 'auto' by what a run has, or what is fast on this CPU."""
+    if config.model.matmul_precision != "auto":
+        return config
+
+    def decide() -> str:
+        if run.config.is_file():
+            return read_run_config(run.config).model.matmul_precision
+        return "bfloat16" if machine.multiplies_bfloat16() else "default"
+
+    return config.replace(model={"matmul_precision": processes.from_first(decide)})
 
 
 @dataclasses.dataclass
@@ -245,7 +260,7 @@ class _Trainer:
     def _next_batch(self) -> dict[str, Any]:
         """Returns the next batch. If the data cannot be read, it saves the steps so far."""
         try:
-            return next(self.batches)[0]
+            return next(self.batches)
         except (UserError, TryAgain) as error:
             self._save_alone(error)
             raise

@@ -89,9 +89,11 @@ def test_sides_with_one_embedding_or_one_vocabulary_keep_the_ids_of_both(
     monkeypatch, name, is_shared, is_same
 ):
     """Each side uses an id of its own, and each vocabulary has an id that always stays."""
-    monkeypatch.setattr(program, "used_ids", lambda number, blocks: {number})
+    monkeypatch.setattr(program.smaller, "used_ids", lambda number, blocks: {number})
     monkeypatch.setattr(
-        program, "kept_ids", lambda number, used, dropped: np.array(sorted({*used, 10 * number}))
+        program.smaller,
+        "kept_ids",
+        lambda number, used, dropped: np.array(sorted({*used, 10 * number})),
     )
     config = load_config(name).replace(model={"shared_embedding": is_shared})
     kept = program._kept_ids(config, {"source": 1, "target": 2}, {}, set())

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from gshard_nmt.data.language_codes import same
-from gshard_nmt.data.pair_names import ENGLISH
+from gshard_nmt.data.reading.layout import ENGLISH
 from gshard_nmt.data.schedule import Phase, phases_of
 from gshard_nmt.errors import UserError
 from gshard_nmt.ranges import (
