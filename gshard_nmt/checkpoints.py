@@ -23,11 +23,10 @@ from gshard_nmt import files, outputs
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.quantities import size_text
 from gshard_nmt.reading import UnreadableError, UnsoundError, failure
-from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, usable
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Retention, usable
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import slice_name
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
-from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 

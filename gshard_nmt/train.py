@@ -2,19 +2,18 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from gshard_nmt import paths
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.errors import TryAgain, UserError, did_you_mean
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import divergence, training_state
 from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
-from gshard_nmt.run.checkpoint.retention import check_metric
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.folder import RunFolder
@@ -28,7 +27,7 @@ from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.run.together import Stopped
 from gshard_nmt.run.training_state import TrainingState
-from gshard_nmt.settings.config import Config, Key, differences
+from gshard_nmt.settings.config import Config, Key, Train, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import machine, runtime
@@ -72,7 +71,7 @@ def train(
     prepared = PreparedData.open(data, check_files=is_first)
     set_by_user = [field for class_name, field in start.set_by_user if class_name == "Data"]
     wanted, config = config.data, config.replace(data=prepared.fitted(config.data, set_by_user))
-    check_metric(config.train, prepared.languages(config.data))
+    _check_metric(config.train, prepared.languages(config.data))
     run = RunFolder(workdir)
     config = with_precision(config, run, processes)
     functions = step_functions(config, prepared.summary())
@@ -93,6 +92,17 @@ def train(
             run.claim(config, prepared)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
         return trainer.train(functions, origin)
+
+
+def _check_metric(train: Train, languages: Sequence[str]) -> None:
+    """Raises UserError if Train.best_metric is the score of a language that the run does not have."""
+    _, slash, language = train.best_metric.partition("/")
+    if slash and language not in languages:
+        raise UserError(
+            f"Train.best_metric is {train.best_metric!r}, and the run has no language {language!r}"
+            f"{did_you_mean(language, languages)} It has {', '.join(languages)}; choose one of them.",
+            ["Train.best_metric"],
+        )
 
 
 def with_precision(config: Config, run: RunFolder, processes: Processes) -> Config:

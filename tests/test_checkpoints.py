@@ -13,7 +13,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.settings.gin_reader import load_config
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 

@@ -11,7 +11,7 @@ from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run import divergence
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.lock import LOCK_NAME
 from gshard_nmt.spmd.memory import ProgramMemory
 from tests.train_loop import (

@@ -10,7 +10,7 @@ from gshard_nmt import train
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.model.guard import BAD_LOSS, FINE
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.training_state import without_arrays

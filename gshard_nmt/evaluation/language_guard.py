@@ -21,7 +21,7 @@ from gshard_nmt.decoding.text_translator import TextTranslator
 from gshard_nmt.evaluation.metrics import significance
 from gshard_nmt.evaluation.validation import DevOutput, DevText, bleu_of_languages, by_language
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import run_lock
 from gshard_nmt.settings.config import Config, Train

@@ -20,8 +20,7 @@ from gshard_nmt.run.arrays import as_groups, from_groups
 from gshard_nmt.run.checkpoint.checkpoint import Groups, flat
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError, prepare_checksums
-from gshard_nmt.run.checkpoint.manifest import Manifest
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Manifest, Scores
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import DivergenceCounts

@@ -11,9 +11,8 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
-from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Restored
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Restored, Retention
 from gshard_nmt.run.checkpoint.manifest import Manifest
-from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.spmd.processes import Processes
 from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
 

@@ -11,7 +11,7 @@ from gshard_nmt.evaluation.metrics import metrics, significance
 from gshard_nmt.evaluation.validation import DevOutput
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Train
 from gshard_nmt.settings.gin_reader import load_config

@@ -8,7 +8,7 @@ import pytest
 
 from gshard_nmt.evaluation import validation
 from gshard_nmt.evaluation.validation import Validation
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.log.clock import RunCounters
 from gshard_nmt.settings.gin_reader import load_config
 

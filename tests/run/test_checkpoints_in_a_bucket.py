@@ -6,7 +6,7 @@ from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 

@@ -13,7 +13,7 @@ from gshard_nmt.data.text.vocabulary import VocabularySpec, train_vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import as_groups, state_specs, step_functions, weight_specs, weights_of
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.settings.gin_reader import load_config

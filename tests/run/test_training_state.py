@@ -10,7 +10,7 @@ import pytest
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import training_state
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.log.clock import RunCounters
 from gshard_nmt.run.training_state import Patience, TrainingState
 from gshard_nmt.settings.gin_reader import load_config

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: found, read onto any mesh, and verified.
+"""The checkpoints of a run: found, read onto any mesh, and verified; and which of them are kept.
 
 A run has one series of checkpoints, `checkpoints/STEP/`. Each holds the whole state as named groups of
 arrays, so that a decoder can read the weights alone, and a manifest with checksums. It exists from the
@@ -8,6 +8,7 @@ moment that its commit file exists. `checkpoint_writer.py` writes them.
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -28,8 +29,7 @@ from gshard_nmt.reading import (
 from gshard_nmt.run.checkpoint import manifest as manifests
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checksums import Checksums, compute_checksums, on_host
-from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Tensor
-from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Scores, Tensor
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Train
@@ -45,6 +45,62 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 _PROBLEMS: tuple[type[UnsoundError], ...] = (UnreadableError, UnsoundError, ForeignError)
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """Decides which checkpoints are kept: `last` newest ones, multiples of `every`, `best` by `metric`.
+
+    `every` = 0 turns this rule off. The metric is such as "dev_nll" or "dev_bleu/fr".
+    """
+
+    last: int = 2
+    every: int = 0
+    best: int = 1
+    metric: str = "dev_nll"
+
+    @classmethod
+    def of(cls, train: Train) -> "Retention":
+        return cls(train.keep_last, train.keep_every, train.keep_best, train.metric)
+
+    def ranked(self, scores: Mapping[int, Scores]) -> list[int]:
+        """Returns the steps that have a score, best first.
+
+        Only checkpoints that were scored with the settings of the newest scored checkpoint take part.
+        Equal BLEU is ordered by nats per token, then by step.
+        """
+        scored = {step: s for step, s in scores.items() if self._has_score(s)}
+        if not scored:
+            return []
+        settings = scored[max(scored)].scored_with
+        comparable = {step: s.values for step, s in scored.items() if s.scored_with == settings}
+        return sorted(comparable, key=lambda step: (*self._cost(comparable[step]), step))
+
+    def reasons(self, scores: Mapping[int, Scores]) -> dict[int, list[str]]:
+        """Returns for each step why its checkpoint is kept: some of "last", "every", "best"."""
+        newest = sorted(scores)[-self.last :]
+        best = self.ranked(scores)[: self.best]
+        return {
+            step: [
+                word
+                for word, holds in (
+                    ("last", step in newest),
+                    ("every", bool(self.every) and step % self.every == 0),
+                    ("best", step in best),
+                )
+                if holds
+            ]
+            for step in sorted(scores)
+        }
+
+    def _has_score(self, scores: Scores) -> bool:
+        return math.isfinite(scores.values.get(self.metric, math.nan))
+
+    def _cost(self, values: Mapping[str, float]) -> tuple[float, float]:
+        if not self.metric.startswith("dev_bleu"):
+            return values[self.metric], 0.0
+        nats = values.get(self.metric.replace("bleu", "nll", 1), math.inf)
+        return -values[self.metric], nats if math.isfinite(nats) else math.inf
 
 
 @dataclasses.dataclass(frozen=True)

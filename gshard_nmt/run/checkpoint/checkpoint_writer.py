@@ -21,8 +21,7 @@ from gshard_nmt.run.checkpoint import manifest as manifests
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, flat, usable
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError, compute_checksums
-from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Tensor
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Scores, Tensor
 
 
 class CheckpointWriter(Checkpoints):

@@ -17,7 +17,6 @@ import gshard_nmt
 from gshard_nmt import json_shape
 from gshard_nmt.reading import UnsoundError
 from gshard_nmt.run.checkpoint.checksums import Checksums, slice_name, sliced_dimensions
-from gshard_nmt.run.checkpoint.retention import Scores
 
 FORMAT = 1
 """The version of the format of checkpoints. This package reads no other."""
@@ -28,6 +27,17 @@ _RECORD = json_shape.fields(
     {"sha256": json_shape.text(), "manifest": json_shape.mapping_of(json_shape.anything())}
 )
 """The shape of the file. The shape of the manifest is not checked: the checksum detects damage."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """The scores of a checkpoint on dev text, by names such as "dev_nll" or "dev_bleu/fr".
+
+    `scored_with` has the settings of the validation. Scores with different settings are not compared.
+    """
+
+    values: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    scored_with: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class ForeignError(UnsoundError):

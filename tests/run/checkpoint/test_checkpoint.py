@@ -10,10 +10,9 @@ import pytest
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import UnreadableError, UnsoundError
 from gshard_nmt.run.checkpoint import tensor_files
-from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Retention
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.manifest import ForeignError
-from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.manifest import ForeignError, Scores
 from tests.run.checkpoints import (
     LETTERS,
     abstract,

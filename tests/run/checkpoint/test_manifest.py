@@ -9,8 +9,7 @@ import pytest
 
 from gshard_nmt.reading import UnsoundError
 from gshard_nmt.run.checkpoint.checksums import Checksums
-from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
-from gshard_nmt.run.checkpoint.retention import Scores
+from gshard_nmt.run.checkpoint.manifest import Manifest, Scores, Tensor
 
 SUMS = np.arange(6, dtype=np.uint32).reshape(2, 3) + np.uint32(2**32 - 3)
 MANIFEST = Manifest(

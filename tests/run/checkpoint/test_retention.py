@@ -2,7 +2,8 @@
 
 import pytest
 
-from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.checkpoint import Retention
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.settings.config import Train
 
 NONE = Scores()

@@ -8,9 +8,9 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Retention
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.checkpoint.weights import Chosen, expected_label, load_weights
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 
