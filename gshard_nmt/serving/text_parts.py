@@ -40,7 +40,7 @@ def html_parts(text: str) -> Parts:
     Raises:
       HTTPException: the text has no element, or is nested too deeply.
     """
-    text = _END_OF_PAGE.sub("", _CONTROLS.sub("", text))
+    text = _END_OF_PAGE.sub("", _clean(text))
     is_page, has_doctype = bool(_IS_PAGE.match(text)), text.lstrip().startswith("<!")
     parser = etree.HTMLParser(huge_tree=True)
     root = etree.fromstring(text if is_page else f"<body>{text}", parser)
@@ -54,7 +54,7 @@ def html_parts(text: str) -> Parts:
     def translated(lines: Sequence[str]) -> str:
         for (element, place, old), line in zip(nodes, lines, strict=True):
             before, after = old[: len(old) - len(old.lstrip())], old[len(old.rstrip()) :]
-            setattr(element, place, before + _CONTROLS.sub("", line) + after)
+            setattr(element, place, _clean(before + line + after))
         if is_page:
             return _html(root.getroottree() if has_doctype else root)
         return "".join(
@@ -63,6 +63,11 @@ def html_parts(text: str) -> Parts:
         )
 
     return [_SPACES.sub(" ", old.strip()) for *_, old in nodes], translated
+
+
+def _clean(text: str) -> str:
+    """Returns the text without characters that XML does not have."""
+    return _CONTROLS.sub("", text.replace("\f", " "))
 
 
 def _html(node: Any) -> str:
