@@ -232,7 +232,7 @@ def drop(
     removed, dropped = {}, {}
     for kind, own in zip(kinds, places, strict=True):
         if len(own):
-            name = duplicates.filter_name(kind)
+            name = f"duplicate {kind}"
             removed[name] = len(own)
             dropped[name] = report.choose(name, chunk.take(own).rows())
     if removed:
