@@ -71,15 +71,6 @@ def pytest_configure() -> None:
     jax.config.update("jax_num_cpu_devices", 8)
 
 
-@pytest.fixture(autouse=True)
-def _workers_start_late(monkeypatch):
-    """Keeps programs that tests call as functions from starting a server of processes, which would stay.
-
-    Its processes would not have the limits that a later test sets, either.
-    """
-    monkeypatch.setattr("gshard_nmt.data.worker_pool.start_early", lambda *_: None)
-
-
 @pytest.fixture
 def bucket():
     """The objects of gs:// URLs, which are served on this machine."""

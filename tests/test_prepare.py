@@ -76,7 +76,7 @@ def test_the_shards_hold_the_text_of_the_corpus(corpus, data):
             assert counts.examples == counts.pairs == len(examples)
             assert counts.source_tokens == sum(len(example.source) for example in examples)
             assert counts.target_tokens == sum(len(example.target) for example in examples)
-            assert counts.fallback_tokens == 0
+            assert counts.spelled_tokens == 0
         assert pair.splits["test"].pairs == 10
         assert pair.splits["test"].examples == 0
 

@@ -88,18 +88,12 @@ def _define_prepare(flags: Flags) -> None:
 
 
 def _prepare(values: FlagValues) -> None:
-    from gshard_nmt.data.worker_pool import start_early, usable_cpus
-
     if values.workers and values.scheduler:
         raise UserError(
             "--workers and --scheduler are given, but a Dask cluster has workers of its own. Leave out "
             "one of them."
         )
     out = paths.local_path("out", values.out)
-    workers = values.workers or usable_cpus()
-    if not values.scheduler and workers > 1 and not out.exists():
-        # There is work to do, and the processes that do it can start now.
-        start_early(__name__, "gshard_nmt.prepare")
     config = read_config(values)
     corpora = read_corpora(values)
     vocabulary_of = None
@@ -115,7 +109,7 @@ def _prepare(values: FlagValues) -> None:
         corpora = {name: paths.absolute(folder) for name, folder in corpora.items()}
         modules = (os.path.realpath(m) if m.endswith(".py") else m for m in cleaning.modules)
         cleaning = dataclasses.replace(cleaning, modules=tuple(modules))
-    options = Options(workers, vocabulary_of, cleaning, values.scheduler)
+    options = Options(values.workers or 0, vocabulary_of, cleaning, values.scheduler)
     prepare(config.data, corpora, out, options)
 
 

@@ -115,18 +115,20 @@ def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...
                 f"entry {number} begins at step {begin}, but the entry before it lasts until after step "
                 f"{phases[-1].from_step}; put the entries in the order of their steps"
             )
-        phase = Phase(begin, _temperature(entry, place, temperature), _weights(entry, place))
+        own = entry.get("temperature", temperature)
+        if not isinstance(own, int | float) or not 0 < own <= _MOST:
+            raise _error(
+                f"in {place}, temperature is {own!r}; it must be a number above 0, such as 5.0"
+            )
+        phase = Phase(begin, float(own), _weights(entry, place))
         if begin == 0:
             phases.clear()
             ramp = 0
         parts = min(RAMP_PARTS, ramp)
         before = phases[-1] if phases else None
         for part in range(parts):
-            at = begin + ramp * part // parts
-            fraction = (part + 0.5) / parts
-            phases.append(
-                dataclasses.replace(phase, from_step=at, previous=before, fraction=fraction)
-            )
+            at, fraction = begin + ramp * part // parts, (part + 0.5) / parts
+            phases.append(Phase(at, phase.temperature, phase.weights, before, fraction))
         phases.append(dataclasses.replace(phase, from_step=begin + ramp))
     return tuple(phases)
 
@@ -192,15 +194,6 @@ def _whole(entry: Entry, key: str, place: str) -> int:
             f"in {place}, {key} is {value!r}; it must be a whole number of steps from 0 to {_MOST}"
         )
     return int(value)
-
-
-def _temperature(entry: Entry, place: str, default: float) -> float:
-    value = entry.get("temperature", default)
-    if not isinstance(value, int | float) or not 0 < value <= _MOST:
-        raise _error(
-            f"in {place}, temperature is {value!r}; it must be a number above 0, such as 5.0"
-        )
-    return float(value)
 
 
 def _weights(entry: Entry, place: str) -> Mapping[str, float]:

@@ -1,6 +1,6 @@
 """Calls functions in other processes: those of this machine, or the workers of a Dask cluster.
 
-Both are executors of `concurrent.futures`. `start_early` makes the start of processes fast.
+Both are executors of `concurrent.futures`.
 """
 
 import asyncio
@@ -15,8 +15,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ import gshard_nmt
 from gshard_nmt.errors import TryAgain, UserError
 
 _SECONDS_TO_ANSWER = 30
+_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"
 
 
 def usable_cpus() -> int:
@@ -36,33 +35,6 @@ def usable_cpus() -> int:
     except (OSError, ValueError):  # no cgroup of version 2, or "max"
         return cpus
     return min(cpus, max(1, -(-quota // period)))
-
-
-_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"
-
-
-# A plain fork would copy the locks of the threads that draw the progress.
-_context: ForkServerContext | SpawnContext = multiprocessing.get_context("spawn")
-
-
-def start_early(*modules: str) -> None:
-    """Starts a process that imports modules, and of which all later worker processes are copies.
-
-    The imports of a program and of its workers then take place at the same time, on two CPUs. The modules
-    must not start threads when they are imported.
-    """
-    global _context
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(modules))
-    # Ctrl-C reaches all processes of a terminal. This one must not print a traceback.
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        forkserver.ensure_running()
-        _context = context
-    except OSError:
-        return  # It needs a socket in the folder for temporary files, which may be full.
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 class WorkerPool:
@@ -101,7 +73,9 @@ class WorkerPool:
         try:
             if self._executor is None:
                 self._others = {*multiprocessing.active_children()}
-                self._executor = ProcessPoolExecutor(self._count, _context, _ignore_ctrl_c)
+                # A plain fork would copy the locks of the threads that draw the progress.
+                context = multiprocessing.get_context("spawn")
+                self._executor = ProcessPoolExecutor(self._count, context, _ignore_ctrl_c)
             submit = self._executor.submit
             calls = {submit(_call, function, task): index for index, task in enumerate(tasks)}
             for call in concurrent.futures.as_completed(calls):

@@ -5,7 +5,7 @@ child does the work again. The files must be the same as without a kill, and uni
 not be done again. It prints the number of places, and the number of kills after which units were there.
 """
 
-import dataclasses
+import functools
 import os
 import pathlib
 import sys
@@ -17,27 +17,21 @@ from tests.kills import kill_at
 COUNT = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class Shouting:
-    log: str | pathlib.Path
-    number: int
-    word: str = "unit"
-
-
-def shout(task: Shouting, folder: pathlib.Path):
-    """Writes a file, and notes in `task.log` that it was called."""
-    with open(task.log, "a") as file:
-        file.write(f"{task.number}\n")
-    (folder / "text").write_text(f"{task.word} {task.number}\n" * 3)
-    return {"number": task.number}
+def shout(folder: pathlib.Path, log: str | pathlib.Path, number: int, word: str = "unit"):
+    """Writes a file, and notes in `log` that it was called."""
+    with open(log, "a") as file:
+        file.write(f"{number}\n")
+    (folder / "text").write_text(f"{word} {number}\n" * 3)
+    return {"number": number}
 
 
 def work(folder: pathlib.Path) -> None:
     # The logs of all folders have one name here, so that the keys are the same.
     os.chdir(folder)
-    units = [Unit(f"fr-en/{n}", Shouting("log", n)) for n in range(COUNT)]
+    calls = [functools.partial(shout, log="log", number=n) for n in range(COUNT)]
+    units = [Unit(f"fr-en/{n}", call) for n, call in enumerate(calls)]
     with work_folder(folder / "work") as place:
-        place.run("shout", "shouting", shout, units)
+        place.run("shout", "shouting", units)
 
 
 CHANGES = {

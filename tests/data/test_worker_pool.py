@@ -3,13 +3,11 @@
 import multiprocessing
 import os
 import signal
-import sys
-from multiprocessing import forkserver
 
 import pytest
 
 from gshard_nmt.data import worker_pool
-from gshard_nmt.data.worker_pool import WorkerPool, start_early, usable_cpus
+from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
 
 
@@ -30,34 +28,7 @@ def call(what):
     return what, os.getpid()
 
 
-def parent_and_module(_):
-    return os.getppid(), "colorsys" in sys.modules
-
-
-@pytest.fixture(params=["late", "early"])
-def start(request, monkeypatch):
-    """Lets the processes start at the first call, or early."""
-    if request.param == "late":
-        yield
-        return
-    forkserver._forkserver._stop()  # an earlier test may have one without the modules
-    monkeypatch.setattr(worker_pool, "_context", worker_pool._context)
-    handler = signal.getsignal(signal.SIGINT)
-    start_early("colorsys", "no_such_module")
-    assert signal.getsignal(signal.SIGINT) == handler
-    yield
-    forkserver._forkserver._stop()
-
-
-@pytest.mark.parametrize("start", ["early"], indirect=True)
-def test_processes_that_start_early_have_the_modules(start):
-    with WorkerPool(2) as pool:
-        answers = dict(pool.map(parent_and_module, [(n,) for n in range(2)]))
-    server = forkserver._forkserver._forkserver_pid
-    assert list(answers.values()) == [(server, True)] * 2
-
-
-def test_processes_share_the_calls_and_all_results_arrive(start):
+def test_processes_share_the_calls_and_all_results_arrive():
     with WorkerPool(2) as pool:
         for numbers in (range(20), range(3)):
             results = dict(pool.map(call, [(n,) for n in numbers]))

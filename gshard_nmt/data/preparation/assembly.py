@@ -19,18 +19,17 @@ from gshard_nmt.data.sets.manifest import (
     PreparedPair,
     SplitData,
     link,
-    pair_folder,
     write_manifest,
 )
-from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import vocabulary_of
 from gshard_nmt.data.text.vocabulary_report import REPORT, Fit, VocabularyReport
 from gshard_nmt.errors import UserError
 
 SHARDED = ("train", "dev")
 """The splits that have shards. Evaluation reads test text from the corpus."""
 
-Old = Mapping[str, Any] | None
-"""The manifest of the old data; None if there is none."""
+Old = Mapping[str, Any]
+"""The manifest of the old data; empty if there is none."""
 
 Reasons = dict[str, str]
 """Why directions are left out, by their folders: each has no training pair. The manifest keeps them."""
@@ -39,79 +38,54 @@ AllTokens = Mapping[tuple[str, str], Tokens]
 """The shards by the folder of the direction and the split."""
 
 
-class NewFolder:
-    """A folder of prepared data that becomes complete. Its shards are hard links."""
+def make_folder(
+    path: Path, plan: Plan, models: Models, tokens: AllTokens, reasons: Reasons, out: Path, old: Old
+) -> tuple[int, int]:
+    """Makes a folder of prepared data whose shards are hard links; returns the sizes of its vocabularies.
 
-    def __init__(self, path: Path, out: Path, old: Old) -> None:
-        self.path = path
-        self._out, self._old = out, old
-        self._checksums: dict[str, str] = {}
-        self._pairs: list[PreparedPair] = []
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir()
-
-    def put(self, plan: Plan, direction: Direction, tokens: AllTokens) -> None:
-        name = direction.folder
-        splits = {"test": SplitData(plan.text(direction.pair, "test").total)}
-        for split in SHARDED:
-            shards = tokens.get((name, split), Tokens(SplitData(0)))
-            splits[split] = shards.data
-            places = zip(shards.data.files, shards.files, shards.checksums, strict=True)
-            for (shard, *_), place, digest in places:
-                self._link(place, f"{name}/{shard}", digest)
-        self._add(direction, splits)
-
-    def take_over(self, direction: Direction) -> None:
-        assert self._old is not None
-        name, sums = direction.folder, self._old.get("checksums", {})
-        (entry,) = [pair for pair in self._old["pairs"] if _folder_of(pair) == name]
-        splits = {s: SplitData.from_manifest(data) for s, data in entry["splits"].items()}
-        for split in splits.values():
-            for shard, *_ in split.files:
-                place = f"{name}/{shard}"
-                self._link(self._out / place, place, sums.get(place, ""))
-        self._add(direction, splits)
-
-    def put_vocabularies(self, models: Models) -> tuple[int, int]:
-        for side, name in zip(SIDES, VOCABULARIES, strict=True):
-            files.write(self.path / name, models[side])
-        source, target = (Vocabulary.load(self.path / name) for name in VOCABULARIES)
-        return source.size, target.size
-
-    def finish(self, facts: dict[str, Any]) -> None:
-        pairs = sorted(self._pairs, key=lambda p: (-p.splits["train"].examples, p.folder))
-        write_manifest(self.path, pairs, facts, self._checksums)
-
-    def report_cleaning(self, cleaned: Sequence[CleanText], names: Collection[str]) -> list[str]:
-        """Writes the report, with the old facts of pairs not cleaned now; returns its warnings."""
-        reports = []
-        for text in cleaned:
-            pair, counts = text.text.pair, (text.pairs, text.removed)
-            languages = (pair.source, pair.target, pair.subset)
-            reports.append(report.Direction(*languages, *counts, text.samples(), text.edited))
-        wanted = set(names) - {entry.name for entry in reports}
-        reports += [entry for entry in old_reports(self._out) if entry.name in wanted]
-        return report.write_report(reports, self.path)
-
-    def report_vocabularies(self, sizes: tuple[int, int], fits: Sequence[Fit]) -> VocabularyReport:
-        """Writes the report, with the old facts of other languages; returns the part that is new."""
-        names = {getattr(pair, side) for pair in self._pairs for side in SIDES}
-        new = {(fit.side, fit.language) for fit in fits}
-        old = []
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            old = json.loads((self._out / REPORT).read_bytes())["languages"]
-            old = [Fit(**fit) for fit in old if fit["language"] in names]
-            old = [fit for fit in old if (fit.side, fit.language) not in new]
-        VocabularyReport(sizes, (*fits, *old)).write(self.path / REPORT)
-        return VocabularyReport(sizes, tuple(fits))
-
-    def _add(self, direction: Direction, splits: dict[str, SplitData]) -> None:
-        languages = (direction.source, direction.target, direction.pair.language)
-        self._pairs.append(PreparedPair(*languages, splits, direction.pair.subset))
-
-    def _link(self, place: Path, name: str, digest: str) -> None:
-        self._checksums[name] = digest
-        link(place, self.path / name)
+    A direction without `tokens` and without a reason to leave it out has the shards of the `old` data.
+    """
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    pairs, checksums = [], {}
+    old_pairs = {pair.folder: pair for pair in _pairs_of(old)}
+    for d in plan.directions:
+        if d.folder in reasons:
+            continue
+        splits = {"test": SplitData(plan.text(d.pair, "test").total)}
+        if (d.folder, "train") not in tokens:
+            splits = old_pairs[d.folder].splits
+            for name in (
+                f"{d.folder}/{file}" for split in splits.values() for file, *_ in split.files
+            ):
+                link(out / name, path / name)
+                checksums[name] = old.get("checksums", {}).get(name, "")
+        else:
+            for split in SHARDED:
+                own = tokens.get((d.folder, split), Tokens(SplitData(0)))
+                splits[split] = own.data
+                for (file, *_), place, digest in zip(
+                    own.data.files, own.files, own.checksums, strict=True
+                ):
+                    link(place, path / d.folder / file)
+                    checksums[f"{d.folder}/{file}"] = digest
+        pairs.append(PreparedPair(d.source, d.target, d.pair.language, splits, d.pair.subset))
+    for side, name in zip(SIDES, VOCABULARIES, strict=True):
+        files.write(path / name, models[side])
+    sizes = tuple(vocabulary_of(models[side]).size for side in SIDES)
+    facts = plan.facts() | {
+        "direction": plan.config.direction,
+        "source_vocabulary": sizes[0],
+        "target_vocabulary": sizes[1],
+        "temperature": plan.config.temperature,
+        "keys": plan.keys(models),
+        "texts": plan.text_keys,
+    }
+    if reasons:
+        facts["left_out"] = reasons
+    pairs.sort(key=lambda pair: (-pair.splits["train"].examples, pair.folder))
+    write_manifest(path, pairs, facts, checksums)
+    return sizes[0], sizes[1]
 
 
 def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> tuple[set[str], Reasons]:
@@ -119,37 +93,58 @@ def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> tuple[set[str], Re
 
     A direction with another key than in the manifest may have other training pairs now.
     """
-    if old is None:
-        return set(), {}
     same = {name for name, key in keys.items() if old.get("keys", {}).get(name) == key}
     complete = set()
-    for pair in old["pairs"]:
-        name = _folder_of(pair)
-        shards = [s for split in pair["splits"].values() for s in split["files"]]
-        paths = [(out / name / shard, size) for shard, size, _ in shards]
-        if name in same and all(p.is_file() and p.stat().st_size == size for p, size in paths):
-            complete.add(name)
+    for pair in _pairs_of(old):
+        shards = [shard for split in pair.splits.values() for shard in split.files]
+        paths = [(out / pair.folder / shard, size) for shard, size, _ in shards]
+        if pair.folder in same and all(p.is_file() and p.stat().st_size == n for p, n in paths):
+            complete.add(pair.folder)
     return complete, {n: reason for n, reason in old.get("left_out", {}).items() if n in same}
 
 
-def _folder_of(pair: Mapping[str, Any]) -> str:
-    return pair_folder(pair["source"], pair["target"], pair.get("subset", ""))
+def _pairs_of(old: Old) -> Iterator[PreparedPair]:
+    return map(PreparedPair.from_manifest, old.get("pairs", ()))
+
+
+def report_cleaning(
+    path: Path, cleaned: Iterable[CleanText], names: Collection[str], out: Path
+) -> list[str]:
+    """Writes the report, with the old facts of pairs not cleaned now; returns its warnings."""
+    reports = []
+    for text in cleaned:
+        pair, counts = text.text.pair, (text.pairs, text.removed)
+        languages = (pair.source, pair.target, pair.subset)
+        reports.append(report.Direction(*languages, *counts, text.samples(), text.edited))
+    wanted = set(names) - {entry.name for entry in reports}
+    reports += [entry for entry in old_reports(out) if entry.name in wanted]
+    return report.write_report(reports, path)
 
 
 def old_reports(folder: Path) -> list[report.Direction]:
     reports = []
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         for entry in json.loads((folder / report.JSON).read_bytes())["directions"]:
             dropped = {
                 name: [report.Sample(0, text["source"], text["target"]) for text in texts]
-                for name, texts in entry["samples"].items()
+                for name, texts in entry.pop("samples").items()
             }
-            languages = (entry["source"], entry["target"], entry["subset"])
-            pairs, removed, edited = entry["pairs"], entry["removed"], entry["edited"]
-            reports.append(report.Direction(*languages, pairs, removed, dropped, edited))
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+            del entry["remaining"]
+            reports.append(report.Direction(**entry, samples=dropped))
     return reports
+
+
+def report_vocabularies(
+    path: Path, sizes: tuple[int, int], fits: Sequence[Fit], languages: Collection[str], out: Path
+) -> VocabularyReport:
+    """Writes the report, with the old facts of other `languages`; returns the part that is new."""
+    new = {(fit.side, fit.language) for fit in fits}
+    old = []
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        old = [Fit(**fit) for fit in json.loads((out / REPORT).read_bytes())["languages"]]
+    old = [f for f in old if f.language in languages and (f.side, f.language) not in new]
+    VocabularyReport(sizes, (*fits, *old)).write(path / REPORT)
+    return VocabularyReport(sizes, tuple(fits))
 
 
 def without_clean_text(directions: Iterable[Direction], clean: CleanTexts) -> Reasons:

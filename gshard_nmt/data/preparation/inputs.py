@@ -6,21 +6,27 @@ input's rows is kept in the user's cache, with the sizes and times of its files.
 
 import collections
 import dataclasses
+import functools
+import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files, paths
 from gshard_nmt.data.preparation import chunks
+from gshard_nmt.data.preparation.chunks import Part
 from gshard_nmt.data.preparation.work import Unit, WorkFolder, key_of
-from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, Input
+from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, Input, read_blocks
 from gshard_nmt.errors import UserError
 
 _VERSION = 2
 _FINE_SECONDS, _COARSE_SECONDS = 0.05, 3.0
 """A file may change again within this time without a new time stamp."""
+
+Stamps = list[list[Any]]
+"""The path, the size in bytes and the times of change of each file of an input."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,21 +47,13 @@ class Text:
     def total(self) -> int:
         return sum(self.rows)
 
-    def chunks(self) -> Iterator[tuple[Path, int]]:
+    @property
+    def parts(self) -> list[Part]:
         assert self.folder is not None, "the text was not read"
-        for number, rows in enumerate(self.rows):
-            yield self.folder / chunk_name(number), rows
+        return [Part(self.folder / _chunk_name(n), rows) for n, rows in enumerate(self.rows)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """An input, and its `stamps` before it was read."""
-
-    item: Input
-    before: list[list[Any]]
-
-
-def chunk_name(number: int) -> str:
+def _chunk_name(number: int) -> str:
     return f"{number:05}.zst"
 
 
@@ -66,28 +64,35 @@ def name_of(item: Input) -> str:
 
 def read_all(work: WorkFolder, items: Sequence[Input]) -> dict[str, Text]:
     """Returns the text of each input by its name. It is read again if a file has another size or time."""
-    tasks = [Reading(item, stamps(item)) for item in items]
-    units = [Unit(name_of(t.item), t, sum(size for _, size, *_ in t.before)) for t in tasks]
+    before = [stamps(item) for item in items]
+    units = [
+        Unit(
+            name_of(item),
+            functools.partial(read, item=item, before=own),
+            sum(size for _, size, *_ in own),
+        )
+        for item, own in zip(items, before, strict=True)
+    ]
     # The inputs may be read in two parts.
-    done = work.run("read", "reading, bytes", read, units, removes_others=False)
+    done = work.run("read", "reading, bytes", units, removes_others=False)
     texts = {}
-    for task, unit, outcome in zip(tasks, units, done, strict=True):
+    for item, own, outcome in zip(items, before, done, strict=True):
         result = outcome.result
         text = Text(result["digest"], tuple(result["rows"]), outcome.folder, result["repaired"])
-        remember(task.item, text, task.before)
-        texts[unit.name] = text
+        remember(item, text, own)
+        texts[name_of(item)] = text
     return texts
 
 
-def read(task: Reading, folder: Path) -> Mapping[str, Any]:
+def read(folder: Path, item: Input, before: Stamps) -> Mapping[str, Any]:
     """Writes the rows of an input in chunks; returns `digest`, `rows` and `repaired`, see `Text`.
 
     Raises:
-      UserError: a file is damaged, or another program writes it.
+      UserError: a file is damaged, or it is not as `before`, because another program writes it.
     """
     repaired: collections.Counter[str] = collections.Counter()
-    digest, rows = _digest(task.item, repaired, folder)
-    for old, new in zip(task.before, stamps(task.item), strict=True):
+    digest, rows = _digest(item, repaired, folder)
+    for old, new in zip(before, stamps(item), strict=True):
         if old != new:
             raise UserError(
                 f"{new[0]} has changed while it was read. Wait until the program that writes it has "
@@ -110,15 +115,14 @@ def _digest(
 ) -> tuple[str, list[int]]:
     """Returns the digest and the rows of each chunk; writes the chunks if there is a folder."""
     rows: list[int] = []
-
-    def contents() -> Iterator[bytes]:
-        for count, content in chunks.contents(item, repaired):
-            if folder is not None:
-                chunks.write(folder / chunk_name(len(rows)), content)
-            rows.append(count)
-            yield content
-
-    return chunks.digest_of(contents()), rows
+    digest = hashlib.blake2b(digest_size=16)
+    for chunk in chunks.split(read_blocks(item, repaired)):
+        content = chunks.content_of(chunk)
+        digest.update(hashlib.blake2b(content).digest())
+        if folder is not None:
+            chunks.write(folder / _chunk_name(len(rows)), content)
+        rows.append(len(chunk))
+    return digest.hexdigest(), rows
 
 
 def fingerprint(pairs: Sequence[CorpusPair]) -> str:
@@ -144,7 +148,7 @@ def known_text(item: Input) -> Text | None:
     return None
 
 
-def remember(item: Input, text: Text, before: Sequence[Any]) -> None:
+def remember(item: Input, text: Text, before: Stamps) -> None:
     """Writes what is known of an input into the cache, if its `stamps` are those `before` the reading."""
     place = _cache_file(item)
     now = stamps(item)
@@ -173,12 +177,12 @@ def _cache_file(item: Input) -> Path | None:
     return folder / key_of(names, facts)[:32]
 
 
-def stamps(item: Input) -> list[list[Any]]:
-    """Returns the path, the size in bytes and the times of change of each file of an input.
+def stamps(item: Input) -> Stamps:
+    """Returns the stamps of the files. Times are nanoseconds.
 
-    The times are nanoseconds. `cp -p` and `rsync -t` can set the last one back, but not the one before.
+    `cp -p` and `rsync -t` can set the last one back, but not the one before.
     """
-    result: list[list[Any]] = []
+    result: Stamps = []
     for path in item.files:
         stat: Any = path.stat()
         if hasattr(stat, "st_size"):

@@ -22,11 +22,10 @@ from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import assembly, inputs
-from gshard_nmt.data.preparation.assembly import SHARDED, NewFolder, Reasons
+from gshard_nmt.data.preparation.assembly import SHARDED, Reasons
 from gshard_nmt.data.preparation.filtering import CleanTexts, clean_all
 from gshard_nmt.data.preparation.inputs import Text
-from gshard_nmt.data.preparation.plan import Direction, Models, Plan, SplitText, folder_of
-from gshard_nmt.data.preparation.progress import StageProgress
+from gshard_nmt.data.preparation.plan import Direction, Models, Plan, folder_of
 from gshard_nmt.data.preparation.tokenizing import tokenize_all
 from gshard_nmt.data.preparation.vocabularies import Sample, sample_all, train_all
 from gshard_nmt.data.preparation.vocabulary_specs import (
@@ -84,21 +83,18 @@ class Job:
         existing_models(config)
         registry.identity(options.cleaning)
         self._config, self._pairs, self._out = config, pairs, out
-        self._old, self._options, self._console = old, options, console
+        self._old, self._options, self._console = old or {}, options, console
         self._partial = partial_folder(out)
-        self._watch = StageProgress(console)
         self._pool = WorkerPool(options.workers or usable_cpus())
         if options.scheduler:
             self._pool = DaskPool(options.scheduler, self._partial)
-        self._work = WorkFolder(self._partial, self._pool, self._watch)
-        self._inputs = [i for pair in pairs for split in SPLITS for i in pair.inputs(split)]
+        self._work = WorkFolder(self._partial, self._pool, console)
 
     def is_up_to_date(self) -> bool:
         """Returns whether the folder is up to date, as far as is known without reading the text."""
-        known = self._known()
-        if self._old is None or len(known) < len(self._inputs):
-            return False
-        if not self._is_made(self._plan(known)):
+        items = _inputs_of(self._pairs)
+        known = _known(items)
+        if not self._old or len(known) < len(items) or not self._is_made(self._plan(known)):
             return False
         self._work.remove_rest()
         return True
@@ -112,8 +108,6 @@ class Job:
             except BaseException as error:
                 self._keep_work(error)
                 raise
-            finally:
-                self._watch.stop()
 
     def _keep_work(self, error: BaseException) -> None:
         if not (self._options.keeps_work and self._work.has_results()):
@@ -130,9 +124,9 @@ class Job:
 
     def _make(self) -> None:
         config, work = self._config, self._work
-        known = self._known()
-        unknown = [item for item in self._inputs if inputs.name_of(item) not in known]
-        plan = self._plan(known | self._read(unknown))
+        items = _inputs_of(self._pairs)
+        known = _known(items)
+        plan = self._plan(known | self._read([i for i in items if inputs.name_of(i) not in known]))
         if self._is_made(plan):
             self._say(f"{self._out} is up to date")
             work.remove()
@@ -142,12 +136,16 @@ class Job:
         models = self._models(plan)
         reused: set[str] = set()
         reasons: Reasons = {}
-        if models is None:
-            self._explain(plan)
-        else:
+        if models is not None:
             reused, reasons = assembly.reusable(self._out, self._old, plan.keys(models))
             if reused:
                 self._say(f"taken from the old data: {', '.join(sorted(reused))}")
+        elif self._old:
+            self._say(
+                "The text or a setting has changed, so the vocabularies are trained again and everything "
+                f"is tokenized again. To keep the vocabularies of {self._out}, give --vocabulary_of "
+                f"{self._out}."
+            )
         new = [d for d in plan.directions if d.folder not in {*reused, *reasons}]
         clean = self._clean(plan, new)
         reasons |= assembly.without_clean_text(new, clean)
@@ -167,43 +165,25 @@ class Job:
         reasons |= assembly.without_examples(new, tokens, config)
         assembly.check_rest(plan.directions, reasons)
 
-        folder = NewFolder(self._partial / "data", self._out, self._old)
-        for direction in plan.directions:
-            if direction.folder in reused:
-                folder.take_over(direction)
-            elif direction.folder not in reasons:
-                folder.put(plan, direction, tokens)
-        sizes = folder.put_vocabularies(models)
-        folder.finish(
-            plan.facts()
-            | {
-                "direction": config.direction,
-                "source_vocabulary": sizes[0],
-                "target_vocabulary": sizes[1],
-                "temperature": config.temperature,
-                "keys": plan.keys(models),
-                "texts": plan.text_keys,
-            }
-            | ({"left_out": reasons} if reasons else {})
-        )
+        folder = self._partial / "data"
+        sizes = assembly.make_folder(folder, plan, models, tokens, reasons, self._out, self._old)
         cleaned = [text for (_, split), text in clean.items() if split == "train"]
         names = {folder_of(pair) for pair in plan.pairs}
-        alarms = folder.report_cleaning(cleaned, names)
+        alarms = assembly.report_cleaning(folder, cleaned, names, self._out)
         for alarm in (*alarms, *assembly.too_long(tokens, config)):
             self._say(f"warning: {alarm}")
-        folder.report_vocabularies(sizes, fits).show(self._console)
+        languages = {
+            tag for d in plan.directions if d.folder not in reasons for tag in (d.source, d.target)
+        }
+        report = assembly.report_vocabularies(folder, sizes, fits, languages, self._out)
+        report.show(self._console)
         # If the program dies after the renaming, the next one only has to remove the work folder.
         work.mark_complete()
-        outputs.replace_folder(folder.path, self._out)
+        outputs.replace_folder(folder, self._out)
         work.remove()
 
     def _say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, markup=False)
-
-    def _known(self) -> dict[str, Text]:
-        """Returns the inputs that were read in an earlier run and have not changed."""
-        known = {inputs.name_of(item): inputs.known_text(item) for item in self._inputs}
-        return {name: text for name, text in known.items() if text is not None}
 
     def _read(self, items: Sequence[Input]) -> dict[str, Text]:
         """Returns the text of each input by its name, and says which text was repaired."""
@@ -218,14 +198,14 @@ class Job:
         return texts
 
     def _plan(self, texts: Mapping[str, Text]) -> Plan:
-        rows = {folder_of(p): SplitText.of(p, "train", texts).total for p in self._pairs}
+        every = Plan(self._config, self._options.cleaning, self._pairs, texts)
         notes: list[str] = []
-        chosen = choose(self._config, self._pairs, lambda pair: rows[folder_of(pair)], notes)
-        return Plan(self._config, self._options.cleaning, chosen, texts, notes)
+        chosen = choose(self._config, self._pairs, lambda p: every.text(p, "train").total, notes)
+        return dataclasses.replace(every, pairs=chosen, notes=notes)
 
     def _is_made(self, plan: Plan) -> bool:
         models = self._models(plan)
-        if self._old is None or models is None:
+        if not self._old or models is None:
             return False
         facts = plan.facts() | {"keys": plan.keys(models)}
         return all(self._old.get(name) == value for name, value in facts.items())
@@ -235,30 +215,23 @@ class Job:
         models = existing_vocabularies(self._config, plan.languages_of_directions)
         if len(models) == len(SIDES):
             return models
-        old = self._old or {}
-        if old.get("keys", {}).get("vocabulary") != plan.vocabulary_key:
+        if self._old.get("keys", {}).get("vocabulary") != plan.vocabulary_key:
             return None
         for side, name in zip(SIDES, VOCABULARIES, strict=True):
             file = self._out / name
-            if not file.is_file() or checksum(file) != old.get("checksums", {}).get(name):
+            if not file.is_file() or checksum(file) != self._old.get("checksums", {}).get(name):
                 return None
             models[side] = file.read_bytes()
         return models
 
     def _clean(self, plan: Plan, new: Sequence[Direction]) -> CleanTexts:
         names = {folder_of(d.pair) for d in new}
-        needed = [t for t in plan.languages() if names & set(t.names)]
-        items = [
-            item
-            for languages in needed
-            for text in languages.train
-            for split in SPLITS
-            for item in text.pair.inputs(split)
-            if plan.texts[inputs.name_of(item)].folder is None
-        ]
-        if items:
-            plan = dataclasses.replace(plan, texts={**plan.texts, **self._read(items)})
-            needed = [t for t in plan.languages() if names & set(t.names)]
+        pairs = [t.pair for own in plan.languages() if names & set(own.names) for t in own.train]
+        items = _inputs_of(pairs)
+        unread = [item for item in items if plan.texts[inputs.name_of(item)].folder is None]
+        texts = {**plan.texts, **(self._read(unread) if unread else {})}
+        plan = dataclasses.replace(plan, texts=texts)
+        needed = [own for own in plan.languages() if names & set(own.names)]
         return clean_all(self._work, plan, needed)
 
     def _train(self, plan: Plan, samples: Sequence[Sample], rows: int) -> Models:
@@ -284,32 +257,15 @@ class Job:
                 files.write(path, models[side])
         return paths
 
-    def _explain(self, plan: Plan) -> None:
-        if self._old is None:
-            return
-        texts, old_texts = plan.text_keys, self._old.get("texts", {})
-        changed = [name for name, key in texts.items() if old_texts.get(name, key) != key]
-        reasons = [
-            f"{what} {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
-            for what, names in (
-                ("new text of", [name for name in texts if name not in old_texts]),
-                ("no more text of", [name for name in old_texts if name not in texts]),
-                ("changed text or cleaning of", changed),
-            )
-            if names
-        ]
-        # Data that was prepared before a setting was there has its default.
-        old = Data().shaping() | self._old["data"]
-        settings = [
-            f"Data.{name}" for name, value in self._config.shaping().items() if old[name] != value
-        ]
-        if settings:
-            reasons.append(f"another {', '.join(settings)}")
-        self._say(
-            f"The vocabularies are trained again, so everything is tokenized again: "
-            f"{'; '.join(reasons) or 'they were made in another way'}. To keep the vocabularies of "
-            f"{self._out}, give --vocabulary_of {self._out}."
-        )
+
+def _inputs_of(pairs: Sequence[CorpusPair]) -> list[Input]:
+    return [item for pair in pairs for split in SPLITS for item in pair.inputs(split)]
+
+
+def _known(items: Sequence[Input]) -> dict[str, Text]:
+    """Returns the inputs that were read in an earlier run and have not changed."""
+    known = {inputs.name_of(item): inputs.known_text(item) for item in items}
+    return {name: text for name, text in known.items() if text is not None}
 
 
 def _with_vocabularies_of(config: Data, folder: Path) -> Data:

@@ -12,6 +12,7 @@ from gshard_nmt.data.batching.shuffle import permute
 from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.preparation.chunks import Part
 from gshard_nmt.data.preparation.inputs import Text, fingerprint_of, name_of
 from gshard_nmt.data.preparation.vocabulary_specs import existing_models, specs_of
 from gshard_nmt.data.preparation.work import key_of
@@ -57,10 +58,6 @@ class SplitText:
     split: str
     texts: tuple[Text, ...]
 
-    @classmethod
-    def of(cls, pair: CorpusPair, split: str, texts: Mapping[str, Text]) -> "SplitText":
-        return cls(pair, split, tuple(texts[name_of(item)] for item in pair.inputs(split)))
-
     @property
     def name(self) -> str:
         """The name of the split in the names of units, such as "fr-en/train"."""
@@ -73,6 +70,10 @@ class SplitText:
     @property
     def key(self) -> str:
         return key_of([text.digest for text in self.texts])
+
+    @property
+    def parts(self) -> list[Part]:
+        return [part for text in self.texts for part in text.parts]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Plan:
     texts: Mapping[str, Text]
     notes: Sequence[str] = ()
 
-    @functools.cached_property
+    @property
     def directions(self) -> list[Direction]:
         return [
             Direction(pair, source, target)
@@ -140,7 +141,8 @@ class Plan:
         return registry.identity(self.cleaning)
 
     def text(self, pair: CorpusPair, split: str) -> SplitText:
-        return SplitText.of(pair, split, self.texts)
+        texts = (self.texts[name_of(item)] for item in pair.inputs(split))
+        return SplitText(pair, split, tuple(texts))
 
     def languages(self) -> list[LanguageText]:
         """Returns the text of each pair of languages in all corpora."""

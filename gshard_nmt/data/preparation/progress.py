@@ -1,7 +1,8 @@
 """How far `gshard-data prepare` is, on stderr: a bar in a terminal, otherwise a line now and then."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -12,62 +13,48 @@ LINE_SECONDS = 30.0
 """The seconds between two lines if stderr is no terminal."""
 
 
-class StageProgress:
-    """Shows the progress of one stage after the other."""
+@contextlib.contextmanager
+def stage(
+    console: Console,
+    about: str,
+    total: int,
+    done: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Callable[[int], None]]:
+    """Shows the progress of a stage, and gives a function that advances it.
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console, self._clock = console, clock
-        self._about, self._unit = "", ""
-        self._total = self._done = self._here = 0
-        self._began = self._said = 0.0
-        self._bar: Progress | None = None
+    `about` is "what it does, what is counted", such as "cleaning, pairs", and `done` was done before.
+    """
+    what, _, unit = about.partition(", ")
+    began = said = clock()
+    here = 0
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    is_shown = console.is_terminal and done < total
+    bar = Progress(*columns, console=console, transient=True, disable=not is_shown)
+    task = bar.add_task(what, total=total, completed=done, text="")
 
-    def begin(self, about: str, total: int, done: int) -> None:
-        """Starts a stage; `about` is "what it does, what is counted", such as "cleaning, pairs"."""
-        self._about, _, self._unit = about.partition(", ")
-        self._total, self._done, self._here = total, done, 0
-        self._began = self._said = self._clock()
-        if self._console.is_terminal and done < total:
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TextColumn("{task.fields[text]}"),
-            )
-            self._bar = Progress(*columns, console=self._console, transient=True)
-            self._bar.add_task(about.partition(",")[0], total=total, completed=done, text="")
-            self._bar.start()
+    def advance(rows: int) -> None:
+        nonlocal here, said
+        here += rows
+        speed = here / max(clock() - began, 1e-6)
+        left = duration_text((total - done - here) / speed) if speed else "unknown time"
+        number = _count(done + here, unit).removesuffix(f" {unit}")
+        text = f"{number} of {_count(total, unit)}, {_count(speed, unit)}/s, {left} left"
+        bar.update(task, completed=done + here, text=text)
+        if not is_shown and clock() - said >= LINE_SECONDS:
+            said = clock()
+            console.print(f"{what}: {text}", soft_wrap=True)
 
-    def advance(self, rows: int) -> None:
-        self._done += rows
-        self._here += rows
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=self._done, text=self._numbers())
-        elif self._clock() - self._said >= LINE_SECONDS:
-            self._said = self._clock()
-            self._console.print(f"{self._about}: {self._numbers()}", soft_wrap=True)
-
-    def end(self) -> None:
-        self.stop()
-        seconds = self._clock() - self._began
-        if self._here and seconds >= LINE_SECONDS:
-            speed = f"{_count(self._here / seconds, self._unit)}/s"
-            self._console.print(
-                f"{self._about}: done in {duration_text(seconds)}, {speed}", soft_wrap=True
-            )
-
-    def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def _numbers(self) -> str:
-        """Returns "1,000 of 4,000 pairs, 500 pairs/s, 6 s left"."""
-        seconds = max(self._clock() - self._began, 1e-6)
-        speed = self._here / seconds
-        left = duration_text((self._total - self._done) / speed) if speed else "unknown time"
-        done = _count(self._done, self._unit).removesuffix(f" {self._unit}")
-        total = _count(self._total, self._unit)
-        return f"{done} of {total}, {_count(speed, self._unit)}/s, {left} left"
+    with bar:
+        yield advance
+    seconds = clock() - began
+    if here and seconds >= LINE_SECONDS:
+        speed = f"{_count(here / seconds, unit)}/s"
+        console.print(f"{what}: done in {duration_text(seconds)}, {speed}", soft_wrap=True)
 
 
 def _count(number: float, unit: str) -> str:

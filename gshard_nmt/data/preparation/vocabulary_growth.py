@@ -82,8 +82,7 @@ def grown(
             f"{name} is a SentencePiece model of type {old.algorithm!r}, which cannot get new pieces. "
             "Start from a run with a bpe or unigram vocabulary, or give --new_pieces 0."
         )
-    learner = _Learner(old, _words(old, lines), old_pairs)
-    parts = learner.learn(most)
+    parts = _learn(old, _words(old, lines), old_pairs, most)
     vocabulary = with_tags(old, tags, name, grows=True)
     if parts or vocabulary.size > old.size:
         vocabulary = _with_pieces(vocabulary, old, parts)
@@ -112,72 +111,65 @@ Parts = dict[str, tuple[str, ...]]
 """New pieces and the pieces that each is made of; a new character is made of nothing."""
 
 
-class _Learner:
+def _learn(
+    old: Vocabulary, words: Mapping[tuple[str, ...], int], banned: set[str], most: int
+) -> Parts:
     """Merges the pieces of words, given with their counts, the most frequent pair first."""
+    known = {piece: score for piece, (_, score) in old.subwords.items()}
+    parts = _characters(known, words, most)
+    symbols = known.keys() | parts.keys()
+    splits = [list(word) for word in words]
+    counts = list(words.values())
+    pairs: collections.Counter[tuple[str, str]] = collections.Counter()
+    places: dict[tuple[str, str], set[int]] = collections.defaultdict(set)
 
-    def __init__(
-        self, old: Vocabulary, words: Mapping[tuple[str, ...], int], banned: set[str]
-    ) -> None:
-        self._known = {piece: score for piece, (_, score) in old.subwords.items()}
-        self._merges_old = old.algorithm == "bpe"
-        self._words = [list(word) for word in words]
-        self._counts = list(words.values())
-        self._banned = banned
-        self._pairs: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._places: dict[tuple[str, str], set[int]] = {}
-
-    def learn(self, most: int) -> Parts:
-        parts = self._characters(most)
-        self._symbols = self._known.keys() | parts.keys()
-        for number in range(len(self._words)):
-            self._count(number, 1)
-        while len(parts) < most:
-            pair = max(self._pairs, key=lambda p: (self._pairs[p], p), default=("", ""))
-            if self._pairs[pair] < LEAST_PIECES:
-                break
-            piece = "".join(pair)
-            parts.setdefault(piece, pair)
-            self._symbols.add(piece)
-            for number in sorted(self._places[pair]):
-                self._count(number, -1)
-                self._merge(self._words[number], piece)
-                self._count(number, 1)
-        return parts
-
-    def _characters(self, most: int) -> Parts:
-        """Returns the frequent characters that the old vocabulary spells as bytes."""
-        counts: collections.Counter[str] = collections.Counter()
-        for word, count in zip(self._words, self._counts, strict=True):
-            for symbol in word:
-                if symbol not in self._known and unicodedata.category(symbol[0])[0] not in "CZ":
-                    counts[symbol] += count
-        frequent = sorted(counts, key=lambda c: (-counts[c], c))[:most]
-        return {c: () for c in frequent if counts[c] >= LEAST_CHARACTERS}
-
-    def _count(self, number: int, sign: int) -> None:
-        word, count = self._words[number], sign * self._counts[number]
-        for pair in itertools.pairwise(word):
+    def count(number: int, sign: int) -> None:
+        for pair in itertools.pairwise(splits[number]):
             text = "".join(pair)
-            if text in self._known or text in self._banned or not _may_be_piece(text):
+            if text in known or text in banned or not _may_be_piece(text):
                 continue
-            if pair[0] in self._symbols and pair[1] in self._symbols:
-                self._pairs[pair] += count
-                places = self._places.setdefault(pair, set())
+            if symbols.issuperset(pair):
+                pairs[pair] += sign * counts[number]
                 if sign > 0:
-                    places.add(number)
-                elif self._pairs[pair] <= 0:
-                    del self._pairs[pair]
+                    places[pair].add(number)
+                elif pairs[pair] <= 0:
+                    del pairs[pair]
 
-    def _merge(self, word: list[str], piece: str) -> None:
-        """Makes one symbol of each pair that spells a piece, and old pieces that follow from it."""
-        _join(word, piece)
-        while self._merges_old:
-            # A merge of the old vocabulary goes before a new one.
-            texts = [a + b for a, b in itertools.pairwise(word)]
-            old = [text for text in texts if text in self._known]
-            if not old:
-                return
-            _join(word, max(old, key=lambda text: self._known[text]))
+    for number in range(len(splits)):
+        count(number, 1)
+    while len(parts) < most:
+        pair = max(pairs, key=lambda p: (pairs[p], p), default=("", ""))
+        if pairs[pair] < LEAST_PIECES:
+            break
+        piece = "".join(pair)
+        parts.setdefault(piece, pair)
+        symbols.add(piece)
+        for number in sorted(places[pair]):
+            count(number, -1)
+            _join(splits[number], piece)
+            if old.algorithm == "bpe":
+                _merge(splits[number], known)
+            count(number, 1)
+    return parts
+
+
+def _characters(
+    known: Mapping[str, float], words: Mapping[tuple[str, ...], int], most: int
+) -> Parts:
+    """Returns the frequent characters that the old vocabulary spells as bytes."""
+    counts: collections.Counter[str] = collections.Counter()
+    for word, count in words.items():
+        for symbol in word:
+            if symbol not in known and unicodedata.category(symbol[0])[0] not in "CZ":
+                counts[symbol] += count
+    frequent = sorted(counts, key=lambda c: (-counts[c], c))[:most]
+    return {c: () for c in frequent if counts[c] >= LEAST_CHARACTERS}
+
+
+def _merge(word: list[str], known: Mapping[str, float]) -> None:
+    """Makes the old pieces that a new symbol allows. A merge of the old vocabulary goes first."""
+    while old := [a + b for a, b in itertools.pairwise(word) if a + b in known]:
+        _join(word, max(old, key=lambda text: known[text]))
 
 
 def _join(word: list[str], piece: str) -> None:
@@ -291,10 +283,12 @@ def grow_pair(
         if not is_used and not tags:
             files.write(models[side], old.content)
             continue
-        used = lines if is_used else []
-        kept = _pairs_of_old_text(new.config, data, old, sides) if is_used else set()
-        most = new.most if is_used else 0
-        growth = grown(old, used, kept, tags, most, str(new.vocabularies / name))
+        path = str(new.vocabularies / name)
+        if not is_used:
+            growth = grown(old, [], set(), tags, 0, path)
+        else:
+            kept = _pairs_of_old_text(new.config, data, old, sides)
+            growth = grown(old, lines, kept, tags, new.most, path)
         files.write(models[side], growth.vocabulary.content)
         if is_used:
             old_lines = _dev_lines(new.config, data, old, sides)

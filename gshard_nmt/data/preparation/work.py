@@ -1,13 +1,13 @@
 """Work in units: each is done once, by any process, and its files appear in one step.
 
-A stage is a function and a list of units. The function turns the task of a unit into files and a small
-result. The files of a unit are in a folder of its own:
+A stage is a list of units. A unit is a call of a function that writes files and returns a small result.
+The files of a unit are in a folder of its own:
 
     WORK/<stage>/<name of the unit>-<key>/result.json     the result, written last
     WORK/<stage>/<name of the unit>-<key>/...             the files
     WORK/unfinished/files/...                             files of units that are being done
 
-The key is a hash of the task. A task names the files of earlier units by their folders, and so by their
+The key is a hash of the arguments. They name the files of earlier units by their folders, and so by their
 keys. So a change of the text or of a setting makes those units anew that depend on it, and no others. A
 unit whose folder exists is not done again, so a program that was killed goes on.
 """
@@ -20,23 +20,26 @@ import gc
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from gshard_nmt import outputs
-from gshard_nmt.data.preparation.progress import StageProgress
+from gshard_nmt.data.preparation import progress
 from gshard_nmt.data.worker_pool import WorkerPool
 from gshard_nmt.errors import UserError
 
-_VERSION = 4
-"""Changes whenever the function of a stage gives other files for the same task."""
+_VERSION = 5
+"""Changes whenever the function of a stage gives other files for the same arguments."""
 
 _RESULT = "result.json"
 _COMPLETE = "complete"
-"""A file in the folder of unfinished files: the result is there, and the work folder can go."""
+"""A file in the folder of unfinished files: the work folder is not needed any more."""
 _KEY_DIGITS = 16
 _MMAP_THRESHOLD = -3
 """M_MMAP_THRESHOLD of malloc.h."""
@@ -46,26 +49,26 @@ each list of tokens several times, and at the lists of a whole block."""
 _SMALL = 20_000
 """The size of all units of a stage, in rows, below which other processes are not worth their start."""
 
-Function = Callable[[Any, Path], Mapping[str, Any]]
-"""Turns the task of a unit into files in an empty folder, and returns a result for JSON."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
     """A piece of work that is done as a whole or not at all.
 
-    The name is unique in its stage. The task is a dataclass of values for JSON, paths and dataclasses.
-    The size is about how much work it is, in rows of text.
+    The name is unique in its stage. The call takes an empty folder, writes files into it, and returns a
+    result for JSON. Its function stands at the top of a module, and its keyword arguments are values for
+    JSON, paths and dataclasses. The size is about how much work it is, in rows of text. `version` is for
+    JSON, and identifies code that the files depend on.
     """
 
     name: str
-    task: Any
+    call: functools.partial[Mapping[str, Any]]
     size: int = 1
+    version: object = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """The folder of the files of a unit, and what the function returned."""
+    """The folder of the files of a unit, and what its call returned."""
 
     folder: Path
     result: dict[str, Any]
@@ -80,9 +83,9 @@ def key_of(*parts: object) -> str:
 class WorkFolder:
     """A folder with the files of finished units. A context manager: it holds a lock meanwhile."""
 
-    def __init__(self, path: Path, pool: WorkerPool, watch: StageProgress) -> None:
+    def __init__(self, path: Path, pool: WorkerPool, console: Console) -> None:
         self.path = path
-        self._pool, self._watch = pool, watch
+        self._pool, self._console = pool, console
         self._unfinished = path / "unfinished"
         self._files = self._unfinished / "files"
         self._lock = contextlib.ExitStack()
@@ -101,6 +104,7 @@ class WorkFolder:
         self._unfinished.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             stack.enter_context(outputs.locked(self._unfinished / "lock"))
+            (self._unfinished / _COMPLETE).unlink(missing_ok=True)
             shutil.rmtree(self._files, ignore_errors=True)
             self._files.mkdir()
             self._lock = stack.pop_all()
@@ -110,47 +114,40 @@ class WorkFolder:
         self._lock.close()
 
     def run(
-        self,
-        name: str,
-        about: str,
-        function: Function,
-        units: Sequence[Unit],
-        removes_others: bool = True,
+        self, name: str, about: str, units: Sequence[Unit], removes_others: bool = True
     ) -> list[Finished]:
         """Does the units of a stage that are not done yet, and returns the outcomes in their order.
 
-        `about` says what the stage does and counts, such as "cleaning, pairs". The function stands at the
-        top of a module. Files of other units of the stage are removed, unless `removes_others` is False:
-        they are of other settings or another text. The finished units stay if the function raises an
-        error.
+        `about` says what the stage does and counts, such as "cleaning, pairs". Files of other units of
+        the stage are removed, unless `removes_others` is False: they are of other settings or another
+        text. The finished units stay if a call raises an error.
         """
         stage = self.path / name
         stage.mkdir(exist_ok=True)
-        (self._unfinished / _COMPLETE).unlink(missing_ok=True)
         folders = [stage / self._folder_name(unit) for unit in units]
         there = set(stage.iterdir())
         if removes_others:
             for path in there - set(folders):
                 shutil.rmtree(path, ignore_errors=True)
         done = {i: o for i, f in enumerate(folders) if f in there and (o := _read(f))}
-        self._watch.begin(about, sum(u.size for u in units), sum(units[i].size for i in done))
         to_do = [i for i in range(len(units)) if i not in done]
         # The largest unit first, so that no process is left alone with it at the end.
         to_do.sort(key=lambda i: (-units[i].size, i))
-        tasks = [(function, units[i].task, folders[i], self._files) for i in to_do]
-        is_small = sum(units[i].size for i in to_do) < _SMALL
-        with outputs.named(self.path):
-            for number, outcome in self._pool.map(do_unit, tasks, here=is_small):
+        tasks = [(units[i].call, folders[i], self._files) for i in to_do]
+        total, rest = sum(unit.size for unit in units), sum(units[i].size for i in to_do)
+        with (
+            outputs.named(self.path),
+            progress.stage(self._console, about, total, total - rest) as advance,
+        ):
+            for number, outcome in self._pool.map(do_unit, tasks, here=rest < _SMALL):
                 done[to_do[number]] = outcome
-                self._watch.advance(units[to_do[number]].size)
-        self._watch.end()
+                advance(units[to_do[number]].size)
         return [done[i] for i in range(len(units))]
 
     def _folder_name(self, unit: Unit) -> str:
-        plain = "".join(
-            c if c.isascii() and (c.isalnum() or c in ".-_") else "_" for c in unit.name
-        )
-        text = json.dumps((_VERSION, unit.task), default=self._plain, sort_keys=True)
+        plain = re.sub("[^A-Za-z0-9._-]", "_", unit.name)
+        facts = (_VERSION, unit.version, unit.call.keywords)
+        text = json.dumps(facts, default=self._plain, sort_keys=True)
         return f"{plain[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]}"
 
     def _plain(self, value: Any) -> Any:
@@ -163,7 +160,7 @@ class WorkFolder:
         return next(self.path.glob(f"*/*/{_RESULT}"), None) is not None
 
     def mark_complete(self) -> None:
-        """Notes that the work is not needed when the result is in its place. Another stage ends that."""
+        """Notes that the work is not needed when the result is in its place."""
         (self._unfinished / _COMPLETE).touch()
 
     def remove(self) -> None:
@@ -177,23 +174,19 @@ class WorkFolder:
 
     def remove_rest(self) -> None:
         """Removes what a program left that died after `mark_complete`. Keeps unfinished work."""
-        if not self._unfinished.is_dir():
-            with contextlib.suppress(OSError):
-                self.path.rmdir()  # only if it is empty
-        elif (self._unfinished / _COMPLETE).exists() or not self.has_results():
+        is_complete = (self._unfinished / _COMPLETE).exists()
+        if is_complete or (self.path.exists() and not self.has_results()):
             with contextlib.suppress(OSError, UserError), self:
                 self.remove()
 
 
-def do_unit(function: Function, task: Any, place: Path, scratch: Path) -> Finished:
+def do_unit(call: functools.partial[Mapping[str, Any]], place: Path, scratch: Path) -> Finished:
     """Does a unit in `scratch`, a folder on the same disk, and moves its files to `place` in one step."""
-    _return_large_blocks()
+    _tune_memory()
     temporary = scratch / uuid.uuid4().hex
     temporary.mkdir()
-    thresholds = gc.get_threshold()
-    gc.set_threshold(_ALLOCATIONS)
     try:
-        content = json.dumps(dict(function(task, temporary)), ensure_ascii=False)
+        content = json.dumps(dict(call(temporary)), ensure_ascii=False)
         for path in temporary.rglob("*"):
             if path.is_file():
                 _sync(path)
@@ -209,7 +202,6 @@ def do_unit(function: Function, task: Any, place: Path, scratch: Path) -> Finish
                 temporary.rename(place)
         _sync(place.parent)
     finally:
-        gc.set_threshold(*thresholds)
         shutil.rmtree(temporary, ignore_errors=True)
     # The objects of the result lie among those of the text, so they would keep its memory from being used
     # again. These are made after the text has gone.
@@ -234,11 +226,12 @@ def _sync(path: Path) -> None:
 
 
 @functools.cache
-def _return_large_blocks() -> None:
-    """Lets this process return blocks of memory above 1 MiB to the system as soon as they are free.
+def _tune_memory() -> None:
+    """Lets this process look for cycles less often, and return free blocks above 1 MiB to the system.
 
     By default, glibc keeps larger and larger blocks after the first one is freed. The texts of chunks
     then leave holes, and memory grows with the number of chunks.
     """
+    gc.set_threshold(_ALLOCATIONS)
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)

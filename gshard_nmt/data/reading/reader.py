@@ -41,15 +41,6 @@ def read_blocks(
             yield rows
 
 
-def count_rows(source: Input) -> int:
-    """Returns the number of rows of an input. Line-aligned files are not decoded for this."""
-    if source.format == "aligned":
-        counts = {count_lines(path) for path in source.files}
-        if len(counts) == 1:
-            return counts.pop()
-    return sum(len(block) for block in read_blocks(source))
-
-
 def read_aligned(source: Input) -> Iterator[list[SentencePair]]:
     """Yields the rows of line-aligned files: line N of one file translates line N of the other."""
     rows = itertools.zip_longest(*map(lines, source.files))

@@ -15,16 +15,14 @@ import collections
 import dataclasses
 import gzip
 import itertools
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files, paths
-from gshard_nmt.data.language_codes import canonical, folder_tag, names_language
+from gshard_nmt.data.language_codes import canonical, folder_tag
 from gshard_nmt.data.reading.layout import (
     ENGLISH,
-    OPENNMT,
     SPLITS,
     PairFiles,
     find_inputs,
@@ -33,7 +31,7 @@ from gshard_nmt.data.reading.layout import (
     split_of,
     split_pair,
 )
-from gshard_nmt.data.reading.reader import count_rows, read_blocks, read_input
+from gshard_nmt.data.reading.reader import read_blocks, read_input
 from gshard_nmt.data.reading.rows import Input, SentencePair, listed
 from gshard_nmt.data.reading.text_lines import lines, without_compression
 from gshard_nmt.errors import UserError
@@ -45,7 +43,6 @@ __all__ = [
     "Input",
     "Listing",
     "SentencePair",
-    "count_lines",
     "find_pairs",
     "first_pairs",
     "list_corpus",
@@ -155,39 +152,10 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
         parent = ""
         if split_pair(corpus.name):
             parent = " Its name is that of a pair, so give the folder that contains it."
-        elif sides := _loose_sides(names):
-            left_out = ""
-            parent = (
-                f" Move its files into a folder with the name of their pair: {_move(corpus, sides)}"
-            )
         raise UserError(
             f"--corpus {corpus} contains no language pair; {_LAYOUT}.{parent}{left_out}"
         )
     return Listing(pairs, notes)
-
-
-def _loose_sides(names: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the files of each language if they are those of one pair: train.de, train.en, valid.de.
-
-    The files of OpenNMT have the languages src and tgt.
-    """
-    sides: dict[str, list[str]] = {}
-    for name in names:
-        stem, _, ending = without_compression(name).rpartition(".")
-        if match := OPENNMT.fullmatch(without_compression(name)):
-            sides.setdefault(match[1], []).append(name)
-        elif split_of(stem) and folder_tag(ending):
-            sides.setdefault(ending, []).append(name)
-    return sides if len(sides) == 2 else {}
-
-
-def _move(corpus: Path, sides: Mapping[str, Sequence[str]]) -> str:
-    pair = "-".join(sorted(sides, key=lambda side: (names_language(side, ENGLISH), side)))
-    hint = ""
-    if "src" in sides:
-        pair, hint = "fr-en", " (with your languages in place of fr and en, the source first)"
-    files = shlex.join(name for side in sides.values() for name in side)
-    return f"cd {shlex.quote(str(corpus))}; mkdir {pair}; mv {files} {pair}/{hint}"
 
 
 def _twins(pairs: Sequence[CorpusPair]) -> Iterator[str]:
@@ -280,10 +248,6 @@ def write_pairs(
         path = folder / f"{split}.{language}.gz"
         text = "".join(f"{row[column]}\n" for row in rows)
         files.write(path, gzip.compress(text.encode(), compresslevel=4, mtime=0))
-
-
-def count_lines(pair: CorpusPair, split: str) -> int:
-    return sum(count_rows(text) for text in pair.inputs(split))
 
 
 def first_pairs(rows: Iterable[tuple[str, str]], limit: int) -> list[tuple[str, str]]:

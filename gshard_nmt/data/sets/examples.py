@@ -61,7 +61,7 @@ class Examples:
         return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields))
 
     def each(self) -> Iterator[Example]:
-        sides = [np.split(ids, np.cumsum(n)[:-1]) for ids, n in map(self.side, SIDES)]
+        sides = [np.split(ids, np.cumsum(n))[:-1] for ids, n in map(self.side, SIDES)]
         for source, target, language in zip(*sides, self.languages.tolist(), strict=True):
             yield Example(source, target, language)
 

@@ -34,34 +34,22 @@ REPORTS = ("cleaning.html", "cleaning.json", "vocabulary.json")
 class SplitData:
     """The sizes and files of one split of a language pair.
 
-    There are no `examples` of test, because evaluation reads its text from the corpus. `fallback_tokens`,
-    which the manifest calls `spelled_tokens`, are single bytes of rare characters, or UNK. `files` has
-    the name, the bytes and the examples of each shard. `removed` counts pairs by the filter that removed
-    them.
+    There are no `examples` of test, because evaluation reads its text from the corpus. `spelled_tokens`
+    are single bytes of rare characters, or UNK. `files` has the name, the bytes and the examples of each
+    shard. `removed` counts pairs by the filter that removed them.
     """
 
     pairs: int
     examples: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
-    fallback_tokens: int = 0
+    spelled_tokens: int = 0
     files: tuple[tuple[str, int, int], ...] = ()
     removed: dict[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
         return self.source_tokens + self.target_tokens
-
-    @classmethod
-    def from_manifest(cls, fields: dict[str, Any]) -> "SplitData":
-        values = dict(fields)
-        tokens = values.pop("spelled_tokens")
-        files = tuple(map(tuple, values.pop("files")))
-        return cls(**values, files=files, fallback_tokens=tokens)
-
-    def to_manifest(self) -> dict[str, Any]:
-        names = {"fallback_tokens": "spelled_tokens"}
-        return {names.get(k, k): v for k, v in dataclasses.asdict(self).items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +65,15 @@ class PreparedPair:
     @property
     def folder(self) -> str:
         return pair_folder(self.source, self.target, self.subset)
+
+    @classmethod
+    def from_manifest(cls, entry: Mapping[str, Any]) -> "PreparedPair":
+        splits = {
+            name: SplitData(**{**split, "files": tuple(map(tuple, split["files"]))})
+            for name, split in entry["splits"].items()
+        }
+        languages = (entry["source"], entry["target"], entry["language"])
+        return cls(*languages, splits, entry["subset"])
 
 
 def pair_folder(source: str, target: str, subset: str = "") -> str:
@@ -168,17 +165,13 @@ def write_manifest(
 
     `known` has checksums of files that need not be read again, by path in the folder.
     """
-    pairs_by_name = [
-        dataclasses.asdict(pair)
-        | {"splits": {name: split.to_manifest() for name, split in pair.splits.items()}}
-        for pair in pairs
-    ]
     unlisted = (MANIFEST, *REPORTS)
     files = sorted(f for f in folder.rglob("*") if f.is_file() and f.name not in unlisted)
     known = known or {}
     names = {file.relative_to(folder).as_posix(): file for file in files}
     checksums = {name: known.get(name) or checksum(file) for name, file in names.items()}
-    manifest = {"format": FORMAT, **facts, "pairs": pairs_by_name, "checksums": checksums}
+    entries_of_pairs = [dataclasses.asdict(pair) for pair in pairs]
+    manifest = {"format": FORMAT, **facts, "pairs": entries_of_pairs, "checksums": checksums}
     content = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
     write(folder / MANIFEST, content)
 
@@ -186,10 +179,9 @@ def write_manifest(
 def files_of(manifest: Mapping[str, Any]) -> dict[str, int | None]:
     """Returns the bytes of each file by its path; None for a vocabulary, which is not recorded."""
     files: dict[str, int | None] = dict.fromkeys(VOCABULARIES)
-    for pair in manifest["pairs"]:
-        folder = pair_folder(pair["source"], pair["target"], pair["subset"])
-        for split in pair["splits"].values():
-            files.update((f"{folder}/{name}", size) for name, size, _ in split["files"])
+    for pair in map(PreparedPair.from_manifest, manifest["pairs"]):
+        for split in pair.splits.values():
+            files.update((f"{pair.folder}/{name}", size) for name, size, _ in split.files)
     return files
 
 

@@ -46,20 +46,21 @@ class ShardWriter:
         self._ends = [0]
 
     def write(self, examples: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None:
-        words = [[len(source), *source, *target] for source, target in examples]
-        flat = np.fromiter(itertools.chain.from_iterable(words), self._word)
-        self.write_records(flat, np.cumsum([len(example) for example in words], dtype=np.int64))
-
-    def write_records(self, words: np.ndarray, ends: np.ndarray) -> None:
-        """Appends records <uint>[n] without checksums, which end at int64[examples] `ends`."""
-        if not len(ends):
+        if not examples:
             return
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("wb")
-        content, sizes = _with_checksums(words, ends, self._word)
-        self._append(content)
-        self._ends += (self._ends[-1] + np.cumsum(sizes)).tolist()
+        records = [[len(source), *source, *target] for source, target in examples]
+        flat = np.fromiter(itertools.chain.from_iterable(records), self._word)
+        ids, begin = flat.tobytes(), 0
+        content: list[bytes] = []
+        for record in records:
+            end = begin + len(record) * self._word.itemsize
+            content += [zlib.crc32(ids[begin:end]).to_bytes(_CHECKSUM, "little"), ids[begin:end]]
+            self._ends.append(self._ends[-1] + _CHECKSUM + end - begin)
+            begin = end
+        self._append(b"".join(content))
 
     def close(self) -> tuple[tuple[str, int, int], ...]:
         """Writes the offsets, and returns `SplitData.files`: the shard, or nothing without examples."""
@@ -79,28 +80,6 @@ class ShardWriter:
             with contextlib.suppress(OSError):
                 self._file.close()
             raise
-
-
-def _with_checksums(
-    words: np.ndarray, ends: np.ndarray, word: np.dtype
-) -> tuple[bytes, np.ndarray]:
-    """Returns the bytes of examples with their checksums, and the size of each, int64[examples]."""
-    flat = words.astype(word, copy=False)
-    view, bounds = memoryview(flat.tobytes()), (ends * word.itemsize).tolist()
-    begins = [0, *bounds[:-1]]
-    sums = [zlib.crc32(view[a:b]) for a, b in zip(begins, bounds, strict=True)]
-    # A checksum takes the place of one or two ids.
-    head = _CHECKSUM // word.itemsize
-    sizes = np.diff(ends, prepend=0) + head
-    starts = np.cumsum(sizes) - sizes
-    result = np.empty(len(flat) + head * len(ends), word)
-    is_id = np.ones(len(result), bool)
-    checksums = np.array(sums, "<u4").view(word).reshape(-1, head)
-    for place in range(head):
-        result[starts + place] = checksums[:, place]
-        is_id[starts + place] = False
-    result[is_id] = flat
-    return result.tobytes(), sizes * word.itemsize
 
 
 class OpenShards:
@@ -202,11 +181,8 @@ class ShardReader:
         """
         shards = np.searchsorted(self._ends, indices, side="right")
         places = indices - self._ends[shards] + self._counts[shards]
-        examples = self.read_many(shards, places)
-        sources = np.split(examples.source, np.cumsum(examples.source_lengths))
-        targets = np.split(examples.target, np.cumsum(examples.target_lengths))
-        pairs = zip(sources[:-1], targets[:-1], strict=True)
-        return [Example(source, target, language) for source, target in pairs]
+        examples = self.read_many(shards, places).each()
+        return [Example(example.source, example.target, language) for example in examples]
 
     def read_many(self, shards: np.ndarray, places: np.ndarray) -> Examples:
         """Returns the examples at int64[n] places of int64[n] shards. Raises as `read`."""

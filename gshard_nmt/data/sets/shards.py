@@ -26,7 +26,6 @@ from gshard_nmt.data.sets.manifest import (
     MANIFEST,
     VOCABULARIES,
     PreparedPair,
-    SplitData,
     checksum,
     damaged,
     files_of,
@@ -86,16 +85,7 @@ class PreparedData:
     @functools.cached_property
     def pairs(self) -> tuple[PreparedPair, ...]:
         """All directions of translation, from most to fewest training examples."""
-        return tuple(
-            PreparedPair(
-                pair["source"],
-                pair["target"],
-                pair["language"],
-                {name: SplitData.from_manifest(split) for name, split in pair["splits"].items()},
-                pair["subset"],
-            )
-            for pair in self.manifest["pairs"]
-        )
+        return tuple(map(PreparedPair.from_manifest, self.manifest["pairs"]))
 
     @property
     def source_vocabulary(self) -> int:
@@ -200,17 +190,17 @@ class PreparedData:
         facts = {name: self.manifest[name] for name in keys} | {"pairs": list(directions.values())}
         if "subset_fingerprints" in self.manifest:
             facts["subset_fingerprints"] = self.manifest["subset_fingerprints"]
-        return facts if config is None else facts | {"mixture": self._mixture(config)}
-
-    def _mixture(self, config: Data) -> list[dict[str, Any]]:
-        folders, components = [p.folder for p in self.pairs_of(config)], self.components(config)
-        return [
+        if config is None:
+            return facts
+        folders, components = [pair.folder for pair in pairs], self.components(config)
+        mixture = [
             {
                 "from_step": phase.from_step,
                 "rates": dict(zip(folders, phase.rates(components).tolist(), strict=True)),
             }
             for phase in config.phases
         ]
+        return facts | {"mixture": mixture}
 
     def changed_files(self) -> Iterator[str]:
         """Yields each file that differs from its recorded checksum. Reads all of them."""

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation.progress import StageProgress
 from gshard_nmt.data.preparation.work import WorkFolder
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.worker_pool import WorkerPool
@@ -44,9 +43,8 @@ def write_corpus(root: pathlib.Path, languages=("fr", "de"), train=60) -> pathli
 
 
 @contextlib.contextmanager
-def work_folder(path: pathlib.Path, workers=1, watch=None) -> Iterator[WorkFolder]:
-    watch = watch or StageProgress(Console(quiet=True))
-    with WorkerPool(workers) as pool, WorkFolder(path, pool, watch) as work:
+def work_folder(path: pathlib.Path, workers=1) -> Iterator[WorkFolder]:
+    with WorkerPool(workers) as pool, WorkFolder(path, pool, Console(quiet=True)) as work:
         yield work
 
 

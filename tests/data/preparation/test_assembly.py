@@ -2,15 +2,14 @@
 
 import dataclasses
 import os
+import shutil
 
 import pytest
 
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.preparation import job
-from gshard_nmt.data.preparation.assembly import NewFolder
 from gshard_nmt.data.preparation.job import Options
-from gshard_nmt.data.preparation.plan import Direction
-from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
+from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.sets.manifest import read_manifest
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
@@ -23,39 +22,28 @@ COPIES = [(f"the same text {i}", f"the same text {i}") for i in range(30)]
 LONG = [(" ".join(str(i * n) for n in range(90)), f"{i} of {i}") for i in range(9)]
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory):
-    root = tmp_path_factory.mktemp("assembly")
-    corpus = write_corpus(root / "corpus")
-    prepare(CONFIG, corpus, root / "out", Options(1, cleaning=CLEANING))
-    return root / "out"
-
-
 @pytest.mark.parametrize("has_links", [True, False])
-def test_shards_are_linked_or_copied(tmp_path, out, monkeypatch, has_links):
+def test_old_shards_are_linked_or_copied(tmp_path, monkeypatch, has_links):
     if not has_links:
 
         def refuse(*_):
             raise OSError(1, "Operation not permitted")
 
         monkeypatch.setattr(os, "link", refuse)
-    (pair,) = [p for p in find_pairs(out.parent / "corpus") if p.source == "fr"]
-    old = read_manifest(out)
-    (tmp_path / "new").mkdir()
-    (tmp_path / "new" / "left over").write_text("from a killed program")
-    folder = NewFolder(tmp_path / "new", out, old)
-    folder.take_over(Direction(pair, "fr", "en"))
-    models = {side: (out / f"{side}.model").read_bytes() for side in ("source", "target")}
-    assert folder.put_vocabularies(models) == (old["source_vocabulary"], old["target_vocabulary"])
-    names = ("corpus_fingerprint", "data", "direction", "temperature", "keys", "texts")
-    sizes = ("source_vocabulary", "target_vocabulary")
-    folder.finish({name: old[name] for name in (*names, *sizes)})
-    new = read_manifest(tmp_path / "new")
+    corpus, out = write_corpus(tmp_path / "corpus"), tmp_path / "out"
+    prepare(CONFIG, corpus, out, Options(1, cleaning=CLEANING))
+    old, before = read_manifest(out), content(out)
+    shard = out / "fr-en/train-00000.ids"
+    number = shard.stat().st_ino
+    shutil.rmtree(corpus / "de-en")
+    prepare(CONFIG, corpus, out, Options(1, vocabulary_of=out, cleaning=CLEANING))
+    new = read_manifest(out)
     assert new["pairs"] == [p for p in old["pairs"] if p["source"] == "fr"]
     assert new["checksums"].items() <= old["checksums"].items()
-    shard = "fr-en/train-00000.ids"
-    assert (tmp_path / "new" / shard).samefile(out / shard) == has_links
-    assert (tmp_path / "new" / shard).read_bytes() == (out / shard).read_bytes()
+    assert (shard.stat().st_ino == number) == has_links
+    after = content(out)
+    names = [name for name in before if name.endswith((".ids", ".model")) and "de-en" not in name]
+    assert {name: after[name] for name in names} == {name: before[name] for name in names}
 
 
 @pytest.fixture

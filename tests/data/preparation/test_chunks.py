@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
-from gshard_nmt.data.sets.corpus import Input, SentencePair
+from gshard_nmt.data.sets.corpus import SentencePair
 
 ROWS = [
     SentencePair("un chat", "one cat", 0.5),
@@ -32,17 +31,6 @@ def test_the_bytes_are_those_of_the_docstring():
     ]
 
 
-@pytest.mark.parametrize("dropped", [None, [1], [0, 2]])
-def test_lines_are_the_rows_that_stay_as_utf8(tmp_path, dropped):
-    file, places = tmp_path / "chunk", tmp_path / "dropped.npy"
-    chunks.write(file, chunks.content_of(Chunk.of(ROWS)))
-    np.save(places, np.array(dropped or [], np.int64))
-    part = Part(file, 3 - len(dropped or []), None if dropped is None else places)
-    rows = [(a.decode(), b.decode()) for a, b in zip(*part.read_lines(), strict=True)]
-    assert rows == [row[:2] for row in part.read().rows()]
-    assert len(rows) == part.rows
-
-
 def test_a_newline_in_a_row_becomes_a_space(tmp_path):
     chunks.write(tmp_path / "chunk", chunks.content_of(Chunk(["a\nb", "c"], ["d", "\n"])))
     assert chunks.read(tmp_path / "chunk").rows() == [("a b", "d", None), ("c", " ", None)]
@@ -55,24 +43,9 @@ def test_a_chunk_has_a_bounded_number_of_rows_and_characters(monkeypatch):
     rows = [SentencePair(f"{i}", "x" * (20 if i < 8 else 1)) for i in range(21)]
     for size in (1, 3, 30):
         blocks = [rows[i : i + size] for i in range(0, len(rows), size)]
-        parts = list(chunks.split(chunks.pieces_of([[], *blocks])))
-        assert [count for count, _ in parts] == [4, 4, 8, 5]
-        places = [range(4), range(4, 8), range(8, 16), range(16, 21)]
-        expected = [Chunk.of([rows[i] for i in own]) for own in places]
-        assert [content for _, content in parts] == list(map(chunks.content_of, expected))
-
-
-def test_the_bytes_of_aligned_files_give_the_chunks_of_their_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "_CHECKED_ROWS", 4)
-    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 90)
-    rows = [SentencePair("é\u2028 " * (1 + i % 5), f"東\x85 \v{i}") for i in range(21)]
-    (tmp_path / "a.fr").write_text("\ufeff" + "\n".join(row.source for row in rows))
-    (tmp_path / "a.en").write_bytes("\r\n".join(row.target for row in rows).encode() + b"\r")
-    files = (tmp_path / "a.fr", tmp_path / "a.en")
-    parts = list(chunks.contents(Input("", "fr", "en", "train", files, "aligned", "a")))
-    assert parts == list(chunks.split(chunks.pieces_of([rows])))
-    assert sum(count for count, _ in parts) == 21
-    assert len(parts) > 2
+        parts = list(chunks.split([[], *blocks]))
+        assert [len(part) for part in parts] == [4, 4, 8, 5]
+        assert [row for part in parts for row in part.rows()] == rows
 
 
 def test_shards_of_a_large_text_are_larger(monkeypatch):

@@ -8,23 +8,19 @@ from gshard_nmt.data.preparation import chunks, filtering, inputs
 from gshard_nmt.data.preparation.chunks import Chunk, Part
 from gshard_nmt.data.preparation.filtering import (
     CleanText,
-    Dropping,
-    Filtering,
-    Finding,
-    HoldingOut,
     clean_all,
     drop,
     filter_rows,
     find_duplicates,
     hold_out,
+    part_of,
 )
-from gshard_nmt.data.preparation.plan import Choice, Plan
+from gshard_nmt.data.preparation.plan import Plan
 from gshard_nmt.data.preparation.work import Finished
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from tests.data.preparation.small_corpus import work_folder
 
 KINDS = ("pair", "target")
-ALL = Choice()
 
 
 def write(folder, sources, targets):
@@ -41,19 +37,20 @@ def made(folder):
 def test_filters_then_duplicates_of_all_chunks(tmp_path):
     settings = Cleaning(filters=("empty", "overlap"), duplicates=KINDS)
     held = write(tmp_path / "held", ["une phrase"], ["a sentence"])
-    result = hold_out(HoldingOut((held,), "fr", "en", 6), made(tmp_path / "hashes"))
+    result = hold_out(made(tmp_path / "hashes"), [held], "fr", "en", 6)
     assert result["hashes"] > 0
     texts = [
         (["a1", "", "Une phrase!", "b1"], ["a", "x", "A sentence.", "b"]),
         (["a1", "b2", "c1", ""], ["a", "b", "c", "d"]),
     ]
-    folders = []
+    folders, parts = [], []
     for number, sides in enumerate(texts):
         file = write(tmp_path / f"in{number}", *sides)
         folders.append(made(tmp_path / f"clean{number}"))
         hashes = tmp_path / "hashes" / filtering.HELD_OUT
-        task = Filtering(file, 0, ALL, "fr", "en", "", settings, None, hashes)
-        result = filter_rows(task, folders[-1])
+        part, names = Part(file, 4), ("fr", "en", "")
+        result = filter_rows(folders[-1], part, 0, names, settings=settings, held_out=hashes)
+        parts.append(part_of(part, Finished(folders[-1], result)))
         if number == 0:
             assert result["removed"] == {"empty": 1, "overlap": 1}
             assert (result["pairs"], result["rows"]) == (4, 2)
@@ -61,16 +58,17 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
     buckets = []
     for bucket in range(2):
         buckets.append(made(tmp_path / f"bucket{bucket}"))
-        find_duplicates(Finding(files, bucket, 2), buckets[-1])
+        find_duplicates(buckets[-1], files, bucket, 2)
     places = tuple(folder / filtering.DUPLICATES for folder in buckets)
-    for number, (rows, removed, left) in enumerate(
-        [(2, {}, ["a1", "b1"]), (3, {"duplicate pair": 1, "duplicate target": 1}, ["c1"])]
+    for number, (removed, left) in enumerate(
+        [({}, ["a1", "b1"]), ({"duplicate pair": 1, "duplicate target": 1}, ["c1"])]
     ):
-        part = Part(folders[number] / filtering.ROWS, rows)
         out = made(tmp_path / f"drop{number}")
-        result = drop(Dropping(part.file, rows, number, places, KINDS), out)
-        assert result == {"rows": len(left), "removed": removed}
-        assert filtering.part_without(part, Finished(out, result)).read().sources == left
+        result = drop(out, parts[number], number, places, KINDS)
+        assert result["removed"] == removed
+        part = part_of(parts[number], Finished(out, result))
+        assert chunks.read(part.file).sources == left
+        assert part.rows == len(left)
     drops = [tmp_path / "drop0", tmp_path / "drop1"]
     samples = CleanText(None, 0, {}, {}, (), (*folders, *drops)).samples()
     assert {name: [row[1:] for row in rows] for name, rows in samples.items()} == {

@@ -26,7 +26,7 @@ def write_old(corpus, rows=ROWS):
 
 def read(item, folder):
     folder.mkdir()
-    return inputs.read(inputs.Reading(item, inputs.stamps(item)), folder)
+    return inputs.read(folder, item, inputs.stamps(item))
 
 
 def test_the_fingerprint_is_of_the_text_not_of_its_format_or_order(tmp_path):
@@ -52,7 +52,7 @@ def test_an_input_that_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
     before = inputs.stamps(item)
     result = read(item, tmp_path / "out")
     inputs.remember(item, inputs.Text(result["digest"], tuple(result["rows"])), before)
-    monkeypatch.setattr(chunks, "contents", pytest.fail)
+    monkeypatch.setattr(chunks, "split", pytest.fail)
     assert inputs.digest_of(item) == result["digest"]
     assert inputs.known_text(item).rows == (3,)
     # As `cp -p` and `rsync -t` do: the size and the time of the content are those of before.

@@ -1,44 +1,45 @@
-"""Progress on stderr: numbers, speed, time left, and which machine is missing."""
+"""Progress on stderr: numbers, speed and time left."""
 
 import io
 
+import pytest
 from rich.console import Console
 
-from gshard_nmt.data.preparation.progress import StageProgress
+from gshard_nmt.data.preparation.progress import stage
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-def make(is_terminal=False):
-    stream, clock = io.StringIO(), Clock()
-    console = Console(file=stream, force_terminal=is_terminal, width=100, highlight=False)
-    return StageProgress(console, clock), stream, clock
-
-
-def test_a_line_now_and_then_has_the_speed_and_the_time_left():
-    progress, stream, clock = make()
-    progress.begin("cleaning, pairs", 4000, 1000)
-    progress.advance(100)
-    assert stream.getvalue() == ""
-    clock.now += 40
-    progress.advance(900)
-    assert stream.getvalue() == "cleaning: 2,000 of 4,000 pairs, 25 pairs/s, 80 s left\n"
-    clock.now += 60
-    progress.advance(2000)
-    progress.end()
-    assert stream.getvalue().endswith("cleaning: done in 2 min, 30 pairs/s\n")
-
-
-def test_bytes_and_long_times_are_readable():
-    progress, stream, clock = make()
-    progress.begin("reading, bytes", 400_000_000_000, 0)
-    clock.now += 100
-    progress.advance(1_000_000_000)
-    assert stream.getvalue() == (
-        "reading: 1,000.0 MB of 400,000.0 MB, 10.0 MB/s, 11 h 5 min left\n"
-    )
+@pytest.mark.parametrize(
+    ("about", "total", "done", "steps", "lines"),
+    [
+        (
+            "cleaning, pairs",
+            4000,
+            1000,
+            [(0, 100), (40, 900), (60, 2000)],
+            [
+                "cleaning: 2,000 of 4,000 pairs, 25 pairs/s, 80 s left",
+                "cleaning: 4,000 of 4,000 pairs, 30 pairs/s, 0 s left",
+                "cleaning: done in 2 min, 30 pairs/s",
+            ],
+        ),
+        (
+            "reading, bytes",
+            400_000_000_000,
+            0,
+            [(100, 1_000_000_000)],
+            [
+                "reading: 1,000.0 MB of 400,000.0 MB, 10.0 MB/s, 11 h 5 min left",
+                "reading: done in 2 min, 10.0 MB/s",
+            ],
+        ),
+        ("cleaning, pairs", 10, 0, [(1, 10)], []),
+    ],
+)
+def test_a_line_now_and_then_has_the_speed_and_the_time_left(about, total, done, steps, lines):
+    stream, now = io.StringIO(), [100.0]
+    console = Console(file=stream, width=100, highlight=False)
+    with stage(console, about, total, done, lambda: now[0]) as advance:
+        for seconds, rows in steps:
+            now[0] += seconds
+            advance(rows)
+    assert stream.getvalue().splitlines() == lines

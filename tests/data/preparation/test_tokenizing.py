@@ -1,11 +1,10 @@
 """Shards of text: the records are those of the vocabularies, whatever the blocks."""
 
-import numpy as np
 import pytest
 
 from gshard_nmt.data.preparation import chunks, tokenizing
 from gshard_nmt.data.preparation.chunks import Chunk, Part
-from gshard_nmt.data.preparation.tokenizing import Tokenizing, tokenize
+from gshard_nmt.data.preparation.tokenizing import tokenize
 from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 
 SOURCES = ["un deux", "", "trois " * 9, "東京 x", "deux un trois"]
@@ -29,22 +28,21 @@ def test_the_records_are_the_ids_of_the_vocabularies(
     monkeypatch.setattr(tokenizing, "_BLOCK", block)
     sides = (TARGETS, SOURCES) if is_reversed else (SOURCES, TARGETS)
     chunks.write(tmp_path / "chunk", chunks.content_of(Chunk(*sides)))
-    np.save(tmp_path / "dropped.npy", np.array([1]))
-    parts = (Part(tmp_path / "chunk", 4, tmp_path / "dropped.npy"),)
+    parts = [Part(tmp_path / "chunk", 5)]
     written = []
 
     class Writer:
         def __init__(self, *_):
             pass
 
-        def write_records(self, words, ends):
-            written.extend(part.tolist() for part in np.split(words, ends)[:-1])
+        def write(self, examples):
+            written.extend(examples)
 
         def close(self):
             return ()
 
     monkeypatch.setattr(tokenizing, "ShardWriter", Writer)
-    result = tokenize(Tokenizing(parts, is_reversed, "fr", "en", "", models, 24, 24), tmp_path)
+    result = tokenize(tmp_path, parts, is_reversed, ("fr", "en", ""), models, (24, 24))
     source, target = map(Vocabulary.load, models)
     pairs = [
         (a, b)
@@ -55,12 +53,10 @@ def test_the_records_are_the_ids_of_the_vocabularies(
         )
         if len(a) <= 24 and len(b) <= 24
     ]
-    del pairs[1]
-    assert 1 <= len(pairs) < 4
-    assert written == [[len(a), *a, *b] for a, b in pairs]
-    assert result["pairs"] == 4
+    assert 1 < len(pairs) < 5
+    assert written == pairs
     assert result["examples"] == len(pairs)
     assert result["source_tokens"] == sum(len(a) for a, _ in pairs)
     assert result["target_tokens"] == sum(len(b) for _, b in pairs)
     flags = [(source.is_byte_fallback, 0), (target.is_byte_fallback, 1)]
-    assert result["fallback_tokens"] == sum(flag[p[i]].sum() for flag, i in flags for p in pairs)
+    assert result["spelled_tokens"] == sum(flag[p[i]].sum() for flag, i in flags for p in pairs)

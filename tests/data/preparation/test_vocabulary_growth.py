@@ -81,12 +81,6 @@ def test_new_text_needs_fewer_tokens_and_comes_back(old, growth):
     assert new.decode(new.encode(lines)) == lines
 
 
-def test_without_the_pairs_of_old_text_it_would_change(old):
-    """So `pairs_of` is what keeps it."""
-    new = grown(old, text_of("old", seed=2), set(), [], 60, "source.model").vocabulary
-    assert changed_lines(old, new, OLD_TEXT) > 0
-
-
 @hypothesis.given(
     old_lines=st.lists(st.text("abcdeß λ.", min_size=1, max_size=20), min_size=1, max_size=20),
     new_lines=st.lists(st.text("abcdeγλδ .", min_size=1, max_size=20), min_size=1, max_size=20),

@@ -1,48 +1,45 @@
 """Units of work: done once, complete or not there."""
 
+import contextlib
+import functools
 import os
 import subprocess
 import sys
 
 import pytest
 
+from gshard_nmt.data.preparation import progress
 from gshard_nmt.data.preparation.work import Unit
 from gshard_nmt.errors import UserError
-from tests.data.killed_work import Shouting, shout
+from tests.data.killed_work import shout
 from tests.data.preparation.small_corpus import work_folder
 
 
-class Recording:
-    def __init__(self):
-        self.events = []
-
-    def begin(self, about, total, done):
-        self.events.append((about, total, done))
-
-    def advance(self, rows):
-        self.events.append(rows)
-
-    def end(self):
-        pass
+def run(folder, log, numbers=(0, 1, 2), function=shout, workers=1, word="unit"):
+    call = functools.partial(function, log=str(log), word=word)
+    units = [Unit(f"fr-en/{n}", functools.partial(call, number=n), n + 1) for n in numbers]
+    with work_folder(folder, workers) as work:
+        return work.run("shout", "shouting", units)
 
 
-def run(folder, log, numbers=(0, 1, 2), function=shout, watch=None, workers=1, word="unit"):
-    units = [Unit(f"fr-en/{n}", Shouting(str(log), n, word), n + 1) for n in numbers]
-    with work_folder(folder, workers, watch) as work:
-        return work.run("shout", "shouting", function, units)
+def test_the_results_are_in_the_order_of_the_units_and_nothing_is_done_twice(tmp_path, monkeypatch):
+    log, events = tmp_path / "log", []
 
+    @contextlib.contextmanager
+    def stage(console, *about):
+        events.append(about)
+        yield events.append
 
-def test_the_results_are_in_the_order_of_the_units_and_nothing_is_done_twice(tmp_path):
-    log, watch = tmp_path / "log", Recording()
     first = run(tmp_path / "work", log)
     assert [unit.result["number"] for unit in first] == [0, 1, 2]
     assert [(unit.folder / "text").read_text()[:6] for unit in first] == [
         f"unit {n}" for n in range(3)
     ]
     assert log.read_text().split() == ["2", "1", "0"]  # the largest first
-    assert run(tmp_path / "work", log, range(4), watch=watch)[:3] == first
+    monkeypatch.setattr(progress, "stage", stage)
+    assert run(tmp_path / "work", log, range(4))[:3] == first
     assert log.read_text().split() == ["2", "1", "0", "3"]
-    assert watch.events == [("shouting", 10, 6), 4]
+    assert events == [("shouting", 10, 6), 4]
 
 
 def test_a_unit_of_another_task_is_done_again_and_the_files_of_others_go(tmp_path):
@@ -74,11 +71,11 @@ def test_a_damaged_result_is_made_again(tmp_path, damage):
     assert again.result == {"number": 0}
 
 
-def fail(task, folder):
+def fail(folder, number, **others):
     (folder / "text").write_text("torn")
-    if task.number == 1:
+    if number == 1:
         raise UserError("unit 1 is wrong.")
-    return shout(task, folder)
+    return shout(folder, number=number, **others)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -102,9 +99,14 @@ def test_two_programs_do_not_work_in_one_folder(tmp_path):
 
 def test_the_key_of_a_unit_has_the_keys_of_its_files_and_not_the_place_of_the_folder(tmp_path):
     names = set()
-    for place, file in (("a", "x-1"), ("b", "x-1"), ("a", "x-2")):
+    for place, file, version in (
+        ("a", "x-1", 1),
+        ("b", "x-1", 1),
+        ("a", "x-2", 1),
+        ("a", "x-1", 2),
+    ):
         folder = tmp_path / place
-        task = Shouting(folder / "clean" / file, 1)
+        call = functools.partial(shout, log=folder / "clean" / file)
         with work_folder(folder) as work:
-            names.add(work._folder_name(Unit("one", task)))
-    assert len(names) == 2
+            names.add(work._folder_name(Unit("one", call, 1, version)))
+    assert len(names) == 3

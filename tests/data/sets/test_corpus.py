@@ -77,7 +77,7 @@ def test_an_error_of_the_store_names_the_file(bucket, monkeypatch):
 
     monkeypatch.setattr(bucket, "read", refuse)
     with pytest.raises(OSError, match=r"no quota: 'gs://texts/c/fr-en/train.tsv'"):
-        corpus.count_lines(pair, "train")
+        list(corpus.read_pairs(pair, "train", "fr", "en"))
 
 
 def test_files_that_name_their_pair_may_lie_in_the_corpus_folder(tmp_path):
@@ -118,23 +118,15 @@ def test_folders_that_are_no_pair_are_named(tmp_path):
         corpus.find_pairs(tmp_path)
 
 
-def test_loose_files_of_one_pair_are_told_how_to_move(tmp_path):
-    for name in ("train.de", "train.en", "valid.de.gz", "valid.en", "preprocess.log"):
-        write(tmp_path / "my corpus" / name, "text\n")
-    with pytest.raises(UserError, match="contains no language pair") as error:
-        corpus.find_pairs(tmp_path / "my corpus")
-    assert str(error.value).endswith(
-        "Move its files into a folder with the name of their pair: "
-        f"cd '{tmp_path}/my corpus'; mkdir de-en; mv train.de valid.de.gz train.en valid.en de-en/"
-    )
-    write(tmp_path / "onmt" / "src-train.txt", "ein\n")
-    write(tmp_path / "onmt" / "tgt-train.txt", "one\n")
-    with pytest.raises(
-        UserError, match=r"mv src-train.txt tgt-train.txt fr-en/ \(with your languages"
-    ):
-        corpus.find_pairs(tmp_path / "onmt")
-    write(tmp_path / "my corpus" / "fr-en" / "train.tsv", "un\tone\n")
-    assert "train.de, " in corpus.list_corpus(tmp_path / "my corpus").notes[0]
+def test_loose_files_are_named_with_the_place_where_they_belong(tmp_path):
+    for name in ("train.de", "train.en", "preprocess.log"):
+        write(tmp_path / name, "text\n")
+    with pytest.raises(UserError, match=r"contains no language pair; .* Left out: .*train\.de, "):
+        corpus.find_pairs(tmp_path)
+    write(tmp_path / "fr-en" / "train.tsv", "un\tone\n")
+    named = f"{tmp_path / 'train.de'}, {tmp_path / 'train.en'}"
+    words = f"{named} are not read: put files into a folder such as fr-en"
+    assert corpus.list_corpus(tmp_path).notes == [words]
 
 
 def test_folders_of_one_language_are_named(tmp_path):

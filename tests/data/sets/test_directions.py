@@ -3,7 +3,7 @@
 import pytest
 
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets.corpus import count_lines, find_pairs, read_input, write_pairs
+from gshard_nmt.data.sets.corpus import find_pairs, read_input, read_pairs, write_pairs
 from gshard_nmt.data.sets.directions import candidates, choose, directions_of, joined
 from gshard_nmt.errors import UserError
 
@@ -25,7 +25,11 @@ def used(corpus, **settings):
     """Returns the directions that a config uses, and the notes."""
     config = Data(**settings)
     usable = candidates(config, find_pairs(corpus))
-    chosen = choose(config, usable.pairs, lambda pair: count_lines(pair, "train"), [])
+
+    def rows(pair):
+        return len(list(read_pairs(pair, "train", pair.source, pair.target)))
+
+    chosen = choose(config, usable.pairs, rows, [])
     directions = [
         f"{source}-{target} as {pair.language}"
         for pair in chosen
