@@ -12,12 +12,10 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from gshard_nmt import files, outputs
 from gshard_nmt.errors import TryAgain, UserError
@@ -31,6 +29,7 @@ from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import average as mean_of_weights
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.terminal import Terminal, table
 
 Item = TypeVar("Item")
 
@@ -45,13 +44,10 @@ def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
     if as_json:
         _print_json(rows)
         return
-    table = Table(title=f"checkpoints of {workdir}")
-    for name in ("step", "date", "size", rules.metric, "kept as"):
-        justify: Literal["left", "right"] = "right" if name in ("step", "size") else "left"
-        table.add_column(name, justify=justify, overflow="fold")
+    cells = []
     for row in rows:
         if "problem" in row:
-            table.add_row(str(row["step"]), "", "", "", row["problem"])
+            cells.append((str(row["step"]), "", "", "", row["problem"]))
             continue
         score = row["scores"].get(rules.metric)
         kept_as = ", ".join(row["kept"]) or "to be removed by the next save"
@@ -59,8 +55,9 @@ def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
             kept_as += f"; average of {', '.join(row['average_of'])}"
         kept_as += "; with Train.ema" * ("ema" in row["groups"])
         size, shown = size_text(row["bytes"]), "" if score is None else f"{score:.3f}"
-        table.add_row(str(row["step"]), row["date"], size, shown, kept_as)
-    Console(highlight=False, markup=False).print(table)
+        cells.append((str(row["step"]), row["date"], size, shown, kept_as))
+    header = ("step", "date", "size", rules.metric, "kept as")
+    Terminal().print(table(f"checkpoints of {workdir}", header, cells, left=(1, 4)))
 
 
 def _row(checkpoints: Checkpoints, step: int, reasons: Sequence[str]) -> dict[str, Any]:
@@ -199,12 +196,9 @@ def diff(
         _print_json({"equal": equal, "different": rows})
         return
     if differences:
-        table = Table(title=f"{left.label} and {right.label}")
-        for name in ("tensor", "largest difference", "relative norm", "experts and repeats"):
-            table.add_column(name, overflow="fold")
-        for difference in differences:
-            table.add_row(*difference.row)
-        Console(highlight=False, markup=False).print(table)
+        header = ("tensor", "largest difference", "relative norm", "experts and repeats")
+        rows = [difference.row for difference in differences]
+        Terminal().print(table(f"{left.label} and {right.label}", header, rows, left=(0, 1, 3)))
     _say(f"equal to the bit: {equal} of {equal + len(differences)} tensors")
 
 
@@ -346,13 +340,13 @@ def _equal(tensor: Tensor, other: Tensor) -> bool:
 
 
 def _shown(items: Sequence[Item], title: str) -> Iterator[Item]:
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Terminal(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         yield from progress.track(items, description=title)
 
 
 def _say(text: str) -> None:
-    Console(highlight=False, markup=False).print(text, markup=False, soft_wrap=True)
+    Terminal().print(text)
 
 
 def _print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

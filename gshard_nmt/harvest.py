@@ -16,9 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from gshard_nmt import json_shape, outputs
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
@@ -30,6 +28,7 @@ from gshard_nmt.data.text.normal_form import message_form, sentence_form
 from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import anything, fields, mapping_of
+from gshard_nmt.terminal import Terminal, table
 
 REPORT = "corpus.json"
 _REPORT = fields({"languages": mapping_of(anything())})
@@ -99,7 +98,7 @@ def harvest(
     Raises:
       UserError: there are no catalogues, a root does not exist, or `out` has other files in it.
     """
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Terminal(stderr=True)
     for root in roots:
         if not root.is_dir():
             raise UserError(f"--root {root}: there is no such folder.")
@@ -407,16 +406,14 @@ def _write(harvested: Harvest, languages: Sequence[str], corpus: Path) -> None:
 
 
 def _show(harvested: Harvest, counts: Mapping[str, Mapping[str, int]]) -> None:
-    table = Table(title=f"{len(counts)} languages to English")
-    for column in ("language", *SPLITS, "names"):
-        table.add_column(column, justify="left" if column == "language" else "right")
-    for language, row in counts.items():
-        table.add_row(language, *(f"{number:,}" for number in row.values()))
-    totals = [sum(row[split] for row in counts.values()) for split in (*SPLITS, "names")]
-    table.add_section()
-    table.add_row("all", *(f"{number:,}" for number in totals))
-    console = Console(highlight=False, markup=False)
-    console.print(table)
+    columns = (*SPLITS, "names")
+    totals = {column: sum(row[column] for row in counts.values()) for column in columns}
+    rows = [
+        (language, *(f"{row[column]:,}" for column in columns))
+        for language, row in [*counts.items(), ("all", totals)]
+    ]
+    console = Terminal()
+    console.print(table(f"{len(counts)} languages to English", ("language", *columns), rows))
     dropped = [f"{reason} {number:,}" for reason, number in _ranked(harvested.dropped) if number]
     console.print(
         f"Read {harvested.catalogues:,} catalogues; {len(harvested.unreadable)} of them are damaged. "

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import web_page
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.report import figures
+from gshard_nmt.evaluation.report import figures, web_page
 from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.texts.translations import TestSet
 from gshard_nmt.run.folder import RunFolder

@@ -7,7 +7,6 @@ records what each array began as.
 
 import dataclasses
 import re
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from gshard_nmt.model.inheritance import Origin, Origins
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import training_state
 from gshard_nmt.run.arrays import (
-    aligned,
     as_groups,
     shape_text,
     state_specs,
@@ -43,6 +41,7 @@ from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.processes import ALONE, Processes
 from gshard_nmt.spmd.runtime import Runtime
+from gshard_nmt.terminal import Terminal, table
 
 if TYPE_CHECKING:
     from gshard_nmt.data.sets.shards import PreparedData
@@ -270,11 +269,9 @@ class OldState:
             _split(name)[1] for name in self.recipe.origins if name.startswith("moments/")
         }
         rows = table_rows(point, with_moments)
-        cells = [("array", "shape", "moments", "begins as")]
-        for row in rows:
-            cells.append((row.array, shape_text(row.shape), row.moments, row.begins))
-        sys.stdout.write(aligned(cells))
-        sys.stdout.flush()
+        header = ("array", "shape", "moments", "begins as")
+        cells = ((row.array, shape_text(row.shape), row.moments, row.begins) for row in rows)
+        Terminal().print(table("", header, cells, left=range(len(header))))
         note(f"starting from {point.init.run}, {self.loaded.origin}: {summary(rows)}")
         facts = {
             "from": point.init.run,

@@ -5,9 +5,9 @@ import html
 from collections.abc import Iterator
 from typing import Any
 
-from gshard_nmt import web_page
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.evaluation.metrics import significance
+from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.report import Caution, Evaluation, Section, bounds
 from gshard_nmt.evaluation.report.studies import RATE, comparison_cells
 from gshard_nmt.evaluation.systems.systems import (

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import web_page
 from gshard_nmt.data.cleaning.findings import surely_above
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
 from gshard_nmt.data.text.scripts import script_of, scripts_of
-from gshard_nmt.evaluation.report import baselines
+from gshard_nmt.evaluation.report import baselines, web_page
 from gshard_nmt.evaluation.report.convergence import read_log
 from gshard_nmt.evaluation.report.report import Evaluation, Section
 from gshard_nmt.evaluation.texts.translations import TestSet

@@ -7,9 +7,9 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gshard_nmt import files, web_page
+from gshard_nmt import files
 from gshard_nmt.evaluation.metrics.metrics import TITLES
-from gshard_nmt.evaluation.report import figures
+from gshard_nmt.evaluation.report import figures, web_page
 from gshard_nmt.evaluation.report.figures import DARK, LIGHT
 from gshard_nmt.evaluation.report.report import Report, has_gains, score_text
 from gshard_nmt.evaluation.systems.systems import Direction, Result, labels

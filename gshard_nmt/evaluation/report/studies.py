@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import web_page
 from gshard_nmt.evaluation.metrics import metrics, significance
 from gshard_nmt.evaluation.metrics.significance import SCORES, Comparison
+from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.report import Evaluation, Section, interval_text, score_text
 from gshard_nmt.evaluation.systems.systems import Result
 
