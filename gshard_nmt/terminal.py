@@ -30,8 +30,8 @@ def table(
     """Returns a table without lines between its columns, so that nine columns fit into 80 characters.
 
     The columns `left`, counted from 0, have names at the left. The others have numbers at the right, and
-    their headers of several words take two lines. If the table is still too wide, a long name goes on in the
-    next line, and no number is cut off.
+    their headers of several words take two lines. If the table is still too wide, a long name goes on in
+    the next line, and no number is cut off.
     """
     result = Table(
         title=title, box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left"
