@@ -36,12 +36,14 @@ def table(
     result = Table(
         title=title, box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left"
     )
-    for number, name in enumerate(header):
-        if number in left:
-            result.add_column(name, vertical="bottom", overflow="fold")
+    heads = [name if n in left else name.replace(" ", "\n", 1) for n, name in enumerate(header)]
+    most = max(head.count("\n") for head in heads)
+    for n, head in enumerate(heads):
+        lowered = "\n" * (most - head.count("\n")) + head
+        if n in left:
+            result.add_column(lowered, overflow="fold")
         else:
-            lines = name.replace(" ", "\n", 1)
-            result.add_column(lines, justify="right", vertical="bottom", no_wrap=True)
+            result.add_column(lowered, justify="right", no_wrap=True)
     for row in rows:
         result.add_row(*map(Text, row))
     return result

@@ -17,10 +17,10 @@ from gshard_nmt.cli.flags import (
     define_changes,
     define_checkpoint,
     define_trust,
+    existing,
     existing_file,
     existing_files,
     existing_folder,
-    existing_folders,
     require,
 )
 from gshard_nmt.cli.processes import PROCESS_NEEDS, compare, define_processes, join
@@ -109,7 +109,7 @@ def _eval(values: FlagValues) -> None:
         return
     _check_text(values)
     processes = join(values, "gshard-eval")
-    workdir, *other_workdirs = existing_folders(values, "workdir", "gshard-train")
+    workdirs = [existing("workdir", text, "gshard-train") for text in values.workdir]
     from gshard_nmt.decoding.runs import RunTranslators
     from gshard_nmt.decoding.text_translator import ending
     from gshard_nmt.run.folder import RunFolder
@@ -118,7 +118,7 @@ def _eval(values: FlagValues) -> None:
 
     changes = read_changes(values.gin)
     if processes.count > 1:
-        config = changes.apply(read_run_config(RunFolder(workdir).config))
+        config = changes.apply(read_run_config(RunFolder(workdirs[0]).config))
         compare(values, config, processes)
     translators = RunTranslators(values.trust_programs, changes, processes)
     with processes.waiting_for_lost_peers():
@@ -126,14 +126,11 @@ def _eval(values: FlagValues) -> None:
             translators.follow()
             return
         with ending(processes):
-            _evaluate(values, [workdir, *other_workdirs], translators, changes)
+            _evaluate(values, workdirs, translators, changes)
 
 
 def _evaluate(
-    values: FlagValues,
-    workdirs: Sequence[Path],
-    translators: "RunTranslators",
-    changes: "Changes",
+    values: FlagValues, workdirs: Sequence[Path], translators: "RunTranslators", changes: "Changes"
 ) -> None:
     from gshard_nmt.evaluate import Others, Request, evaluate, open_folder
 
