@@ -29,16 +29,15 @@ def show(report: Report, folder: Path | None) -> None:
     console = Terminal()
     console.print(table(report.title, list(columns), rows))
     if report.systems.others:
-        rows = (
+        systems = [
             (
-                system.name,
-                f"{len(system.results):,}",
-                *(average_text(system.average(), name) for name in ("bleu", "delta")),
+                s.name,
+                f"{len(s.results):,}",
+                *(average_text(s.average(), n) for n in ("bleu", "delta")),
             )
-            for system in report.systems.compared
-        )
-        header = ("system", "directions", "BLEU", "gain")
-        console.print(table("systems", header, rows))
+            for s in report.systems.compared
+        ]
+        console.print(table("systems", ("system", "directions", "BLEU", "gain"), systems))
     console.print(report.headline)
     for section in report.sections:
         for alarm in section.alarms:

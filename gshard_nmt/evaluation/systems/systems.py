@@ -247,8 +247,10 @@ class System:
                 remaining(each, own) for each in (test.sources, *test.all_references)
             )
             if sources:
-                texts = {"sources": sources, "references": first, "other_references": tuple(others)}
-                tests.append(dataclasses.replace(test, **texts))
+                shorter = dataclasses.replace(
+                    test, sources=sources, references=first, other_references=tuple(others)
+                )
+                tests.append(shorter)
         lines = {direction: remaining(own, direction) for direction, own in self.lines.items()}
         return dataclasses.replace(self, tests=tests, lines=lines)
 
