@@ -19,9 +19,8 @@ from harness.records import Figure
 from harness.rounds import median_text
 
 from gshard_nmt.data.batching.batches import new_position
-from gshard_nmt.data.batching.draws import Draws
 from gshard_nmt.data.batching.packing import batch_arrays
-from gshard_nmt.data.batching.streams import Streams
+from gshard_nmt.data.batching.streams import Draws, Streams
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.manifest import PreparedPair, SplitData, write_manifest
 from gshard_nmt.data.sets.records import OpenShards, ShardWriter

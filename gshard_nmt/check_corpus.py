@@ -11,12 +11,11 @@ from rich.progress import Progress
 
 from gshard_nmt import files
 from gshard_nmt.data.cleaning import languages, scan
-from gshard_nmt.data.cleaning.findings import ADVICE, EXAMPLES, Example, Finding
 from gshard_nmt.data.cleaning.overlap import OverlapSearch
-from gshard_nmt.data.cleaning.scan import SAMPLE, Scan, Scanner, files_of, read_rows
+from gshard_nmt.data.cleaning.scan import ADVICE, EXAMPLES, SAMPLE, Example, Finding, Scan
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.reading.rows import listed
-from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, find_pairs
+from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, find_pairs, read_pairs
 from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
 from gshard_nmt.terminal import Terminal, shown
@@ -51,10 +50,6 @@ def check_corpus(
 
     `corpus` is the corpus folder, or several folders by the names of their subsets; the name of the main
     corpus is "". A `config` chooses its languages. `report` is a JSON file to write.
-
-    Raises:
-      UserError: the folder is not a corpus, it lacks a language of the config, or `strict` is set and
-        something looks wrong.
     """
     console = Terminal()
     corpora = corpus if isinstance(corpus, Mapping) else {"": corpus}
@@ -124,7 +119,7 @@ def _files(pair: CorpusPair, elsewhere: Sequence[str]) -> Iterator[Finding]:
     used: set[str] = set()
     for split in SPLITS:
         try:
-            files = files_of(pair, split)
+            files = [path.name for text in pair.inputs(split) for path in text.files]
         except UserError as error:
             is_damaged = True
             yield Finding("missing", name, split, (), str(error))
@@ -152,34 +147,34 @@ def _check_pairs(pairs: Sequence[CorpusPair]) -> tuple[list[Scan], list[Finding]
     scans: list[Scan] = []
     findings: list[Finding] = []
     for pair, split in itertools.product(pairs, ("dev", "test")):
-        if scanner := _scanner(pair, split):
-            rows = scanner.rows(read_rows(pair, split))
+        if files := _files_of(pair, split):
+            scans.append(Scan(pair, split, files))
+            rows = scans[-1].rows(read_pairs(pair, split, pair.source, pair.target))
             sides = tuple(zip(*itertools.islice(rows, _HELD_OUT), strict=True)) or ((), ())
             held_out.append(_HeldOut(pair.name, split, pair.source, pair.target, *sides))
             collections.deque(rows, maxlen=0)  # reads the rest
-            scans.append(scanner.finish())
+            scans[-1].finish()
     for pair in pairs:
-        if scanner := _scanner(pair, "train"):
+        if files := _files_of(pair, "train"):
+            scans.append(Scan(pair, "train", files))
             search = OverlapSearch(held_out)
-            rows = scanner.rows(read_rows(pair, "train"))
+            rows = scans[-1].rows(read_pairs(pair, "train", pair.source, pair.target))
             search.add((pair.source, pair.target), rows, _ALL_COMPARED)
-            scans.append(scanner.finish())
-            findings += _leaks(search, scans[-1])
+            findings += _leaks(search, scans[-1].finish())
     findings += [finding for one in scans for finding in scan.findings(one)]
     scans.sort(key=lambda one: (one.pair.name, SPLITS.index(one.split)))
     return scans, findings
 
 
-def _scanner(pair: CorpusPair, split: str) -> Scanner | None:
-    """Returns the scanner of a split; None if the split does not exist or lacks a side."""
+def _files_of(pair: CorpusPair, split: str) -> tuple[str, ...]:
+    """Returns the files of a split; none if the split does not exist or lacks a side."""
     try:
-        files = files_of(pair, split)
+        return tuple(path.name for text in pair.inputs(split) for path in text.files)
     except UserError:
-        return None
-    return Scanner(pair, split, files) if files else None
+        return ()
 
 
-def _leaks(search: OverlapSearch[_HeldOut], train: Scan) -> Iterator[Finding]:
+def _leaks(search: OverlapSearch, train: Scan) -> Iterator[Finding]:
     for overlap in search.overlaps:
         part, exact = overlap.test, len(overlap.exact_pairs)
         # A few near copies in a small set may be an accident.

@@ -1,7 +1,6 @@
 """Writing files so that a reader sees the old content or the new content, never a part of it."""
 
 import contextlib
-import errno
 import os
 import secrets
 import shutil
@@ -40,39 +39,31 @@ def write(path: Path, content: bytes | str) -> None:
             file.write(data)
         return
     target = Path(os.path.realpath(path))
-    with _errors_name(path):
-        temporary, descriptor = _new_temporary_file(target.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
+    temporary = target.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
+            try:
                 file.write(data)
                 file.flush()
                 if target.exists():
                     shutil.copymode(target, temporary)
                 os.fsync(file.fileno())
-            temporary.replace(target)
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        # The caller knows the file, and not the temporary one.
+        error.filename = str(path)
+        del error.filename2  # None would be printed as a second name
+        raise
+    # Then a rename outlives a power cut. Some file systems cannot do this; the file is complete anyway.
+    with contextlib.suppress(OSError):
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
         finally:
-            temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
-
-
-def check_writable(path: Path) -> None:
-    """Checks that `write` can write to `path`, without changing it. Call it before a long computation.
-
-    Raises:
-      OSError: the file cannot be written.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
-    if is_stream(path):
-        if not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return
-    if os.path.ismount(path):
-        raise OSError(errno.EBUSY, "it is a mount point, which cannot be replaced", str(path))
-    with _errors_name(path):
-        temporary, descriptor = _new_temporary_file(Path(os.path.realpath(path)).parent)
-        os.close(descriptor)
-        temporary.unlink()
+            os.close(folder)
 
 
 @contextlib.contextmanager
@@ -87,30 +78,3 @@ def reported_as(what: str) -> Iterator[None]:
 def is_stream(path: Path) -> bool:
     """Returns whether a path is a pipe or a device, whose content cannot be replaced."""
     return (path.exists() and not path.is_file()) or path.absolute().is_relative_to("/dev")
-
-
-def _new_temporary_file(folder: Path) -> tuple[Path, int]:
-    path = folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
-    return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-
-@contextlib.contextmanager
-def _errors_name(path: Path) -> Iterator[None]:
-    """Lets an OSError of the block name the file that the caller knows, not the temporary file."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
-        del error.filename2  # None would be printed as a second name
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Writes the names of a folder to the disk, so that a rename outlives a power cut."""
-    # Some file systems cannot do this. The file itself is complete in any case.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -6,6 +6,7 @@ have many messages and most have few, as in the large corpora of the web.
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ import site
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.progress import Progress
 
@@ -58,32 +59,25 @@ class Catalogue(NamedTuple):
     language: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Harvest:
-    """The messages of all catalogues: cleaned, without duplicates, and split.
+    """What some catalogues hold, and in the end what all of them hold.
 
     Attributes:
-      rows: (language, split) -> rows of (translation, English) in their final order. The split
-        "names" has the messages of lists of names.
+      messages: (language, domain) -> the messages, cleaned.
+      rows: (language, split) -> rows of (translation, English) without duplicates in their final order.
+        The split "names" has the messages of lists of names.
       dropped: reason -> number of messages left out.
-      catalogues: number of files that were read.
       unreadable, unclear: the damaged files, and those whose plurals have no right rule in the header.
       list_domains: the domains that were recognized as lists of names.
     """
 
-    rows: Mapping[tuple[str, str], list[_Row]]
-    dropped: Mapping[str, int]
-    catalogues: int
-    unreadable: Sequence[Path]
-    unclear: Sequence[Path]
-    list_domains: Sequence[str]
-
-    def languages(self) -> list[str]:
-        languages = {language for language, _ in self.rows}
-        return sorted(languages, key=lambda tag: (-self.count(tag, "train"), tag))
-
-    def count(self, language: str, split: str) -> int:
-        return len(self.rows.get((language, split), ()))
+    messages: dict[tuple[str, str], list[Message]] = dataclasses.field(default_factory=dict)
+    rows: dict[tuple[str, str], list[_Row]] = dataclasses.field(default_factory=dict)
+    dropped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    unreadable: list[Path] = dataclasses.field(default_factory=list)
+    unclear: list[Path] = dataclasses.field(default_factory=list)
+    list_domains: Sequence[str] = ()
 
 
 def harvest(
@@ -94,9 +88,6 @@ def harvest(
     With `system`, the system's locale folders and the packages of this Python are searched too. Languages
     with fewer training pairs than `minimum_pairs` are left out. `out` is complete at any time, and a
     corpus of an earlier harvest is replaced.
-
-    Raises:
-      UserError: there are no catalogues, a root does not exist, or `out` has other files in it.
     """
     console = Terminal(stderr=True)
     for root in roots:
@@ -123,32 +114,37 @@ def harvest(
         if files:
             count = "1 catalogue is" if len(files) == 1 else f"{len(files):,} catalogues are"
             note(f"{count} {problem}: {listed(files)}")
-    languages = [
-        tag for tag in harvested.languages() if harvested.count(tag, "train") >= minimum_pairs
-    ]
-    if not languages:
+    counts = {
+        language: {s: len(harvested.rows.get((language, s), ())) for s in (*SPLITS, "names")}
+        for language in {language for language, _ in harvested.rows}
+    }
+    counts = {tag: row for tag, row in counts.items() if row["train"] >= minimum_pairs}
+    counts = dict(sorted(counts.items(), key=lambda item: (-item[1]["train"], item[0])))
+    if not counts:
         raise UserError(
             f"no language has {minimum_pairs} or more training pairs in the {len(catalogues)} "
             f"catalogues below {places}. Name more folders with --root DIR."
         )
-    counts = {
-        language: {split: harvested.count(language, split) for split in (*SPLITS, "names")}
-        for language in languages
-    }
+    dropped = dict(sorted(harvested.dropped.items(), key=lambda item: (-item[1], item[0])))
     with outputs.new_folder(out) as corpus:
-        _write(harvested, languages, corpus)
+        for (language, split), rows in harvested.rows.items():
+            if language in counts and (rows or split in SPLITS):
+                folder, name = corpus / f"{language}-{ENGLISH}", split
+                if split == "names":
+                    folder, name = corpus / "names" / folder.name, "train"
+                write_pairs(folder, name, language, ENGLISH, rows)
         report = {
             "roots": [str(root) for root in searched],
-            "catalogues": harvested.catalogues,
+            "catalogues": len(catalogues),
             "unreadable": len(harvested.unreadable),
             "fingerprint": fingerprint(find_pairs(corpus)),
             "languages": counts,
-            "dropped": dict(_ranked(harvested.dropped)),
+            "dropped": dropped,
             "lists_of_names": list(harvested.list_domains),
         }
         # An odd name of a folder may have bytes that are not UTF-8, so all other characters are escaped.
         (corpus / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    _show(harvested, counts)
+    _show(report)
 
 
 def _check_is_a_harvest(out: Path) -> None:
@@ -224,16 +220,6 @@ def _is_locale(name: str) -> bool:
     return tag is not None and name not in _WORDS and has_name(tag.split("-")[0])
 
 
-@dataclasses.dataclass
-class _Read:
-    """What some catalogues hold: messages by (language, domain), and what `Harvest` says of the rest."""
-
-    messages: dict[tuple[str, str], list[Message]] = dataclasses.field(default_factory=dict)
-    dropped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    unreadable: list[Path] = dataclasses.field(default_factory=list)
-    unclear: list[Path] = dataclasses.field(default_factory=list)
-
-
 def read_and_split(
     catalogues: Sequence[Catalogue],
     progress: Callable[[int], object] = int,
@@ -250,49 +236,63 @@ def read_and_split(
 
     `progress` is called with the number of catalogues that were read since the last call. The shares are
     fractions of the distinct English sides. 0 `workers` mean one for each core.
-
-    Raises:
-      UserError: a worker process was killed.
     """
     messages: dict[tuple[str, str], set[_Row]] = collections.defaultdict(set)
     families: dict[str, str] = {}
-    read = _Read()
+    result = Harvest()
     parts = [(catalogues[i : i + _PART],) for i in range(0, len(catalogues), _PART)]
     with WorkerPool(workers or usable_cpus()) as pool:
-        for number, part in pool.map(_read_part, parts):
-            read.dropped.update(part.dropped)
-            read.unreadable += part.unreadable
-            read.unclear += part.unclear
+        for number, part in pool.map(_read, parts):
+            result.dropped.update(part.dropped)
+            result.unreadable += part.unreadable
+            result.unclear += part.unclear
             for key, some in part.messages.items():
                 for message in some:
                     row = (message.translation, message.english)
-                    read.dropped["duplicate"] += row in messages[key]
+                    result.dropped["duplicate"] += row in messages[key]
                     messages[key].add(row)
                     if message.singular:
                         forms = message_form(message.english), message_form(message.singular)
-                        _join(families, *forms)
+                        first, second = sorted(_first_form(families, form) for form in forms)
+                        if first != second:
+                            families[second] = first
             progress(len(parts[number][0]))
-    lists = _list_domains(messages)
+    result.unreadable.sort()
+    result.unclear.sort()
+    result.list_domains = sorted(_list_domains(messages))
     names: dict[str, set[_Row]] = collections.defaultdict(set)
     sentences: dict[str, set[_Row]] = collections.defaultdict(set)
     for (language, domain), rows in messages.items():
-        joined = (names if domain in lists else sentences)[language]
-        read.dropped["duplicate"] += len(joined & rows)
+        joined = (names if domain in result.list_domains else sentences)[language]
+        result.dropped["duplicate"] += len(joined & rows)
         joined |= rows
     bounds = (round(test_share * _BUCKETS), round((test_share + dev_share) * _BUCKETS))
-    split_of: dict[str, str] = {}
-    splits: dict[tuple[str, str], list[_Row]] = {}
+
+    @functools.cache
+    def split_of(key: str) -> str:
+        bucket = int(_digest(f"split {_first_form(families, key)}")[:8], 16) % _BUCKETS
+        return "test" if bucket < bounds[0] else "dev" if bucket < bounds[1] else "train"
+
     for language, rows in sentences.items():
-        by_split = _split(rows, families, split_of, bounds, read.dropped)
-        splits |= {(language, split): chosen for split, chosen in by_split.items()}
+        splits: dict[str, list[_Row]] = {split: [] for split in SPLITS}
+        for row in _ordered(rows):
+            splits[split_of(message_form(row[1]))].append(row)
+        for split, chosen in splits.items():
+            if split != "train":
+                # Only the first of the rows with the same English is kept.
+                by_english: dict[str, _Row] = {}
+                for row in chosen:
+                    by_english.setdefault(sentence_form(row[1]) or row[1], row)
+                result.dropped[f"same English in {split}"] += len(chosen) - len(by_english)
+                chosen = list(by_english.values())
+            result.rows[language, split] = chosen
     for language, rows in names.items():
-        splits[language, "names"] = _ordered(rows - sentences.get(language, set()))
-    files = (len(catalogues), sorted(read.unreadable), sorted(read.unclear))
-    return Harvest(splits, read.dropped, *files, sorted(lists))
+        result.rows[language, "names"] = _ordered(rows - sentences.get(language, set()))
+    return result
 
 
-def _read_part(catalogues: Sequence[Catalogue]) -> _Read:
-    result = _Read()
+def _read(catalogues: Sequence[Catalogue]) -> Harvest:
+    result = Harvest()
     for path, domain, language in catalogues:
         messages = result.messages.setdefault((language, domain), [])
         try:
@@ -339,37 +339,6 @@ def looks_like_name(english: str) -> bool:
     return all(word[0].isupper() for word in words if len(word) > 3 and word[0].isalpha())
 
 
-def _split(
-    rows: Iterable[_Row],
-    families: Mapping[str, str],
-    split_of: dict[str, str],
-    bounds: tuple[int, int],
-    dropped: collections.Counter[str],
-) -> dict[str, list[_Row]]:
-    """Returns the rows of each split of a language in the order of their hashes.
-
-    In dev and test, only the first of the rows with the same English is kept. `split_of` has the split of
-    each `message_form` of English, for all languages; it and `dropped` are filled here. Hashes below the
-    first bound go to test, and those below the second to dev.
-    """
-    splits: dict[str, list[_Row]] = {split: [] for split in SPLITS}
-    for row in rows:
-        key = message_form(row[1])
-        if key not in split_of:
-            bucket = int(_digest(f"split {_first_form(families, key)}")[:8], 16) % _BUCKETS
-            split = "test" if bucket < bounds[0] else "dev" if bucket < bounds[1] else "train"
-            split_of[key] = split
-        splits[split_of[key]].append(row)
-    result = {split: _ordered(some) for split, some in splits.items()}
-    for split in ("dev", "test"):
-        first: dict[str, _Row] = {}
-        for row in result[split]:
-            first.setdefault(sentence_form(row[1]) or row[1], row)
-        dropped[f"same English in {split}"] += len(result[split]) - len(first)
-        result[split] = list(first.values())
-    return result
-
-
 def _first_form(earlier: Mapping[str, str], form: str) -> str:
     """Returns the first form, in the order of the alphabet, of the family of a form.
 
@@ -381,12 +350,6 @@ def _first_form(earlier: Mapping[str, str], form: str) -> str:
     return form
 
 
-def _join(earlier: dict[str, str], form: str, other: str) -> None:
-    first, second = sorted((_first_form(earlier, form), _first_form(earlier, other)))
-    if first != second:
-        earlier[second] = first
-
-
 def _ordered(rows: Iterable[_Row]) -> list[_Row]:
     return sorted(rows, key=lambda row: (_digest("\t".join(row)), row))
 
@@ -395,17 +358,8 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _write(harvested: Harvest, languages: Sequence[str], corpus: Path) -> None:
-    for language in languages:
-        folder = f"{language}-{ENGLISH}"
-        for split in SPLITS:
-            rows = harvested.rows.get((language, split), [])
-            write_pairs(corpus / folder, split, language, ENGLISH, rows)
-        if names := harvested.rows.get((language, "names")):
-            write_pairs(corpus / "names" / folder, "train", language, ENGLISH, names)
-
-
-def _show(harvested: Harvest, counts: Mapping[str, Mapping[str, int]]) -> None:
+def _show(report: Mapping[str, Any]) -> None:
+    counts = report["languages"]
     columns = (*SPLITS, "names")
     totals = {column: sum(row[column] for row in counts.values()) for column in columns}
     rows = [
@@ -414,18 +368,14 @@ def _show(harvested: Harvest, counts: Mapping[str, Mapping[str, int]]) -> None:
     ]
     console = Terminal()
     console.print(table(f"{len(counts)} languages to English", ("language", *columns), rows))
-    dropped = [f"{reason} {number:,}" for reason, number in _ranked(harvested.dropped) if number]
+    dropped = [f"{reason} {number:,}" for reason, number in report["dropped"].items() if number]
     console.print(
-        f"Read {harvested.catalogues:,} catalogues; {len(harvested.unreadable)} of them are damaged. "
+        f"Read {report['catalogues']:,} catalogues; {report['unreadable']} of them are damaged. "
         f"Messages left out: {', '.join(dropped) or 'none'}."
     )
-    if harvested.list_domains:
-        names = ", ".join(harvested.list_domains)
+    if report["lists_of_names"]:
+        names = ", ".join(report["lists_of_names"])
         console.print(
             "Catalogues that list names of countries, languages and so on were written to names/, not "
             f"to train, dev or test: {names}."
         )
-
-
-def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,51 +90,27 @@ def truth() -> Shape:
     return _shape(lambda value: type(value) is bool, "true or false")
 
 
-def _shape(allows: Callable[[Any], bool], words: str) -> Shape:
-    def check(value: object, place: str) -> Iterator[str]:
-        if not allows(value):
-            yield _wrong(value, place, words)
-
-    return check
-
-
 def list_of(entry: Shape, least: int = 0) -> Shape:
     """Returns the shape of lists of at least `least` entries, each of which has a shape."""
-
-    def check(value: object, place: str) -> Iterator[str]:
-        if not isinstance(value, list) or len(value) < least:
-            yield _wrong(value, place, f"a list of {least} or more entries" if least else "a list")
-            return
-        for index, item in enumerate(value):
-            yield from entry(item, f"{place}[{index}]")
-
-    return check
+    return _shape(
+        lambda value: isinstance(value, list) and len(value) >= least,
+        f"a list of {least} or more entries" if least else "a list",
+        lambda value: ((f"[{i}]", entry, item) for i, item in enumerate(value)),
+    )
 
 
 def entries(*shapes: Shape) -> Shape:
     """Returns the shape of lists with one entry for each of these shapes."""
-
-    def check(value: object, place: str) -> Iterator[str]:
-        if not isinstance(value, list) or len(value) != len(shapes):
-            yield _wrong(value, place, f"a list of {len(shapes)} entries")
-            return
-        for index, (shape, item) in enumerate(zip(shapes, value, strict=True)):
-            yield from shape(item, f"{place}[{index}]")
-
-    return check
+    return _shape(
+        lambda value: isinstance(value, list) and len(value) == len(shapes),
+        f"a list of {len(shapes)} entries",
+        lambda value: ((f"[{i}]", shapes[i], item) for i, item in enumerate(value)),
+    )
 
 
 def mapping_of(entry: Shape) -> Shape:
     """Returns the shape of objects with any keys, whose values have a shape."""
-
-    def check(value: object, place: str) -> Iterator[str]:
-        if not isinstance(value, dict):
-            yield _wrong(value, place, "an object {...}")
-            return
-        for key, item in value.items():
-            yield from entry(item, _join(place, key))
-
-    return check
+    return _object(lambda value: ((f".{key}", entry, item) for key, item in value.items()))
 
 
 def fields(
@@ -142,28 +118,35 @@ def fields(
 ) -> Shape:
     """Returns the shape of objects with these keys. If it is `closed`, other keys are refused."""
     known = {**required, **(optional or {})}
+    other = _never("is not a known key") if closed else anything()
+    return _object(
+        lambda value: [
+            *((f".{key}", _never("is missing"), None) for key in required if key not in value),
+            *((f".{key}", known.get(key, other), item) for key, item in value.items()),
+        ]
+    )
 
+
+_Parts = Callable[[Any], Iterable[tuple[str, Shape, object]]]
+"""Returns the place of each part of a value, such as ".source" or "[3]", its shape and the part."""
+
+
+def _object(parts: _Parts) -> Shape:
+    return _shape(lambda value: isinstance(value, dict), "an object {...}", parts)
+
+
+def _shape(allows: Callable[[Any], bool], words: str, parts: _Parts = lambda _: ()) -> Shape:
     def check(value: object, place: str) -> Iterator[str]:
-        if not isinstance(value, dict):
-            yield _wrong(value, place, "an object {...}")
+        if not allows(value):
+            shown = json.dumps(value)
+            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+            yield f"{place or 'the content'} is {shown}; it must be {words}"
             return
-        for key in required:
-            if key not in value:
-                yield f"{_join(place, key)} is missing"
-        for key, item in value.items():
-            if key in known:
-                yield from known[key](item, _join(place, key))
-            elif closed:
-                yield f"{_join(place, key)} is not a known key"
+        for within, shape, part in parts(value):
+            yield from shape(part, f"{place}{within}".removeprefix("."))
 
     return check
 
 
-def _join(place: str, key: str) -> str:
-    return f"{place}.{key}" if place else key
-
-
-def _wrong(value: object, place: str, words: str) -> str:
-    shown = json.dumps(value)
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-    return f"{place or 'the content'} is {shown}; it must be {words}"
+def _never(problem: str) -> Shape:
+    return lambda _value, place: iter((f"{place} {problem}",))

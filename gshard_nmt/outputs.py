@@ -7,6 +7,7 @@ the new content takes the place of the old one in a single step.
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import secrets
 import shutil
@@ -41,9 +42,6 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
 
     Makes a temporary folder and removes it, because permission bits are not always right. If the folder
     will be `replaced`, the folder above it is checked too. `flag` is the flag with its dashes.
-
-    Raises:
-      UserError: a file is in the way, nothing can be written there, or it cannot be replaced.
     """
     name = f"{flag} {folder}"
     if paths.is_url(folder):
@@ -67,8 +65,16 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             place = Path(os.path.realpath(folder))
             _look_up(_temporary(place))
             if nearest == folder.absolute():
-                _check_replaceable(name, folder, place)
-                nearest = place.parent
+                nearest, inside = place.parent, f"Give a folder in it, such as {folder / 'new'}"
+                if os.path.ismount(place):
+                    raise UserError(
+                        f"{name}: it is a mount point, which cannot be replaced. {inside}."
+                    )
+                if Path.cwd().is_relative_to(place):
+                    raise UserError(
+                        f"{name}: it would be replaced, and the command runs in it. {inside}, or start "
+                        "the command elsewhere."
+                    )
         with tempfile.TemporaryDirectory(dir=nearest, prefix=files.TEMPORARY_PREFIX):
             pass
     except OSError as error:
@@ -78,17 +84,6 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
         ) from error
 
 
-def _check_replaceable(name: str, folder: Path, place: Path) -> None:
-    inside = f"Give a folder in it, such as {folder / 'new'}"
-    if os.path.ismount(place):
-        raise UserError(f"{name}: it is a mount point, which cannot be replaced. {inside}.")
-    if Path.cwd().is_relative_to(place):
-        raise UserError(
-            f"{name}: it would be replaced, and the command runs in it. {inside}, or start the command "
-            "elsewhere."
-        )
-
-
 def _look_up(path: Path) -> None:
     """Raises the OSError of a path that can never be: a name is too long, or links lead in a circle."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -96,11 +91,7 @@ def _look_up(path: Path) -> None:
 
 
 def check_only_has(flag: str, folder: Path, names: Collection[str], program: str) -> None:
-    """Checks that a folder, which is about to be replaced, has no file but `names` of a program.
-
-    Raises:
-      UserError: a user put another file there. The message names it.
-    """
+    """Checks that a folder, which is about to be replaced, has no file but `names` of a program."""
     for place, folders, files_here in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         for name in (*files_here, *links):
@@ -113,11 +104,7 @@ def check_only_has(flag: str, folder: Path, names: Collection[str], program: str
 
 
 def check_file(flag: str, file: Path) -> None:
-    """Checks that a file can be written, without changing it.
-
-    Raises:
-      UserError: it is a folder, its folder does not exist, or it cannot be written.
-    """
+    """Checks that a file can be written, without changing it."""
     name = f"{flag} {file}"
     try:
         _look_up(file)
@@ -129,7 +116,12 @@ def check_file(flag: str, file: Path) -> None:
             parent = file.parent
             what = "is not a folder" if os.path.lexists(parent) else "does not exist"
             raise UserError(f"{name}: the folder {parent} {what}. Make it first, or give another.")
-        files.check_writable(file)
+        if not files.is_stream(file):
+            if os.path.ismount(file):
+                raise OSError(errno.EBUSY, "it is a mount point, which cannot be replaced")
+            folder = os.path.dirname(os.path.realpath(file))
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=files.TEMPORARY_PREFIX):
+                pass
     except OSError as error:
         raise UserError(
             f"{name}: it cannot be written: {error.strerror}. Give another file, or change the "
@@ -201,11 +193,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def locked(partial: Path) -> Iterator[int]:
-    """Opens or makes a file, and keeps other programs from opening it so. Yields its descriptor.
-
-    Raises:
-      UserError: another program writes it.
-    """
+    """Opens or makes a file, and keeps other programs from opening it so. Yields its descriptor."""
     while True:
         with opened(partial, 0) as descriptor:
             try:
@@ -235,16 +223,11 @@ def _keep_complete_lines(file: Path) -> bool:
     """Cuts off a last line without a newline. Returns whether lines are left; if not, the file goes."""
     with contextlib.suppress(OSError):
         with file.open("rb+") as content:
-            length = end = content.seek(0, os.SEEK_END)
-            while end:
-                start = max(0, end - (1 << 16))
-                content.seek(start)
-                newline = content.read(end - start).rfind(b"\n")
-                end = start + newline + 1 if newline >= 0 else start
-                if newline >= 0:
-                    break
-            if end < length:
-                content.truncate(end)
+            end = 0
+            if content.seek(0, os.SEEK_END):
+                with mmap.mmap(content.fileno(), 0) as text:
+                    end = text.rfind(b"\n") + 1
+            content.truncate(end)
         if end:
             return True
         file.unlink()

@@ -34,10 +34,6 @@ def folder_path(flag: str, text: str) -> Path:
     """Returns the path of a folder that a flag names: a local one, or gs://bucket/folder.
 
     file:///folder is a local folder. Messages name the flag.
-
-    Raises:
-      UserError: the URL has an unknown scheme or no bucket, or a package that it needs is missing; or the
-        path is not UTF-8.
     """
     _check_name(flag, text)
     return _path(flag, text, (_STORE,))
@@ -72,11 +68,7 @@ def _path(flag: str, text: str, schemes: Sequence[str]) -> Path:
 
 
 def local_path(flag: str, text: str) -> Path:
-    """Returns the path of a file or folder that must be on this machine.
-
-    Raises:
-      UserError: it is a URL, or the path is not UTF-8.
-    """
+    """Returns the path of a file or folder that must be on this machine."""
     _check_name(flag, text)
     scheme, separator, rest = text.partition(_URL)
     if separator and not (scheme == "file" and rest.startswith("/")):
@@ -118,10 +110,6 @@ def user_cache() -> Path:
     """Returns the folder of this project in the user's cache: below XDG_CACHE_HOME, or ~/.cache.
 
     The folder need not exist. Its contents may be removed at any time.
-
-    Raises:
-      UserError: the user has no home folder, and XDG_CACHE_HOME is not set. This happens in
-        containers.
     """
     root = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says that a relative path must be ignored.

@@ -10,11 +10,11 @@ import numpy as np
 from gshard_nmt import files
 from gshard_nmt.data import schedule
 from gshard_nmt.data.batching.batches import TrainBatches
-from gshard_nmt.data.batching.draws import streams_of
 from gshard_nmt.data.batching.mixture import Mixture
 from gshard_nmt.data.batching.plan import Phase, Plan, make_plan
+from gshard_nmt.data.batching.streams import streams_of
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.pair_names import split_pair
+from gshard_nmt.data.reading.layout import split_pair
 from gshard_nmt.data.sets.corpus import ENGLISH
 from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.shards import PreparedData
@@ -95,7 +95,7 @@ def _measured(data: PreparedData, config: Data) -> float:
     batches = TrainBatches(data, config, range(rows))
     try:
         first = itertools.islice(batches, max(1, _MEASURED_ROWS // rows))
-        counts = [arrays["source_segments"].max(1).sum() for arrays, _ in first]
+        counts = [arrays["source_segments"].max(1).sum() for arrays in first]
     finally:
         batches.close()
     return float(np.mean(counts)) * config.rows / rows
@@ -181,6 +181,7 @@ def show(plan: Plan, out: Path | None) -> None:
         f"{count_text(sum(use.tokens for use in plan.uses))} tokens in all. Epochs: how often each "
         "example is seen. Natural: the part of all examples. Factor: the share divided by the natural "
         "share.",
+        soft_wrap=True,
         markup=False,
     )
     for warning in plan.warnings():

@@ -1,39 +1,38 @@
 """Sizes, counts and times as text that reads well."""
 
+from collections.abc import Mapping
+
 GIB = 2**30
 """Bytes of a GiB."""
 
 
 def size_text(size: float) -> str:
     """Returns a size in the unit that reads best: "1.50 GiB"."""
-    for unit, factor in (("GiB", GIB), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(size) >= factor:
-            return f"{size / factor:,.2f} {unit}"
-    return f"{size:,.0f} B"
+    return _scaled(size, {" GiB": GIB, " MiB": 2**20, " KiB": 2**10}) or f"{size:,.0f} B"
 
 
 def flops_text(flops: float) -> str:
     """Returns a number of floating-point operations in the unit that reads best: "1.50 TFLOP"."""
-    for unit, factor in (("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
-        if flops >= factor:
-            return f"{flops / factor:,.2f} {unit}"
-    return f"{flops:,.0f} FLOP"
+    units = {" TFLOP": 1e12, " GFLOP": 1e9, " MFLOP": 1e6}
+    return _scaled(flops, units) or f"{flops:,.0f} FLOP"
 
 
 def count_text(count: float) -> str:
     """Returns a large number in words: "619.4 billion"."""
-    for word, factor in (("billion", 1e9), ("million", 1e6)):
-        if count >= factor:
-            return f"{count / factor:,.1f} {word}"
-    return f"{count:,.0f}"
+    return _scaled(count, {" billion": 1e9, " million": 1e6}, 1) or f"{count:,.0f}"
 
 
 def short_count(count: float) -> str:
     """Returns a number for a narrow column: 1.25M and 1.25B are 1,250,000 and 1,250,000,000."""
-    for letter, factor in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
-        if count >= factor:
-            return f"{count / factor:,.2f}{letter}"
-    return f"{count:,.0f}"
+    return _scaled(count, {"T": 1e12, "B": 1e9, "M": 1e6}) or f"{count:,.0f}"
+
+
+def _scaled(number: float, units: Mapping[str, float], digits: int = 2) -> str:
+    """Returns a number in the first unit that is not larger; "" if all are larger."""
+    scaled = (
+        f"{number / unit:,.{digits}f}{name}" for name, unit in units.items() if abs(number) >= unit
+    )
+    return next(scaled, "")
 
 
 def seconds_text(seconds: float) -> str:

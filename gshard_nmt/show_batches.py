@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from gshard_nmt.data.batching.batch_text import BatchReader, RowText, Sentence
+from gshard_nmt.data.batching.batch_text import RowText, Sentence, read_rows
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.manifest import VOCABULARIES
@@ -43,18 +43,16 @@ def show_batches(
         )
     data = PreparedData.open(folder)
     vocabularies = [Vocabulary.load(folder / name) for name in VOCABULARIES]
-    reader = BatchReader(
-        data.pairs_of(config), data.languages(config), (vocabularies[0], vocabularies[1]), pieces
-    )
+    about = (data.pairs_of(config), data.languages(config), vocabularies, pieces)
     count = min(rows, config.rows) if rows else config.rows
     numbers = range(1, count + 1)
     stream = TrainBatches(data, config, range(count))
     console = Terminal()
     try:
-        for number, (arrays, _) in enumerate(
+        for number, arrays in enumerate(
             itertools.islice(stream, step - 1, step - 1 + batches), step
         ):
-            texts = list(reader.rows(arrays, numbers))
+            texts = list(read_rows(arrays, numbers, *about))
             if as_json:
                 for row in texts:
                     sys.stdout.write(json.dumps(row.to_json(number), ensure_ascii=False) + "\n")

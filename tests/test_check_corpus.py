@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from gshard_nmt.check_corpus import check_corpus
-from gshard_nmt.data.cleaning.findings import ADVICE, Example
+from gshard_nmt.data.cleaning.scan import ADVICE, Example
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.errors import UserError

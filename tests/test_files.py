@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gshard_nmt import files
+from gshard_nmt import files, outputs
 
 
 def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path):
@@ -45,7 +45,7 @@ def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path, through_a_link):
     read = []
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
     reader.start()
-    files.check_writable(link if through_a_link else pipe)
+    outputs.check_file("--out", link if through_a_link else pipe)
     files.write(link if through_a_link else pipe, "content")
     reader.join(10)
     assert read == ["content"]
@@ -60,18 +60,6 @@ def test_a_failed_write_leaves_no_temporary_file(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"gone/a\.json'$"):
         files.write(tmp_path / "gone" / "a.json", "x")
     assert os.listdir(tmp_path) == ["folder"]
-
-
-def test_a_check_raises_as_writing_does_and_changes_nothing(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "a.json").write_text("old")
-    files.check_writable(tmp_path / "a.json")
-    files.check_writable(tmp_path / "new.json")
-    for wrong in (tmp_path / "folder", tmp_path / "gone" / "a.json"):
-        with pytest.raises(OSError, match=str(wrong.name)):
-            files.check_writable(wrong)
-    assert sorted(os.listdir(tmp_path)) == ["a.json", "folder"]
-    assert (tmp_path / "a.json").read_text() == "old"
 
 
 def test_the_data_is_on_the_disk_before_the_file_gets_its_name(tmp_path, monkeypatch):

@@ -66,14 +66,6 @@ def test_a_corpus_of_all_languages_with_its_counts(root, tmp_path, capsys):
     assert "Read 30 catalogues; 0 of them are damaged. Messages left out: none." in out
 
 
-def test_a_harvest_replaces_an_earlier_one(root, tmp_path):
-    harvest(tmp_path / "corpus", [root], system=False)
-    before = (tmp_path / "corpus" / "corpus.json").read_text()
-    harvest(tmp_path / "corpus", [root], system=False)
-    assert (tmp_path / "corpus" / "corpus.json").read_text() == before
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
 def test_no_catalogues_is_an_error_that_says_what_to_do(tmp_path):
     with pytest.raises(UserError, match=r"no message catalogues \(\.mo, \.po\) below .*--root DIR"):
         harvest(tmp_path / "corpus", [tmp_path], system=False)
@@ -103,8 +95,12 @@ def test_languages_without_enough_pairs_are_an_error_that_says_what_to_do(root, 
     assert not (tmp_path / "corpus").exists()
 
 
-def test_a_corpus_with_a_file_of_the_user_is_not_replaced(root, tmp_path):
+def test_a_harvest_replaces_an_earlier_one_but_no_file_of_the_user(root, tmp_path):
     harvest(tmp_path / "corpus", [root], system=False)
+    before = (tmp_path / "corpus" / "corpus.json").read_text()
+    harvest(tmp_path / "corpus", [root], system=False)
+    assert (tmp_path / "corpus" / "corpus.json").read_text() == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     added = tmp_path / "corpus" / "it-en" / "train.it.gz"
     added.parent.mkdir()
     added.write_text("own text")
@@ -143,9 +139,12 @@ NOUNS = [f"{chr(97 + i)}{chr(98 + j)}o" for i in range(20) for j in range(20)]
 def test_the_variants_of_a_message_are_in_the_same_split(tmp_path):
     entries = []
     for noun in NOUNS:
-        singular, plural = f"One {noun}y is left on {noun}", f"%d {noun}ies are left on {noun}"
-        entries.append((f"{singular}\0{plural}", f"un {noun}\0des {noun}"))
-        entries.append((f"{{count}} {noun}y is LEFT on <place> {noun}!", f"{noun} {{count}}"))
+        # The two forms of a plural may have other words.
+        forms = f"Once a {noun}y is left\0Every %d long {noun}ies are left on {noun}"
+        entries.append((forms, f"un {noun}\0des {noun}"))
+        entries.append(
+            (f"EVERY {{count}} long {noun}y is left on <x> {noun}!", f"{noun} {{count}}")
+        )
     write_mo(tmp_path, "fr", "app", entries)
     harvested = read_and_split(find_catalogues([tmp_path]), int, 0.2, 0.3, workers=1)
     assert len(splits_of(harvested, NOUNS)) == len(NOUNS)
@@ -154,15 +153,6 @@ def test_the_variants_of_a_message_are_in_the_same_split(tmp_path):
     # The splits keep about their shares of the messages: 0.3 of 400 messages are 120.
     tests = sum(splits == {"test"} for splits in splits_of(harvested, NOUNS).values())
     assert 90 < tests < 150
-
-
-def test_the_two_forms_of_a_plural_are_in_the_same_split_whatever_their_words(tmp_path):
-    entries = [
-        (f"Once a {noun}\0Every %d long {noun}s", f"un {noun}\0des {noun}") for noun in NOUNS
-    ]
-    write_mo(tmp_path, "fr", "app", entries)
-    harvested = read_and_split(find_catalogues([tmp_path]), int, 0.2, 0.3, workers=1)
-    assert all(len(splits) == 1 for splits in splits_of(harvested, NOUNS).values())
 
 
 def splits_of(harvested, nouns) -> dict[str, set[str]]:
@@ -223,7 +213,7 @@ def test_lists_of_names_are_written_to_a_folder_of_their_own(tmp_path):
     assert harvested.list_domains == ["iso_3166"]
     # A pair that is also a sentence of a program is not repeated among the names.
     assert sorted(harvested.rows["fr", "names"]) == sorted((fr, en) for en, fr in countries)
-    program._write(harvested, ["fr"], tmp_path / "corpus")
+    program.harvest(tmp_path / "corpus", [tmp_path / "locale"], system=False)
     folders = [path.relative_to(tmp_path / "corpus") for path in tmp_path.glob("corpus/**/train.*")]
     assert {str(folder) for folder in folders} == {
         "fr-en/train.en.gz",
@@ -237,7 +227,7 @@ def test_a_worker_that_is_killed_is_said(tmp_path, monkeypatch):
     for number in range(8):
         write_mo(tmp_path, "fr", f"app{number}", [("Open", "Ouvrir")])
     monkeypatch.setattr(program, "_PART", 2)
-    monkeypatch.setattr(program, "_read_part", _die)
+    monkeypatch.setattr(program, "_read", _die)
     with pytest.raises(UserError, match="a worker process was ended from outside"):
         read_and_split(find_catalogues([tmp_path]), workers=2)
 

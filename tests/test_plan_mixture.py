@@ -30,7 +30,7 @@ def test_the_plan_is_what_training_sees(data):
     seen: collections.Counter[str] = collections.Counter()
     languages = data.languages(CONFIG)
     for _ in range(steps):
-        arrays, _ = next(batches)
+        arrays = next(batches)
         begins = (arrays["source_positions"] == 0) & (arrays["source_segments"] > 0)
         numbers, counts = np.unique(arrays["source_languages"][begins], return_counts=True)
         seen.update(

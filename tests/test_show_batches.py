@@ -40,7 +40,7 @@ def printed_rows(capsys, folder, **arguments) -> list[dict]:
 def test_the_rows_are_those_of_training(capsys, folder):
     rows = printed_rows(capsys, folder, batches=2, rows=0, step=3)
     batches = TrainBatches(PreparedData.open(folder), CONFIG)
-    expected = [next(batches)[0] for _ in range(4)][2:]
+    expected = [next(batches) for _ in range(4)][2:]
     batches.close()
     assert [(row["step"], row["row"]) for row in rows] == [
         (s, r) for s in (3, 4) for r in range(1, 5)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from gshard_nmt.data.language_codes import same
-from gshard_nmt.data.pair_names import ENGLISH
+from gshard_nmt.data.reading.layout import ENGLISH
 from gshard_nmt.data.schedule import Phase, phases_of
 from gshard_nmt.errors import UserError
 from gshard_nmt.ranges import (
@@ -204,6 +204,11 @@ class Data:
                 "script. Set Data.romanize_source = False or Data.vocabulary = 'two'.",
                 ["Data.romanize_source", "Data.vocabulary"],
             )
+
+    @property
+    def batch_tokens(self) -> int:
+        """The most tokens that a batch can have, of both sides."""
+        return self.rows * (self.source_length + self.target_length)
 
     def uses(self, source: str, target: str, name: str) -> bool:
         """Returns whether `languages` names a pair: by its name, or by all its languages but English.

@@ -5,6 +5,7 @@ fallback and padding included.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -79,79 +80,73 @@ class RowText:
         }
 
 
-class BatchReader:
-    """Turns rows of arrays into text, or with `pieces` into pieces with spaces between."""
+def read_rows(
+    arrays: Mapping[str, np.ndarray],
+    numbers: Sequence[int],
+    pairs: Sequence[PreparedPair],
+    languages: Sequence[str],
+    vocabularies: Sequence[Vocabulary],
+    pieces: bool = False,
+) -> Iterator[RowText]:
+    """Yields rows of the arrays of `TrainBatches`, int32[rows, L], with these numbers.
 
-    def __init__(
-        self,
-        pairs: Sequence[PreparedPair],
-        languages: Sequence[str],
-        vocabularies: tuple[Vocabulary, Vocabulary],
-        pieces: bool = False,
-    ) -> None:
-        """`languages` are those of the run, in the order of the ids in the arrays."""
-        self._languages, self._vocabularies, self._pieces = languages, vocabularies, pieces
-        tags = [vocabularies[0].tags(p.source, p.target, p.subset) for p in pairs]
-        self._pairs = list(zip(pairs, map(tuple, tags), strict=True))
+    `languages` are those of the run, in the order of the ids in the arrays. With `pieces`, the text has
+    spaces between all pieces.
+    """
+    origins = [
+        (pair.language, vocabularies[0].tags(pair.source, pair.target, pair.subset), pair.folder)
+        for pair in pairs
+    ]
+    for r, number in enumerate(numbers):
+        row = {name: array[r] for name, array in arrays.items()}
+        segments = []
+        for n in range(1, int(row["source_segments"].max(initial=0)) + 1):
+            source, target = row["source_segments"] == n, row["target_segments"] == n
+            language = languages[int(row["source_languages"][source][0]) - 1]
+            ids = row["source_ids"][source].tolist(), row["target_labels"][target].tolist()
+            begun = [
+                (len(tags), folder)
+                for of, tags, folder in origins
+                if of == language and ids[0][: len(tags)] == tags
+            ]
+            longest = max((length for length, _ in begun), default=0)
+            folders = tuple(folder for length, folder in begun if length == longest)
+            sentences = (_sentence(*side, pieces) for side in zip(ids, vocabularies, strict=True))
+            segments.append(Segment(language, folders, *sentences))
+        lengths = (len(row["source_segments"]), len(row["target_segments"]))
+        yield RowText(number, tuple(segments), lengths)
 
-    def rows(self, arrays: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Iterator[RowText]:
-        """Yields rows of the arrays of `TrainBatches`, int32[rows, L], with these numbers."""
-        for r, number in enumerate(numbers):
-            row = {name: array[r] for name, array in arrays.items()}
-            segments = range(1, int(row["source_segments"].max(initial=0)) + 1)
-            lengths = (len(row["source_segments"]), len(row["target_segments"]))
-            yield RowText(number, tuple(self._segment(row, n) for n in segments), lengths)
 
-    def _segment(self, row: Mapping[str, np.ndarray], number: int) -> Segment:
-        source = row["source_segments"] == number
-        target = row["target_segments"] == number
-        language = self._languages[int(row["source_languages"][source][0]) - 1]
-        ids = row["source_ids"][source].tolist()
-        return Segment(
-            language,
-            self._origins(language, tuple(ids)),
-            self._sentence(ids, self._vocabularies[0]),
-            self._sentence(row["target_labels"][target].tolist(), self._vocabularies[1]),
-        )
+def _sentence(ids: Sequence[int], vocabulary: Vocabulary, pieces: bool) -> Sentence:
+    texts = vocabulary.pieces(ids)
+    kinds = [_kind(token, piece, vocabulary) for token, piece in zip(ids, texts, strict=True)]
+    spans: list[Span] = []
+    if pieces:
+        for piece, kind in zip(texts, kinds, strict=True):
+            spans += [Span(piece, kind), Span(" ", "text")]
+        spans.pop()
+    else:
+        known = (n for n, token in enumerate(ids) if token != EOS)
+        spans = _joined([(texts[n], kinds[n]) for n in known])
+    return Sentence(tuple(spans), len(ids), int(vocabulary.is_byte_fallback[list(ids)].sum()))
 
-    def _origins(self, language: str, ids: tuple[int, ...]) -> tuple[str, ...]:
-        pairs = [
-            (pair.folder, len(tags))
-            for pair, tags in self._pairs
-            if pair.language == language and ids[: len(tags)] == tags
-        ]
-        longest = max((length for _, length in pairs), default=0)
-        return tuple(folder for folder, length in pairs if length == longest)
 
-    def _sentence(self, ids: Sequence[int], vocabulary: Vocabulary) -> Sentence:
-        fallback = int(vocabulary.is_byte_fallback[np.asarray(ids, np.int64)].sum())
-        return Sentence(tuple(self._spans(ids, vocabulary)), len(ids), fallback)
-
-    def _spans(self, ids: Sequence[int], vocabulary: Vocabulary) -> Iterator[Span]:
-        """Yields the parts of a sentence. Neighboring bytes together are one part."""
-        pieces = vocabulary.pieces(ids)
-        if self._pieces:
-            for n, (token, piece) in enumerate(zip(ids, pieces, strict=True)):
-                if n:
-                    yield Span(" ", "text")
-                yield Span(piece, _kind(token, piece, vocabulary))
-            return
-        spelled = b""
-        is_first = True
-        for token, piece in zip([*ids, EOS], [*pieces, ""], strict=True):
-            kind = _kind(token, piece, vocabulary)
-            if kind == "bytes":
-                spelled += bytes([int(piece[3:-1], 16)])
-                continue
-            if spelled:
-                yield Span(spelled.decode("utf-8", "replace"), "bytes")
-                spelled, is_first = b"", False
-            if token == EOS:
-                continue
+def _joined(pieces: Sequence[tuple[str, str]]) -> list[Span]:
+    """Returns the parts of a sentence. Neighboring bytes together are one part."""
+    spans: list[Span] = []
+    is_first = True
+    for kind, run in itertools.groupby(pieces, lambda piece: piece[1]):
+        if kind == "bytes":
+            spelled = bytes(int(piece[3:-1], 16) for piece, _ in run)
+            spans.append(Span(spelled.decode("utf-8", "replace"), kind))
+            is_first = False
+            continue
+        for piece, _ in run:
             text = piece.replace(SPACE, " ")
             if kind == "text" and is_first:
                 text, is_first = text.lstrip(" "), False
-            yield Span(f"{text} " if kind == "tag" else text, kind)
+            spans.append(Span(f"{text} " if kind == "tag" else text, kind))
+    return spans
 
 
 def _kind(token: int, piece: str, vocabulary: Vocabulary) -> str:

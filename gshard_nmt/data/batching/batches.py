@@ -1,6 +1,5 @@
 """Endless training batches, which resume exactly where a run stopped, and batches of dev text."""
 
-import dataclasses
 import itertools
 import queue
 import threading
@@ -10,12 +9,11 @@ from typing import Self
 
 import numpy as np
 
-from gshard_nmt.data.batching.draws import Draws
 from gshard_nmt.data.batching.packing import Row, batch_arrays, to_arrays
-from gshard_nmt.data.batching.streams import CHUNKS, Streams
+from gshard_nmt.data.batching.streams import CHUNKS, Draws, Streams
 from gshard_nmt.data.batching.subword_sampling import SubwordSampling
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets.examples import SIDES, Example
+from gshard_nmt.data.sets.examples import Example
 from gshard_nmt.data.sets.manifest import PreparedPair
 from gshard_nmt.data.sets.records import OpenShards
 from gshard_nmt.data.sets.shards import PreparedData
@@ -23,19 +21,12 @@ from gshard_nmt.data.sets.shards import PreparedData
 _PREFETCHED = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class BatchInfo:
-    """Facts about a batch: the fraction of its positions that are not padding."""
-
-    fill: float
-
-
-Batch = tuple[dict[str, np.ndarray], BatchInfo]
+Batch = dict[str, np.ndarray]
 State = dict[str, np.ndarray]
 
 
 class TrainBatches:
-    """An endless iterator of (arrays, info). A background thread prepares a few batches in advance."""
+    """An endless iterator of the arrays of batches. A thread prepares a few batches in advance."""
 
     def __init__(
         self,
@@ -65,8 +56,8 @@ class TrainBatches:
         item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
-        arrays, info, self._delivered = item
-        return arrays, info
+        arrays, self._delivered = item
+        return arrays
 
     def state(self) -> State:
         """Returns `position` int64[B, 2 + phases] after the last batch that was taken, see `streams`.
@@ -95,12 +86,11 @@ class TrainBatches:
             # If the rows of a stream belong to several processes, each of them makes the whole stream.
             owners = rows // (self._config.rows // self._draws.streams)
             numbers, firsts = np.unique(owners, return_index=True)
-            positions = position[rows[firsts]]
-            streams = Streams(
-                self._draws, self._config, dict(zip(numbers.tolist(), positions, strict=True))
-            )
-            rows_of_streams = numbers[:, None] * streams.width + np.arange(streams.width)
-            rows_of_streams = rows_of_streams.reshape(-1)
+            begun = dict(zip(numbers.tolist(), position[rows[firsts]], strict=True))
+            streams = Streams(self._draws, self._config, begun)
+            rows_of_streams = np.add.outer(
+                numbers * streams.width, np.arange(streams.width)
+            ).ravel()
             chosen = np.searchsorted(rows_of_streams, rows)
             while not self._stopping.is_set():
                 examples, row_numbers = streams.next_rows()
@@ -108,12 +98,9 @@ class TrainBatches:
                 if len(chosen) < len(rows_of_streams):
                     arrays = {name: array[chosen] for name, array in arrays.items()}
                 position = position.copy()
-                position[rows] = np.stack([s.position for s in streams.streams])[
-                    np.searchsorted(numbers, owners)
-                ]
-                tokens = sum(np.count_nonzero(arrays[f"{side}_segments"]) for side in SIDES)
-                info = BatchInfo(tokens / (len(rows) * sum(lengths)))
-                self._queue.put((arrays, info, {"position": position}))
+                ends = np.stack([stream.position for stream in streams.streams])
+                position[rows] = ends[np.searchsorted(numbers, owners)]
+                self._queue.put((arrays, {"position": position}))
         except Exception as error:  # `__next__` raises it in the consumer's thread
             self._queue.put(error)
 

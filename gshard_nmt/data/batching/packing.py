@@ -11,7 +11,6 @@ padding. Here the languages of the two examples are 0 and 4:
                                   target_labels    5 1 6 4 1 0
 """
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -20,22 +19,18 @@ from gshard_nmt.data.sets.examples import SIDES, Example, Examples
 from gshard_nmt.data.text.vocabulary import BOS
 
 
-@dataclasses.dataclass
 class Row:
     """A row that examples are added to while they have room."""
 
-    source_length: int
-    target_length: int
-
-    def __post_init__(self) -> None:
-        self._used = [0, 0]
+    def __init__(self, source_length: int, target_length: int) -> None:
+        self._room = (source_length, target_length)
         self.examples: list[Example] = []
 
     def add(self, example: Example) -> bool:
-        used = [self._used[0] + len(example.source), self._used[1] + len(example.target)]
-        if used[0] > self.source_length or used[1] > self.target_length:
+        room = self._room[0] - len(example.source), self._room[1] - len(example.target)
+        if min(room) < 0:
             return False
-        self._used = used
+        self._room = room
         self.examples.append(example)
         return True
 

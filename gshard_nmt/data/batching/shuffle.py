@@ -39,6 +39,7 @@ class Shuffle:
         self._counts = np.array([count for shards in counts for count in shards], np.int64)
         self._ends = np.cumsum(self._counts)
         self.examples = np.array([sum(shards) for shards in counts], np.int64)
+        self._before = np.cumsum(self.examples) - self.examples
         self._in_groups = lengths > self.group
         self._orders: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._shards = lengths
@@ -56,11 +57,9 @@ class Shuffle:
             sizes[chosen] = lasts[group] - begins[chosen]
         keys = key_of(self._seed, _EXAMPLES, components, epochs, groups)
         positions = begins + permute(ordinals - begins, sizes, keys)
-        shards = np.searchsorted(
-            self._ends, positions + (np.cumsum(self.examples) - self.examples)[components], "right"
-        )
-        places = positions - self._ends[shards] + self._counts[shards]
-        places += (np.cumsum(self.examples) - self.examples)[components]
+        together = positions + self._before[components]
+        shards = np.searchsorted(self._ends, together, "right")
+        places = together - self._ends[shards] + self._counts[shards]
         for order, ends, chosen in in_groups:
             ranks = np.searchsorted(ends, positions[chosen], side="right")
             shards[chosen] = order[ranks]
@@ -120,7 +119,7 @@ def _feistel(value: np.ndarray, half: np.ndarray, key: np.ndarray) -> np.ndarray
     left, right = value >> half, value & mask
     for number in range(_ROUNDS):
         key = key + _GOLDEN
-        left, right = right, left ^ (_mix(right ^ _mix(key + np.uint64(number))) & mask)
+        left, right = right, left ^ (mixed(right ^ mixed(key + np.uint64(number))) & mask)
     return (left << half) | right
 
 
@@ -130,12 +129,15 @@ def key_of(seed: int, *words: npt.ArrayLike) -> np.ndarray:
     key: np.ndarray = np.full(arrays[0].shape, seed % (1 << 64), np.uint64)
     with np.errstate(over="ignore"):
         for word in arrays:
-            key = _mix(key + _GOLDEN) ^ word.astype(np.uint64)
-        return _mix(key + _GOLDEN)
+            key = mixed(key + _GOLDEN) ^ word.astype(np.uint64)
+        return mixed(key + _GOLDEN)
 
 
-def _mix(x: np.ndarray) -> np.ndarray:
-    """Applies the finalizer of SplitMix64 (Steele et al. 2014), a bijection that mixes all bits."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+def mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Returns numbers in which each bit depends on all bits of a value (SplitMix64, Steele 2014)."""
+    values = values ^ (values >> np.uint64(30))
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values

@@ -24,11 +24,9 @@ import numpy as np
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.examples import Example, Examples
 from gshard_nmt.data.sets.manifest import VOCABULARIES
-from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import SPACE, Vocabulary
 from gshard_nmt.errors import UserError
 
-SPACE = "\u2581"
-"""The character for a space in pieces; a word begins with it."""
 _CACHED = 1 << 14
 _LONGEST_CACHED = 20
 """The length of the longest word that is cached. The splits of a long one take much memory."""
@@ -52,18 +50,13 @@ class SubwordSampling:
     def of(cls, folder: Path, config: Data) -> "SubwordSampling | None":
         if not config.subword_sampling:
             return None
-        sides = (True, config.subword_sampling_target)
-        vocabularies = [
-            Vocabulary.load(folder / name) if is_sampled else None
-            for name, is_sampled in zip(VOCABULARIES, sides, strict=True)
-        ]
+        vocabularies: list[Vocabulary | None] = [Vocabulary.load(folder / VOCABULARIES[0]), None]
+        if config.subword_sampling_target:
+            vocabularies[1] = Vocabulary.load(folder / VOCABULARIES[1])
         return cls(vocabularies, config.subword_sampling, config)
 
     def resample_all(self, examples: Examples, keys: np.ndarray) -> Examples:
-        return Examples.of(
-            self.resample(example, key)
-            for example, key in zip(examples.each(), keys.tolist(), strict=True)
-        )
+        return Examples.of(map(self.resample, examples.each(), keys.tolist()))
 
     def resample(self, example: Example, key: int) -> Example:
         """Returns an example of the same text with other pieces. Equal keys give equal results.
@@ -107,19 +100,6 @@ class Splitter:
     def split(self, word: str, random: Random) -> list[int]:
         """Returns the ids of one split of a word."""
         raise NotImplementedError
-
-
-def _splitter(vocabulary: Vocabulary, strength: float) -> "Splitter":
-    match vocabulary.algorithm:
-        case "bpe":
-            return BpeDropout(vocabulary, strength)
-        case "unigram":
-            return UnigramSampling(vocabulary, strength)
-    raise UserError(
-        f"the vocabulary is a SentencePiece model of type {vocabulary.algorithm!r}, but "
-        'Data.subword_sampling needs "bpe" or "unigram". Set Data.subword_sampling = 0.',
-        ["Data.subword_sampling"],
-    )
 
 
 _Ends = tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]
@@ -235,3 +215,14 @@ class BpeDropout(Splitter):
                 if piece := piece_of(pair):
                     heapq.heappush(agenda, (-piece[1], left, other, pair))
         return [self.pieces[symbol][0] for symbol in symbols if symbol], merges
+
+
+def _splitter(vocabulary: Vocabulary, strength: float) -> Splitter:
+    kinds = {"bpe": BpeDropout, "unigram": UnigramSampling}
+    if vocabulary.algorithm not in kinds:
+        raise UserError(
+            f"the vocabulary is a SentencePiece model of type {vocabulary.algorithm!r}, but "
+            'Data.subword_sampling needs "bpe" or "unigram". Set Data.subword_sampling = 0.',
+            ["Data.subword_sampling"],
+        )
+    return kinds[vocabulary.algorithm](vocabulary, strength)

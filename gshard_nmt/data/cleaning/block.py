@@ -19,11 +19,10 @@ from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.scripts import script_of, scripts_of_language
 
-VISIBLE, DIGIT, CONTROL, PLACEHOLDER, SUSPECT, MARK, VARIANT = (1 << bit for bit in range(7))
+VISIBLE, DIGIT, CONTROL, PLACEHOLDER, SUSPECT, MARK = (1 << bit for bit in range(6))
 """Flags of a line: it has a visible character, a digit, a control character, a character that begins
-placeholders, a character that broken encodings contain, a combining mark, or one that
-`normal_form.folded` replaces, alone or together with the letter before it."""
-_KNOWN, _SPACE = 1 << 7, 1 << 8
+placeholders, a character that broken encodings contain, or a combining mark."""
+_KNOWN, _SPACE, _IN_FORMS = 1 << 6, 1 << 7, 1 << 8
 
 _PLACEHOLDER_MARKS = frozenset("%{$<\uff05\uff5b\uff04\uff1c\ufe6a\ufe5b\ufe69\ufe64")
 """Their full-width and small forms too."""
@@ -32,6 +31,8 @@ _WITHOUT_SPACES = ("CJK", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 _WEIGHTS = {"CJK": 3.0, "HANGUL": 2.0}
 """The number of Latin letters that say about as much as one character; 1 for other scripts."""
 _INVISIBLE_CATEGORIES = ("Zs", "Zl", "Zp", "Cc", "Cf", "Cn", "Cs")
+_PIECE = 8192
+"""Lines that are measured at a time: the arrays of characters are many times as large as the text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,110 +53,75 @@ class About:
     held_out: NDArray[np.uint64] = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))
 
 
-class _Characters:
-    """Tables of the properties of characters, by code point. They grow with the text."""
+# Properties of characters, by code point. They grow with the text.
+_flags = np.zeros(0x110000, np.uint16)
+_scripts = np.zeros(0x110000, np.uint8)
+_script_numbers = {"": 0}
 
-    def __init__(self) -> None:
-        self.flags = np.zeros(0x110000, np.uint16)
-        self.scripts = np.zeros(0x110000, np.uint8)
-        # What `normal_form.sentence_form` keeps, and newline characters, which end lines.
-        self.in_forms = np.zeros(0x110000, bool)
-        self._numbers = {"": 0}
 
-    def learn(self, points: NDArray[np.uint32]) -> None:
-        unknown = points[self.flags[points] == 0]
-        if len(unknown):
-            for point in np.unique(unknown).tolist():
-                self._add(point, chr(point))
-
-    def _add(self, point: int, character: str) -> None:
+def _properties(lines: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Returns the code point, the flags and the script of each character; a newline ends each line."""
+    text = "\n".join([*lines, ""])
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    for point in np.unique(points[_flags[points] == 0]).tolist():
+        character = chr(point)
         # uint8 holds 256 scripts. Unicode has fewer, but a name of a rare letter may look like one.
-        number = self._numbers.setdefault(script_of(character), min(len(self._numbers), 255))
-        self.scripts[point] = number
-        category = unicodedata.category(character)
-        flags = _KNOWN
-        flags |= 0 if category in _INVISIBLE_CATEGORIES else VISIBLE
-        flags |= DIGIT if character.isdecimal() else 0
-        flags |= _SPACE if character.isspace() else 0
-        is_control = category == "Cc" and character not in "\t\n\r"
-        is_no_character = point & 0xFFFE == 0xFFFE or 0xFDD0 <= point <= 0xFDEF
-        flags |= CONTROL if is_control or is_no_character or category == "Cs" else 0
-        flags |= PLACEHOLDER if character in _PLACEHOLDER_MARKS else 0
-        # U+FFFD, and the letters that begin a character of UTF-8 that was read as Latin-1.
-        flags |= SUSPECT if character == "\ufffd" or 0xC2 <= point <= 0xEF else 0
-        flags |= MARK if category[0] == "M" else 0
-        is_part = ord(unicodedata.normalize("NFD", character)[0]) in _joining_parts()
-        flags |= VARIANT if is_part or _has_other_letters(character) else 0
-        self.flags[point] = flags
-        is_letter = character.isalnum() and not character.isdecimal()
-        self.in_forms[point] = is_letter or character == "\n"
-
-    def numbers(self, scripts: Iterable[str]) -> NDArray[np.bool_]:
-        chosen = np.zeros(256, bool)
-        chosen[[self._numbers[name] for name in scripts if name in self._numbers]] = True
-        return chosen
+        number = _script_numbers.setdefault(script_of(character), min(len(_script_numbers), 255))
+        _scripts[point] = number
+        _flags[point] = _KNOWN | sum(flag for flag, holds in _facts(character) if holds)
+    return points, _flags[points], _scripts[points]
 
 
-@functools.cache
-def _joining_parts() -> frozenset[int]:
-    """Returns the characters that NFC joins with the one before: accents, parts of Korean syllables."""
-    pairs = (unicodedata.decomposition(chr(point)).split() for point in range(0xA0, 0x1D200))
-    accents = {int(pair[1], 16) for pair in pairs if len(pair) == 2 and pair[0][0] != "<"}
-    return frozenset(accents | set(range(0x1160, 0x1200)))
+def _facts(character: str) -> Iterator[tuple[int, bool]]:
+    point, category = ord(character), unicodedata.category(character)
+    yield VISIBLE, category not in _INVISIBLE_CATEGORIES
+    yield DIGIT, character.isdecimal()
+    is_no_character = point & 0xFFFE == 0xFFFE or 0xFDD0 <= point <= 0xFDEF or category == "Cs"
+    yield CONTROL, is_no_character or (category == "Cc" and character not in "\t\n\r")
+    yield PLACEHOLDER, character in _PLACEHOLDER_MARKS
+    # U+FFFD, and the letters that begin a character of UTF-8 that was read as Latin-1.
+    yield SUSPECT, character == "\ufffd" or 0xC2 <= point <= 0xEF
+    yield MARK, category[0] == "M"
+    yield _SPACE, character.isspace()
+    # What `normal_form.sentence_form` keeps, and newline characters, which end lines.
+    yield _IN_FORMS, (character.isalnum() and not character.isdecimal()) or character == "\n"
 
 
-def _has_other_letters(character: str) -> bool:
-    """Returns whether `normal_form.folded` gives a character other letters than lower case does."""
-    lower = character.casefold()
-    if normal_form.folded(character) == lower:
-        return False
-    letters = [c for c in lower if c.isalnum() and not c.isdecimal()]
-    return normal_form.sentence_form(character) != "".join(letters)
-
-
-_characters = _Characters()
-_PIECE = 8192  # lines that are measured at a time
+def _are_of(scripts: Iterable[str], numbers: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    chosen = np.zeros(256, bool)
+    chosen[[_script_numbers[name] for name in scripts if name in _script_numbers]] = True
+    return chosen[numbers]
 
 
 def _measures(lines: Sequence[str], own: frozenset[str]) -> tuple[NDArray[Any], ...]:
     characters = np.fromiter(map(len, lines), np.int64, len(lines))
-    # A newline after each line: `reduceat` needs at least one character of each line.
-    text = "\n".join([*lines, ""])
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    starts = np.zeros(len(lines), np.int64)
-    np.cumsum(characters[:-1] + 1, out=starts[1:])
-    _characters.learn(points)
-    flags, scripts = _characters.flags[points], _characters.scripts[points]
+    points, flags, scripts = _properties(lines)
+    starts = np.cumsum(characters + 1) - characters - 1
 
     def counts(of: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.add.reduceat(of.view(np.uint8), starts, dtype=np.int64)
 
     letters = counts(scripts != 0)
-    own_letters = counts(_characters.numbers(own)[scripts]) if own else letters
-    is_space = flags >= _SPACE
+    own_letters = counts(_are_of(own, scripts)) if own else letters
+    is_space = (flags & _SPACE) != 0
     is_word = is_space[:-1] & ~is_space[1:]
     weight = characters.astype(np.float64)
     if points.max() >= 0x0E00:  # below are the scripts with spaces and letters of length 1
-        is_word |= _characters.numbers(_WITHOUT_SPACES)[scripts[1:]]
+        is_word |= _are_of(_WITHOUT_SPACES, scripts[1:])
         for name, factor in _WEIGHTS.items():
-            weight += (factor - 1) * counts(_characters.numbers((name,))[scripts])
+            weight += (factor - 1) * counts(_are_of((name,), scripts))
     words = counts(np.concatenate(([not is_space[0]], is_word)))
-    flags_of_lines = np.bitwise_or.reduceat(flags, starts)
-    return flags_of_lines, characters, words, letters, own_letters, weight
+    return np.bitwise_or.reduceat(flags, starts), characters, words, letters, own_letters, weight
 
 
 def _forms(lines: Sequence[str]) -> list[str]:
-    """Returns `normal_form.sentence_form` of each line. No line has placeholders.
+    """Returns `normal_form.sentence_form` of each line.
 
     A pass over the characters of many lines takes a quarter of the time of a call for each line.
     """
-    text = "\n".join(lines)
-    if text.count("\n") != len(lines) - 1:
-        text = "\n".join([line.replace("\n", " ") for line in lines])
-    points = np.frombuffer(text.casefold().encode("utf-32-le", "surrogatepass"), np.uint32)
-    _characters.learn(points)
-    letters = points[_characters.in_forms[points]]
-    return letters.tobytes().decode("utf-32-le", "surrogatepass").split("\n")
+    points, flags, _ = _properties([normal_form.folded(line).replace("\n", " ") for line in lines])
+    letters = points[(flags & _IN_FORMS) != 0]
+    return letters.tobytes().decode("utf-32-le", "surrogatepass").split("\n")[:-1]
 
 
 class Side:
@@ -173,42 +139,31 @@ class Side:
       weight: float64[line], the length in characters; a Chinese character counts as 3.
     """
 
-    flags: NDArray[np.uint16]
-    characters: NDArray[np.int64]
-    words: NDArray[np.int64]
-    letters: NDArray[np.int64]
-    own_letters: NDArray[np.int64]
-    weight: NDArray[np.float64]
-    _ARRAYS = ("flags", "characters", "words", "letters", "own_letters", "weight")
-
-    def __init__(self, lines: Sequence[str], language: str) -> None:
-        """Measures the lines. `lines` is not empty."""
-        self.lines = lines
+    def __init__(self, lines: Iterable[str], language: str) -> None:
+        """Measures the lines, at least one."""
+        self.lines = list(lines)
         self.language = language
-        # In pieces, because the arrays of characters are many times as large as the text.
-        pieces = [
-            _measures(lines[start : start + _PIECE], scripts_of_language(language))
-            for start in range(0, len(lines), _PIECE)
-        ]
-        for name, arrays in zip(self._ARRAYS, zip(*pieces, strict=True), strict=True):
-            setattr(self, name, np.concatenate(arrays))
+        own = scripts_of_language(language)
+        pieces = zip(*(_measures(piece, own) for piece in self._pieces()), strict=True)
+        self.flags, self.characters, self.words, self.letters, self.own_letters, self.weight = map(
+            np.concatenate, pieces
+        )
+
+    def _pieces(self) -> Iterator[list[str]]:
+        return (self.lines[n : n + _PIECE] for n in range(0, len(self.lines), _PIECE))
 
     @functools.cached_property
     def forms(self) -> list[str]:
         """The normal form of each line: letters in lower case; see `normal_form.sentence_form`."""
-        lines = list(self.lines)
-        for row in np.flatnonzero(self.has(PLACEHOLDER | VARIANT)).tolist():
-            lines[row] = normal_form.folded(lines[row])
-        pieces = [_forms(lines[start : start + _PIECE]) for start in range(0, len(lines), _PIECE)]
-        return list(itertools.chain.from_iterable(pieces))
+        return list(itertools.chain.from_iterable(map(_forms, self._pieces())))
 
     @functools.cached_property
     def near_forms(self) -> list[str]:
         """The form of each line without case, spaces and punctuation; see `normal_form.near_form`."""
-        special = (self.flags & (DIGIT | PLACEHOLDER | MARK | VARIANT)) != 0
-        special |= self.letters == 0
+        is_special = self.has(DIGIT | PLACEHOLDER | MARK) | (self.letters == 0)
+        is_special |= [not unicodedata.is_normalized("NFKC", line) for line in self.lines]
         forms = self.forms.copy()
-        for row in np.flatnonzero(special).tolist():
+        for row in np.flatnonzero(is_special).tolist():
             forms[row] = normal_form.near_form(self.lines[row], forms[row])
         return forms
 
@@ -218,35 +173,32 @@ class Side:
     def keep(self, mask: NDArray[np.bool_]) -> Self:
         """Returns the lines of a mask, bool[line], without measuring them again."""
         result = object.__new__(type(self))
-        result.language = self.language
-        result.lines = list(itertools.compress(self.lines, mask))
-        for name in self._ARRAYS:
-            setattr(result, name, getattr(self, name)[mask])
-        for name in ("forms", "near_forms"):
-            if name in self.__dict__:
-                setattr(result, name, list(itertools.compress(getattr(self, name), mask)))
+        for name, value in vars(self).items():
+            is_list = isinstance(value, list)
+            of_mask = list(itertools.compress(value, mask)) if is_list else value
+            setattr(result, name, value[mask] if isinstance(value, np.ndarray) else of_mask)
         return result
 
 
-class Block(Sequence[SentencePair]):
-    """Rows of one language pair, with the measures of both sides; for filters, a sequence of rows."""
+class Block(list[SentencePair]):
+    """Rows of one language pair, at least one, with the measures of both sides."""
 
-    def __init__(self, rows: Sequence[SentencePair], source: str, target: str) -> None:
-        """Measures the rows, at least one. `source` and `target` are the tags of the languages."""
-        self.rows = list(rows)
-        self.source = Side([row[0] for row in self.rows], source)
-        self.target = Side([row[1] for row in self.rows], target)
+    def __init__(self, rows: Iterable[SentencePair], source: str, target: str) -> None:
+        """Measures the rows. `source` and `target` are the tags of the languages."""
+        super().__init__(rows)
+        self.source = Side([row[0] for row in self], source)
+        self.target = Side([row[1] for row in self], target)
 
     @property
     def sides(self) -> tuple[Side, Side]:
         return self.source, self.target
 
-    def keep(self, mask: NDArray[np.bool_]) -> Self:
+    def keep(self, mask: NDArray[np.bool_]) -> "Block":
         """Returns the rows of a mask, bool[row]."""
         if mask.all():
             return self
-        result = object.__new__(type(self))
-        result.rows = list(itertools.compress(self.rows, mask))
+        result = Block.__new__(Block)
+        result += itertools.compress(self, mask)
         result.source, result.target = self.source.keep(mask), self.target.keep(mask)
         return result
 
@@ -261,12 +213,3 @@ class Block(Sequence[SentencePair]):
         for row in np.flatnonzero(candidates).tolist():
             mask[row] = keeps(self.source.lines[row], self.target.lines[row])
         return mask
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[SentencePair]:
-        return iter(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.rows[index]

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gshard_nmt.data.batching.shuffle import mixed
 from gshard_nmt.data.cleaning.block import Block
-from gshard_nmt.data.cleaning.config import DUPLICATES
 from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.data.sets.examples import SIDES
 
@@ -33,9 +33,8 @@ Hashes = NDArray[np.uint64]
 Rows = NDArray[np.uint32]
 
 _PIECE = 8192  # texts that are hashed at a time, so that the arrays stay in the cache of the CPU
-_STEP = np.uint64(
-    0x9E3779B97F4A7C15
-)  # between the numbers that two neighbouring words are mixed with
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+"""Between the numbers that two neighbouring words are mixed with."""
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(8)], np.uint64)
 
 _ROWS_OF_BUCKET = 1 << 20
@@ -59,44 +58,29 @@ def hashes(texts: Iterable[str], prefix: str = "") -> Hashes:
 
 def of_pairs(first: Hashes, second: Hashes) -> Hashes:
     """Returns uint64[n], a hash of each pair of hashes. The order of the two matters."""
-    return _mixed(first + _mixed(second + _STEP))
+    return mixed(first + mixed(second + _STEP))
 
 
 def _hashes(texts: Sequence[str], seed: np.uint64) -> Hashes:
     """Returns uint64[text], the hash of each of these texts, at least one."""
-    content, starts, lengths = _encoded(texts)
-    # The last word of a text has from 0 to 7 bytes of it.
-    words = lengths // 8 + 1
-    ends = np.cumsum(words)
-    places = np.arange(ends[-1]) - np.repeat(ends - words, words)
-    # A word may begin at any byte.
-    every = np.ndarray((len(content) - 7,), "<u8", content, 0, (1,))
-    values = every[np.repeat(starts, words) + 8 * places].astype(np.uint64, copy=False)
-    values[ends - 1] &= _MASKS[lengths % 8]
-    values += places.astype(np.uint64) * _STEP + seed
-    sums = np.add.reduceat(_mixed(values), ends - words)
-    return _mixed(sums + lengths.astype(np.uint64) * _STEP + seed)
-
-
-def _encoded(texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the bytes of all texts and some more, the start of each text, and its length."""
     content = "\n".join([*texts, ""]).encode("utf-8", "surrogatepass")
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
     if len(ends) != len(texts):  # a text has a newline character
         sizes = [len(text.encode("utf-8", "surrogatepass")) for text in texts]
         ends = np.cumsum(np.array(sizes, np.int64) + 1) - 1
     starts = np.concatenate(([0], ends[:-1] + 1))
-    return content + bytes(8), starts, ends - starts
-
-
-def _mixed(values: Hashes) -> Hashes:
-    """Returns numbers in which each bit depends on all bits of a value (SplitMix64, Steele 2014)."""
-    values = values ^ (values >> np.uint64(30))
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(27)
-    values *= np.uint64(0x94D049BB133111EB)
-    values ^= values >> np.uint64(31)
-    return values
+    lengths = ends - starts
+    # The last word of a text has from 0 to 7 bytes of it.
+    words = lengths // 8 + 1
+    ends = np.cumsum(words)
+    places = np.arange(ends[-1]) - np.repeat(ends - words, words)
+    # A word may begin at any byte, and the last one may end behind the text.
+    every = np.ndarray((len(content) + 1,), "<u8", content + bytes(8), 0, (1,))
+    values = every[np.repeat(starts, words) + 8 * places].astype(np.uint64, copy=False)
+    values[ends - 1] &= _MASKS[lengths % 8]
+    values += places.astype(np.uint64) * _STEP + seed
+    sums = np.add.reduceat(mixed(values), ends - words)
+    return mixed(sums + lengths.astype(np.uint64) * _STEP + seed)
 
 
 def signatures(rows: Sequence[SentencePair], kinds: Sequence[str]) -> NDArray[np.uint64]:
@@ -173,12 +157,6 @@ def read_duplicates(paths: Sequence[Path], chunk: int, kinds: int) -> list[Rows]
         result.append(np.setdiff1d(rows[kind_of == kind], seen))
         seen = np.union1d(seen, result[-1])
     return result
-
-
-def filter_name(kind: str) -> str:
-    """Returns the name under which duplicates of a kind are counted, such as "duplicate pair"."""
-    assert kind in DUPLICATES
-    return f"duplicate {kind}"
 
 
 def _read_bucket(path: Path, kind: int, bucket: int, buckets: int) -> NDArray[np.uint64]:

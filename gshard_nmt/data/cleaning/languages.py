@@ -10,8 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 
-from gshard_nmt.data.cleaning.findings import Example, Finding, surely_above
-from gshard_nmt.data.cleaning.scan import Scan
+from gshard_nmt.data.cleaning.scan import Example, Finding, Scan, surely_above
 from gshard_nmt.data.sets.corpus import ENGLISH
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
 from gshard_nmt.data.text.scripts import script_of, scripts_of_language
@@ -60,15 +59,12 @@ class _Side:
     def is_large(self) -> bool:
         return len(self.texts) >= _LEAST_LINES and sum(map(len, self.texts)) >= _LEAST_CHARACTERS
 
-    def finding(self, kind: str, what: str, examples: Iterable[Example] | None = None) -> Finding:
-        """Returns a finding about this side, with the first lines of the sample as examples."""
-        finding = self.scan.finding(kind, what, self.scan.sample if examples is None else examples)
-        is_file = len(finding.files) == 2
-        return (
-            dataclasses.replace(finding, files=(finding.files[self.column],))
-            if is_file
-            else finding
-        )
+    def finding(self, kind: str, what: str, examples: Iterable[Example] = ()) -> Finding:
+        """Returns a finding about this side; without examples, with the first lines of the sample."""
+        finding = self.scan.finding(kind, what, tuple(examples) or self.scan.sample)
+        if len(finding.files) == 2:
+            finding = dataclasses.replace(finding, files=(finding.files[self.column],))
+        return finding
 
 
 def findings(scans: Sequence[Scan]) -> Iterator[Finding]:
@@ -77,8 +73,7 @@ def findings(scans: Sequence[Scan]) -> Iterator[Finding]:
     for sides in splits:
         reports = [*_by_english(sides)] or [report for side in sides for report in _by_script(side)]
         yield from reports
-        if not reports:
-            sound.append(sides)
+        sound += [sides] * (not reports)
     train = [sides for sides in sound if sides[0].scan.split == "train"]
     # Half of the lines make the profiles, and the other half is looked at.
     profiles = LanguageProfiles(_text(train, 0))

@@ -14,8 +14,8 @@ import collections
 import dataclasses
 import sys
 import zlib
-from collections.abc import Iterable, Sequence
-from typing import Generic, Literal, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,27 +43,7 @@ Side = Literal["source", "target"]
 _SIDES: tuple[Side, Side] = ("source", "target")
 _Line = tuple[int, int]
 """The number of a test set, and the number of a sentence in it."""
-_Matched = dict[Side, dict[_Line, bool]]
-"""For each side, the test sentences that one training pair matches, and whether exactly."""
-
-
-class HeldOutText(Protocol):
-    """Sentences that must not be in the training text, such as a test set, and their translations."""
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def target(self) -> str: ...
-
-    @property
-    def sources(self) -> Sequence[str]: ...
-
-    @property
-    def references(self) -> Sequence[str]: ...
-
-
-Text = TypeVar("Text", bound=HeldOutText)
+_Index = dict[tuple[str, Side], dict[int, list[_Line]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,17 +59,17 @@ class Match:
 
 
 @dataclasses.dataclass
-class Overlap(Generic[Text]):
+class Overlap:
     """The overlap of one direction.
 
     Attributes:
-      test: the test set.
+      test: the test set, with its languages `source` and `target`, its `sources` and `references`.
       matches: for each side, the match of each sentence that has one, by its number from 0.
       pairs: numbers of the sentences with copies of both sides in one training pair.
       exact_pairs: those of them with exact copies of both sides.
     """
 
-    test: Text
+    test: Any
     matches: dict[Side, dict[int, Match]] = dataclasses.field(
         default_factory=lambda: {"source": {}, "target": {}}
     )
@@ -115,7 +95,7 @@ class Overlap(Generic[Text]):
         )
 
 
-class OverlapSearch(Generic[Text]):
+class OverlapSearch:
     """Compares training pairs with held-out text, one pair after another.
 
     Attributes:
@@ -123,31 +103,33 @@ class OverlapSearch(Generic[Text]):
       compared: the number of pairs that were compared with near copies in mind.
     """
 
-    def __init__(self, tests: Sequence[Text]) -> None:
+    def __init__(self, tests: Sequence[Any]) -> None:
         """Indexes the held-out text by normal form and by shingle."""
         self.compared = 0
         self.overlaps = [Overlap(test) for test in tests]
-        self._exact: dict[tuple[str, Side], dict[int, list[_Line]]] = {}
-        self._shingles: dict[tuple[str, Side], dict[int, list[_Line]]] = {}
+        # Language and side -> hash of a form or a shingle -> the sentences that have it.
+        self._exact: _Index = collections.defaultdict(lambda: collections.defaultdict(list))
+        self._shingles: _Index = collections.defaultdict(lambda: collections.defaultdict(list))
         self._sizes: dict[tuple[Side, _Line], int] = {}
         for number, test in enumerate(tests):
-            tags, texts = (test.source, test.target), (test.sources, test.references)
-            for side, tag, lines in zip(_SIDES, tags, texts, strict=True):
-                exact = self._exact.setdefault((tag, side), collections.defaultdict(list))
-                near = self._shingles.setdefault((tag, side), collections.defaultdict(list))
+            sides = zip(_SIDES, (test.source, test.target), strict=True)
+            for (side, tag), lines in zip(sides, (test.sources, test.references), strict=True):
+                self._add_forms(tag, side, number, lines)
                 for n, line in enumerate(lines):
-                    if form := normal_form.sentence_form(line):
-                        exact[hash(form)].append((number, n))
                     shingles = _shingles(line)
                     if len(shingles) >= _LEAST_SHINGLES:
                         self._sizes[side, (number, n)] = len(shingles)
                         for shingle in shingles:
-                            near[shingle].append((number, n))
+                            self._shingles[tag, side][shingle].append((number, n))
             # Near copies are looked for of the first reference alone.
             for lines in getattr(test, "other_references", ()):
-                for n, line in enumerate(lines):
-                    if form := normal_form.sentence_form(line):
-                        self._exact[test.target, "target"][hash(form)].append((number, n))
+                self._add_forms(test.target, "target", number, lines)
+
+    def _add_forms(self, tag: str, side: Side, number: int, lines: Iterable[str]) -> None:
+        exact = self._exact[tag, side]
+        for n, line in enumerate(lines):
+            if form := normal_form.sentence_form(line):
+                exact[hash(form)].append((number, n))
 
     def add(
         self,
@@ -162,9 +144,15 @@ class OverlapSearch(Generic[Text]):
         for number, row in enumerate(rows):
             is_near = number < all_compared or zlib.crc32(row[0].encode()) % PART == 0
             self.compared += is_near
-            matched: _Matched = {"source": {}, "target": {}}
+            # For each side, the test sentences that this pair matches, and whether exactly.
+            matched: dict[Side, dict[_Line, bool]] = {"source": {}, "target": {}}
             for language, text in zip(languages, row, strict=True):
-                self._compare(language, text, is_near, matched)
+                for side, line, match in self._matches(language, text, is_near):
+                    matched[side][line] = matched[side].get(line, False) or match.is_exact
+                    best = self.overlaps[line[0]].matches[side]
+                    old = best.setdefault(line[1], match)
+                    if (match.is_exact, match.share) > (old.is_exact, old.share):
+                        best[line[1]] = match
             for line in matched["source"].keys() & matched["target"].keys():
                 overlap = self.overlaps[line[0]]
                 if {overlap.test.source, overlap.test.target} == set(languages):
@@ -172,33 +160,24 @@ class OverlapSearch(Generic[Text]):
                     if matched["source"][line] and matched["target"][line]:
                         overlap.exact_pairs.add(line[1])
 
-    def _compare(self, language: str, text: str, is_near: bool, matched: _Matched) -> None:
-        """Compares one training sentence with the held-out sides in its language."""
+    def _matches(
+        self, language: str, text: str, is_near: bool
+    ) -> Iterator[tuple[Side, _Line, Match]]:
+        """Yields the held-out sentences in its language that a training sentence matches."""
         sides = [side for side in _SIDES if (language, side) in self._exact]
-        if not sides:
-            return
-        form, shingles = normal_form.sentence_form(text), None
+        form = normal_form.sentence_form(text) if sides else ""
+        shingles = _shingles(text) if sides and is_near else set()
         for side in sides:
             for line in self._exact[language, side].get(hash(form), ()):
-                self._record(side, line, Match(text, 1.0, True), matched)
+                yield side, line, Match(text, 1.0, True)
             near = self._shingles[language, side]
-            if not near or not is_near:
-                continue
-            shingles = _shingles(text) if shingles is None else shingles
             hits: collections.Counter[_Line] = collections.Counter()
             for shingle in shingles & near.keys():
                 hits.update(near[shingle])
             for line, count in hits.items():
                 share = count / max(self._sizes[side, line], len(shingles))
                 if share >= NEAR:
-                    self._record(side, line, Match(text, share, False), matched)
-
-    def _record(self, side: Side, line: _Line, match: Match, matched: _Matched) -> None:
-        matched[side][line] = matched[side].get(line, False) or match.is_exact
-        matches = self.overlaps[line[0]].matches[side]
-        earlier = matches.get(line[1])
-        if earlier is None or (match.is_exact, match.share) > (earlier.is_exact, earlier.share):
-            matches[line[1]] = match
+                    yield side, line, Match(text, share, False)
 
 
 def _shingles(text: str) -> set[int]:
@@ -226,19 +205,17 @@ def held_out(
     `source` and `target` are the languages of the two sides. A side with at least `words` words counts
     alone; see `Cleaning.overlap_words`.
     """
+    sides, alone = [], []
     # A side without letters, such as a number, is no leak.
-    sides, long = [], []
-    letters = np.ones(len(rows), bool)
+    has_letters = np.ones(len(rows), bool)
     for column, language in enumerate((source, target)):
         lines = [str(row[column]) for row in rows]
         forms = [normal_form.sentence_form(line) for line in lines]
-        letters &= np.fromiter(map(bool, forms), bool, len(rows))
+        has_letters &= np.array(list(map(bool, forms)), bool)
+        is_long = np.array([len(normal_form.words(line)) >= words for line in lines], bool)
         sides.append(hashes(forms, language))
-        long.append(
-            np.fromiter((len(normal_form.words(x)) >= words for x in lines), bool, len(rows))
-        )
-    alone = [side[mask] for side, mask in zip(sides, long, strict=True)]
-    return merge([_pairs(*sides)[letters], *alone])
+        alone.append(sides[-1][is_long])
+    return merge([_pairs(*sides)[has_letters], *alone])
 
 
 def merge(parts: Iterable[Hashes]) -> Hashes:

@@ -1,16 +1,8 @@
 """The filters by name, and modules with filters of users.
 
-A filter is a function of a block of rows. Its name is the name of the function:
-
-    from gshard_nmt.data.cleaning import registry
-
-    @registry.filter
-    def no_shouting(rows, about):
-        \"\"\"Drops pairs in capital letters.\"\"\"
-        return [not row.source.isupper() for row in rows]
-
-It returns a bool for each row, true if the row is kept. Or it returns the rows themselves, edited, with
-None instead of a row that it drops.
+A filter is a function of a block of rows, whose name is that of the function. It returns a bool for each
+row, true if the row is kept. Or it returns the rows themselves, edited, with None instead of a row that
+it drops. docs/data/cleaning.md has an example.
 """
 
 import collections
@@ -22,6 +14,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import itertools
+import operator
 import os
 import re
 import sys
@@ -63,18 +56,12 @@ def filter(function: AnyFilter) -> AnyFilter:
 
 @functools.lru_cache(maxsize=8)
 def filters(settings: Cleaning) -> Mapping[str, Filter]:
-    """Returns the filters that these settings name, in their order, by name.
-
-    Raises:
-      UserError: there is no filter of a name, or a module cannot be imported.
-    """
-    for name in _OWN_MODULES:
-        importlib.import_module(name)
+    """Returns the filters that these settings name, in their order, by name."""
+    built_in = [importlib.import_module(name).__name__ for name in _OWN_MODULES]
     loaded = [_load(name).__name__ for name in settings.modules]
     own = [name for module in loaded for name, f in _filters.items() if f.__module__ == module]
-    built_in = [name for name, f in _filters.items() if f.__module__ in _OWN_MODULES]
-    known = list(dict.fromkeys([*FILTERS, *built_in, *own]))
-    names = list(dict.fromkeys([*settings.filters, *own]))
+    known = [*FILTERS, *(name for name, f in _filters.items() if f.__module__ in built_in), *own]
+    known = list(dict.fromkeys(known))
     for field, given in (("filters", settings.filters), ("without", settings.without)):
         for name in given:
             if name not in known:
@@ -83,8 +70,8 @@ def filters(settings: Cleaning) -> Mapping[str, Filter]:
                     f"{did_you_mean(name, known)} Known: {', '.join(known)}.",
                     [f"Cleaning.{field}"],
                 )
-    chosen = {name: _filters[name] for name in names if name not in settings.without}
-    return types.MappingProxyType(chosen)
+    names = dict.fromkeys([*settings.filters, *own])
+    return {name: _filters[name] for name in names if name not in settings.without}
 
 
 _OWN_MODULES = tuple(f"{__package__}.{name}" for name in ("text_filters", "overlap"))
@@ -122,23 +109,19 @@ def identity(settings: Cleaning) -> dict[str, Any]:
     This is the settings, a version of the built-in filters, a hash of each module of a user with the
     imported modules beside it, and the version of the package that tells languages.
     """
-    used = filters(settings)
-    # The same module may be named by a relative or an absolute path.
-    fields = {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in vars(settings).items()
-        if key != "modules"
-    }
     modules = []
     for name in settings.modules:
         file = _load(name).__file__
         content = b"".join(map(Path.read_bytes, _with_helpers(Path(file)))) if file else b""
         digest = hashlib.sha256(content).hexdigest()[:16] if file else ""
+        # The same module may be named by a relative or an absolute path.
         modules.append([Path(name).name, digest])
     identifier = ""
-    if "language" in used:
+    if "language" in filters(settings):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             identifier = importlib.metadata.version("py3langid")
+    fields = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()}
+    del fields["modules"]
     return fields | {"version": VERSION, "modules": modules, "identifier": identifier}
 
 
@@ -178,33 +161,25 @@ def clean(rows: Sequence[SentencePair], about: About) -> Cleaned:
     """Returns the rows that pass all filters. The result depends on the arguments alone.
 
     Each row is judged by itself, so any split of the text into blocks leaves the same rows.
-
-    Raises:
-      UserError: a filter is unknown, or a filter of a user fails.
     """
     functions = filters(about.settings)
     indices = np.arange(len(rows))
-    removed: collections.Counter[str] = collections.Counter()
-    edited: collections.Counter[str] = collections.Counter()
-    dropped: report.Samples = {}
-    if not len(rows):
-        return Cleaned(rows, indices, removed, edited, dropped)
+    result = Cleaned(rows, indices, collections.Counter(), collections.Counter(), {})
+    if not rows:
+        return result
     block = Block(rows, about.source, about.target)
     for name, function in functions.items():
-        if not len(block):
-            break
         mask, new_rows = _apply(name, function, block, about)
         if not mask.all():
-            removed[name] = int((~mask).sum())
-            dropped[name] = report.choose(name, itertools.compress(block, ~mask))
-            indices = indices[mask]
-            block = block.keep(mask)
-        if new_rows is not None:
-            changes = sum(a != b for a, b in zip(block, new_rows, strict=True))
-            if changes:
-                edited[name] = changes
-                block = Block(new_rows, about.source, about.target)
-    return Cleaned(block, indices, removed, edited, dropped)
+            result.removed[name] = int((~mask).sum())
+            result.samples[name] = report.choose(name, itertools.compress(block, ~mask))
+            indices, block = indices[mask], block.keep(mask)
+            if not block:
+                break
+        if new_rows and (changes := sum(map(operator.ne, block, new_rows))):
+            result.edited[name] = changes
+            block = Block(new_rows, about.source, about.target)
+    return dataclasses.replace(result, rows=block, indices=indices)
 
 
 def _apply(
@@ -228,7 +203,7 @@ def _apply(
     if len(entries) == len(block):
         if all(isinstance(entry, bool | np.bool_) for entry in entries):
             return np.array(entries, bool), None
-        if all(_is_row(entry) for entry in entries):
+        if all(entry is None or _is_row(entry) for entry in entries):
             mask = np.array([entry is not None for entry in entries])
             return mask, [SentencePair(*entry) for entry in entries if isinstance(entry, tuple)]
     raise UserError(
@@ -240,6 +215,6 @@ def _apply(
 
 
 def _is_row(entry: object) -> bool:
-    if not isinstance(entry, tuple):
-        return entry is None
-    return len(entry) in (2, 3) and all(isinstance(side, str) for side in entry[:2])
+    if not isinstance(entry, tuple) or len(entry) not in (2, 3):
+        return False
+    return all(isinstance(side, str) for side in entry[:2])

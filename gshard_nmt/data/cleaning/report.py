@@ -122,11 +122,9 @@ def warnings(directions: Iterable[Direction]) -> Iterator[str]:
         for name, count in _ranked(direction.removed):
             if count <= TOO_MUCH * direction.pairs:
                 continue
-            samples = direction.samples.get(name, [])
             example = ""
-            if samples:
-                sides = " | ".join(repr(_cut(side, 60)) for side in samples[0][1:])
-                example = f", for example {sides}"
+            for sample in direction.samples.get(name, [])[:1]:
+                example = ", for example " + " | ".join(repr(_cut(x, 60)) for x in sample[1:])
             remedy = (
                 "leave its kind out of Cleaning.duplicates"
                 if name.startswith("duplicate ")

@@ -7,26 +7,104 @@ for the lengths of its sides.
 
 import collections
 import dataclasses
+import math
 import unicodedata
 from collections.abc import Iterable, Iterator
+from typing import Any, Self
 
 import numpy as np
 
 from gshard_nmt.data.cleaning import text_filters
-from gshard_nmt.data.cleaning.block import VARIANT, About, Block
+from gshard_nmt.data.cleaning.block import About, Block
 from gshard_nmt.data.cleaning.duplicates import hashes, of_pairs
-from gshard_nmt.data.cleaning.findings import EXAMPLES, Example, Finding
 from gshard_nmt.data.cleaning.registry import Mask
 from gshard_nmt.data.cleaning.shifts import Drift, find_drifts
-from gshard_nmt.data.sets.corpus import CorpusPair, SentencePair, read_pairs
+from gshard_nmt.data.sets.corpus import CorpusPair, SentencePair
 from gshard_nmt.errors import UserError
+
+EXAMPLES = 3
+"""Examples that a finding has at most."""
+
+ADVICE = {
+    "unreadable": "Mend the file. The lines before that place were checked.",
+    "missing": "Add the files, or leave the language out with Data.languages.",
+    "unused_files": "Rename these files if they are text of the pair. Otherwise move them away.",
+    "twice": "Remove one if it is a copy of the other. gshard-data prepare uses the text of both.",
+    "swapped": "Exchange the names of the two files.",
+    "wrong_language": "Look at the file and rename its folder, or replace the file.",
+    "wrong_script": "Look at the file and rename its folder, or replace the file.",
+    "same_text": "Find out which of the two languages the text is in, and remove the other copy.",
+    "mixed_languages": "Remove these lines; the filters of gshard-data prepare can do it.",
+    "shifted": "Insert or delete lines at the first of these lines, so that line N translates line N.",
+    "unrelated": "Align the two files again. One of them is shuffled, or it belongs to another file.",
+    "empty": "Remove these lines from both files; the filters of gshard-data prepare can do it.",
+    "copies": "Remove these lines, or the model learns to copy its source.",
+    "mojibake": "Decode the original file again with its true encoding.",
+    "decomposed": "Compose them, for instance with uconv -x any-nfc. A model learns target text as it "
+    "is, so it would write the same word in two ways.",
+    "long": "Split these lines into sentences, because rows are shorter than they are.",
+    "no_letters": "Remove these lines from both files; the filters of gshard-data prepare can do it.",
+    "odd_ratio": "Look for lines that are cut, joined or wrongly aligned, and remove them.",
+    "duplicates": "Remove the duplicates, or let gshard-data prepare do it.",
+    "leak": "Remove these lines from the training text, or scores will be too high.",
+}
+"""The kinds of findings, and what a user can do about each."""
+
+_CERTAINTY = 3.0
+"""In standard deviations."""
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Example:
+    """A line of a corpus: its number from 1, and its sides in the order of the folder's name."""
+
+    line: int
+    first: str
+    second: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something that looks wrong.
+
+    Attributes:
+      kind: a key of ADVICE.
+      pair: the name of the pair, see `CorpusPair.name`.
+      split: "train", "dev" or "test"; "" for the whole pair.
+      files: the names of the files that are concerned.
+      what: says what is wrong, in one or two sentences.
+      examples: lines that show it.
+    """
+
+    kind: str
+    pair: str
+    split: str
+    files: tuple[str, ...]
+    what: str
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The pair and the split, such as "fr-en train"."""
+        return f"{self.pair} {self.split}".strip()
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"advice": ADVICE[self.kind]}
+
+
+def surely_above(number: int, possible: int, limit: float) -> bool:
+    """Returns whether a share is above a limit, by the lower end of its Wilson interval."""
+    n, z2 = max(possible, 1), _CERTAINTY**2
+    share = number / n
+    spread = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * n)) / n)
+    return (share + z2 / (2 * n) - spread) / (1 + z2 / n) > limit
+
 
 SAMPLE = 3000
 """Lines of each split in the sample."""
 _COUNTED = 50_000
 """Distinct lines whose copies are counted exactly. A longer text is counted in a part of its lines."""
 _BLOCK = 4096
-_ALL = (1 << 64) - 1
 
 # fmt: off
 _LIMITS = {
@@ -54,17 +132,17 @@ _MOST_DRIFTS = 3
 
 @dataclasses.dataclass
 class Scan:
-    """What is known about one split.
+    """What is known about one split. It is collected while the lines pass by.
 
     Attributes:
       pair: the language pair.
       split: "train", "dev" or "test".
       files: the names of its files.
       lines: number of lines that were read.
-      sample: lines with the smallest hashes, in the order of the file.
       counts: number of lines of each kind of _LIMITS.
       examples: the first lines of each of these kinds.
-      counted, distinct: lines that were compared with each other, and the distinct ones of them.
+      sample: lines with the smallest hashes, in the order of the file.
+      copies: how often each line was seen, by hash; of long texts, the lines with small hashes.
       copied: the line of the sample that occurs most often, and how often.
       drifts: lines whose sides do not belong together.
       problem: why reading ended early; "" if it did not.
@@ -74,14 +152,18 @@ class Scan:
     split: str
     files: tuple[str, ...]
     lines: int = 0
-    sample: list[Example] = dataclasses.field(default_factory=list)
     counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     examples: dict[str, list[Example]] = dataclasses.field(default_factory=dict)
-    counted: int = 0
-    distinct: int = 0
+    sample: list[Example] = dataclasses.field(default_factory=list)
+    copies: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
     copied: tuple[Example, int] | None = None
     drifts: list[Drift] = dataclasses.field(default_factory=list)
     problem: str = ""
+
+    def __post_init__(self) -> None:
+        self._lengths = [np.zeros((2, 0), np.uint16)]
+        self._sample: dict[int, Example] = {}
+        self._sample_most = self._copies_most = (1 << 64) - 1
 
     @property
     def tags(self) -> tuple[str, str]:
@@ -90,17 +172,6 @@ class Scan:
     def finding(self, kind: str, what: str, examples: Iterable[Example] = ()) -> Finding:
         few = tuple(examples)[:EXAMPLES]
         return Finding(kind, self.pair.name, self.split, self.files, what, few)
-
-
-class Scanner:
-    """Collects a `Scan` while the lines pass by."""
-
-    def __init__(self, pair: CorpusPair, split: str, files: tuple[str, ...]) -> None:
-        self.scan = Scan(pair, split, files)
-        self._lengths = [np.zeros((2, 0), np.uint16)]
-        self._sample: dict[int, Example] = {}
-        self._copies: collections.Counter[int] = collections.Counter()
-        self._sample_most = self._copies_most = _ALL
 
     def rows(self, rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         """Yields the rows as they are, and collects them. A UserError of the reader ends the rows."""
@@ -113,44 +184,42 @@ class Scanner:
                     block = []
                 yield row
         except UserError as error:
-            self.scan.problem = str(error)
+            self.problem = str(error)
         if block:
             self._add(block)
 
-    def finish(self) -> Scan:
-        scan = self.scan
-        scan.drifts = find_drifts(*np.concatenate(self._lengths, axis=1))
+    def finish(self) -> Self:
+        """Completes what needs all lines."""
+        self.drifts = find_drifts(*np.concatenate(self._lengths, axis=1))
         keys = sorted(self._sample)[:SAMPLE]
-        scan.sample = sorted(self._sample[key] for key in keys)
-        scan.counted, scan.distinct = self._copies.total(), len(self._copies)
+        self.sample = sorted(self._sample[key] for key in keys)
         if keys:
-            key = max(keys, key=lambda key: self._copies[key])
-            scan.copied = (self._sample[key], self._copies[key])
-        return scan
+            key = max(keys, key=self.copies.__getitem__)
+            self.copied = (self._sample[key], self.copies[key])
+        return self
 
     def _add(self, rows: list[tuple[str, str]]) -> None:
-        scan = self.scan
-        block = Block([SentencePair(*row) for row in rows], *scan.tags)
+        block = Block([SentencePair(*row) for row in rows], *self.tags)
         lengths = np.array([side.characters for side in block.sides])
         self._lengths.append(np.minimum(lengths, 65535).astype(np.uint16))
-        has_text = text_filters.empty(block, About(*scan.tags))
+        has_text = text_filters.empty(block, About(*self.tags))
         for kind, is_faulty in _faults(block, has_text):
-            scan.counts[kind] += int(is_faulty.sum())
-            examples = scan.examples.setdefault(kind, [])
+            self.counts[kind] += int(is_faulty.sum())
+            examples = self.examples.setdefault(kind, [])
             few = np.flatnonzero(is_faulty)[: EXAMPLES - len(examples)].tolist()
-            examples += [Example(scan.lines + n + 1, *rows[n]) for n in few]
+            examples += [Example(self.lines + n + 1, *rows[n]) for n in few]
         keys = of_pairs(*(hashes(side.lines) for side in block.sides))
         for n in np.flatnonzero(has_text & (keys <= self._sample_most)).tolist():
-            self._sample.setdefault(int(keys[n]), Example(scan.lines + n + 1, *rows[n]))
+            self._sample.setdefault(int(keys[n]), Example(self.lines + n + 1, *rows[n]))
         if len(self._sample) > 2 * SAMPLE:
             self._sample = {key: self._sample[key] for key in sorted(self._sample)[:SAMPLE]}
             self._sample_most = max(self._sample)
-        self._copies.update(keys[has_text & (keys <= self._copies_most)].tolist())
-        while len(self._copies) > _COUNTED:
+        self.copies.update(keys[has_text & (keys <= self._copies_most)].tolist())
+        while len(self.copies) > _COUNTED:
             self._copies_most //= 2
-            few = {key: n for key, n in self._copies.items() if key <= self._copies_most}
-            self._copies = collections.Counter(few)
-        scan.lines += len(rows)
+            few = {key: n for key, n in self.copies.items() if key <= self._copies_most}
+            self.copies = collections.Counter(few)
+        self.lines += len(rows)
 
 
 def _faults(block: Block, has_text: Mask) -> Iterator[tuple[str, Mask]]:
@@ -159,12 +228,11 @@ def _faults(block: Block, has_text: Mask) -> Iterator[tuple[str, Mask]]:
     yield "empty", ~has_text
     for kind, function in _FILTERS.items():
         yield kind, has_text & ~function(block, about)
+    # NFC writes some letters of Bengali and Hindi in two parts, so a longer text means nothing.
     is_decomposed = np.zeros(len(block), bool)
     for side in block.sides:
-        for n in np.flatnonzero(side.has(VARIANT)).tolist():
-            # NFC writes some letters of Bengali and Hindi in two parts, so a longer text means nothing.
-            text = side.lines[n]
-            is_decomposed[n] |= len(unicodedata.normalize("NFC", text)) < len(text)
+        shorter = [len(unicodedata.normalize("NFC", line)) < len(line) for line in side.lines]
+        is_decomposed |= shorter
     yield "decomposed", has_text & is_decomposed
     yield "no_letters", has_text & ((block.source.letters == 0) | (block.target.letters == 0))
 
@@ -181,20 +249,21 @@ def findings(scan: Scan) -> Iterator[Finding]:
         if not is_usual and not (kind == "odd_ratio" and scan.drifts):
             of_lines = f"of {scan.lines:,} lines ({_percent(number, scan.lines)})"
             yield scan.finding(kind, f"{number:,} {of_lines} {predicate}.", scan.examples[kind])
-    copies = scan.counted - scan.distinct
-    if scan.copied and scan.lines >= _LEAST_LINES and copies > _MOST_DUPLICATES * scan.counted:
-        part = "" if scan.counted + scan.counts["empty"] >= scan.lines else "About "
+    counted = scan.copies.total()
+    copies = counted - len(scan.copies)
+    if scan.copied and scan.lines >= _LEAST_LINES and copies > _MOST_DUPLICATES * counted:
+        part = "" if counted + scan.counts["empty"] >= scan.lines else "About "
         example, number = scan.copied
         what = (
-            f"{part}{_percent(copies, scan.counted)} of the lines are copies of other lines. The example "
+            f"{part}{_percent(copies, counted)} of the lines are copies of other lines. The example "
             f"occurs {number:,} times."
         )
         yield scan.finding("duplicates", what, [example])
 
 
 def _drifts(scan: Scan) -> Iterator[Finding]:
-    for drift in scan.drifts[:_MOST_DRIFTS]:
-        first, second = scan.tags
+    first, second = scan.tags
+    for number, drift in enumerate(scan.drifts[:_MOST_DRIFTS], 1):
         what = (
             f"Lines {drift.first:,} to {drift.last:,} look shifted: line N of {first} belongs to "
             f"line N {'+' if drift.shift > 0 else '-'} {abs(drift.shift)} of {second}."
@@ -202,9 +271,8 @@ def _drifts(scan: Scan) -> Iterator[Finding]:
             else f"The two sides do not belong together in lines {drift.first:,} to {drift.last:,}, or "
             "near them: the lengths of their lines do not agree."
         )
-        rest = len(scan.drifts) - _MOST_DRIFTS
-        if rest > 0 and drift is scan.drifts[_MOST_DRIFTS - 1]:
-            what += f" {rest:,} more places look like this."
+        if number == _MOST_DRIFTS < len(scan.drifts):
+            what += f" {len(scan.drifts) - number:,} more places look like this."
         within = (line for line in scan.sample if drift.first <= line.line <= drift.last)
         yield scan.finding("shifted" if drift.shift else "unrelated", what, within)
 
@@ -212,16 +280,3 @@ def _drifts(scan: Scan) -> Iterator[Finding]:
 def _percent(number: int, total: int) -> str:
     share = 100 * number / max(total, 1)
     return f"{share:.2f} %" if share < 1 else f"{share:.0f} %"
-
-
-def read_rows(pair: CorpusPair, split: str) -> Iterator[tuple[str, str]]:
-    return read_pairs(pair, split, pair.source, pair.target)
-
-
-def files_of(pair: CorpusPair, split: str) -> tuple[str, ...]:
-    """Returns the names of the files of a split; none if the split does not exist.
-
-    Raises:
-      UserError: a side of the split is missing.
-    """
-    return tuple(path.name for text in pair.inputs(split) for path in text.files)

@@ -23,8 +23,8 @@ _UNRELATED = 0.2
 _USUAL, _DROP, _WINDOW = 0.5, 3, 5
 """Lines do not belong together if the mean correlation of _WINDOW blocks is a _DROP-th of the usual one,
 in text that usually has at least _USUAL."""
-_LEAST_SPREAD = 0.05
-"""If almost all lines of a block have the same length, they say nothing."""
+_LEAST_LINES, _LEAST_SPREAD = 50, 0.05
+"""Fewer lines say nothing, and neither do lines that almost all have the same length."""
 
 Logs = NDArray[np.float64]
 """float64[line]: the logarithm of the length of each line."""
@@ -54,7 +54,7 @@ def find_drifts(first: ArrayLike, second: ArrayLike) -> list[Drift]:
     plain, shifts = np.zeros(blocks), [0] * blocks
     for n in range(blocks):
         block = slice(bounds[n], bounds[n + 1])
-        values = {shift: correlation(a, b, shift, block) for shift in (0, *_SHIFTS)}
+        values = {shift: _correlation(a, b, shift, block) for shift in (0, *_SHIFTS)}
         best = max(_SHIFTS, key=lambda shift: np.nan_to_num(values[shift], nan=-1.0))
         plain[n] = values[0]
         if values[best] >= _CLEAR and values[best] - values[0] >= _GAIN:
@@ -75,17 +75,15 @@ def find_drifts(first: ArrayLike, second: ArrayLike) -> list[Drift]:
     return sorted([*drifts, *_unrelated(plain, lines)], key=lambda drift: drift.first)
 
 
-def correlation(
-    first: Logs, second: Logs, shift: int = 0, lines: slice = slice(None), least: int = 50
-) -> float:
+def _correlation(first: Logs, second: Logs, shift: int, lines: slice) -> float:
     """Returns the correlation of line N of the first side with line N + shift of the second.
 
-    NaN if there are less than `least` lines, or if almost all of them have the same length.
+    NaN if there are few lines, or if almost all of them have the same length.
     """
     begin, end, _ = lines.indices(len(first))
     low, high = max(begin, -shift), min(end, len(second) - shift)
     a, b = first[low:high], second[low + shift : high + shift]
-    if len(a) < least or min(a.std(), b.std()) < _LEAST_SPREAD:
+    if len(a) < _LEAST_LINES or min(a.std(), b.std()) < _LEAST_SPREAD:
         return np.nan
     return float(np.corrcoef(a, b)[0, 1])
 

@@ -16,7 +16,6 @@ from gshard_nmt.data.cleaning.block import (
     VISIBLE,
     About,
     Block,
-    Side,
 )
 from gshard_nmt.data.cleaning.registry import Mask
 from gshard_nmt.data.text import normal_form
@@ -60,29 +59,22 @@ _NO_LANGUAGE = "zxx"
 
 
 @registry.filter
-def empty(rows: Block, about: About) -> Mask:
+def empty(rows: Block, _: About) -> Mask:
     """Drops a pair if a side has no visible character."""
-    del about
     return rows.source.has(VISIBLE) & rows.target.has(VISIBLE)
 
 
 @registry.filter
-def control(rows: Block, about: About) -> Mask:
+def control(rows: Block, _: About) -> Mask:
     """Drops a pair with control characters, such as U+0007. Tabs and marks of direction are kept."""
-    del about
     return ~(rows.source.has(CONTROL) | rows.target.has(CONTROL))
 
 
 @registry.filter
-def encoding(rows: Block, about: About) -> Mask:
+def encoding(rows: Block, _: About) -> Mask:
     """Drops a pair with U+FFFD, or with UTF-8 that was read in another encoding ("Ã©" for "é")."""
-    del about
-    mask = np.ones(len(rows), bool)
-    for side in rows.sides:
-        for row in np.flatnonzero(side.has(SUSPECT)).tolist():
-            if _MOJIBAKE.search(side.lines[row]):
-                mask[row] = False
-    return mask
+    candidates = rows.source.has(SUSPECT) | rows.target.has(SUSPECT)
+    return rows.check(candidates, lambda *sides: not any(_MOJIBAKE.search(text) for text in sides))
 
 
 @registry.filter
@@ -90,21 +82,16 @@ def length(rows: Block, about: About) -> Mask:
     """Drops a pair if a side is too long, or has a word that is too long."""
     settings = about.settings
     mask = np.ones(len(rows), bool)
-    may_have_long_word = np.zeros(len(rows), bool)
     for side in rows.sides:
         mask &= side.words <= settings.maximum_words
         mask &= side.characters <= settings.maximum_characters
-        may_have_long_word |= side.characters > settings.longest_word
-    # In scripts without spaces each character is a word: then a line has about as many words as letters.
-    may_have_long_word &= mask
-    long = settings.longest_word
-
-    def has_no_long_word(side: Side, row: int) -> bool:
-        is_spaced = 2 * side.words[row] < side.characters[row]
-        return not is_spaced or max(map(len, side.lines[row].split()), default=0) <= long
-
-    for row in np.flatnonzero(may_have_long_word).tolist():
-        mask[row] = all(has_no_long_word(side, row) for side in rows.sides)
+        # In scripts without spaces each character is a word, so there are about as many words as letters.
+        is_spaced = 2 * side.words < side.characters
+        for row in np.flatnonzero(
+            mask & is_spaced & (side.characters > settings.longest_word)
+        ).tolist():
+            longest = max(map(len, side.lines[row].split()), default=0)
+            mask[row] = longest <= settings.longest_word
     return mask
 
 
@@ -158,31 +145,24 @@ def _letters_of_its_own(text: str, other: str) -> list[str]:
     """Returns the letters of a text in the words that the other side does not have."""
     shared = {word.casefold() for word in _WORDS.findall(other)}
     words = _WORDS.findall(normal_form.without_placeholders(text))
-    return [
-        letter
-        for word in words
-        if word.casefold() not in shared
-        for letter in word
-        if script_of(letter)
-    ]
+    own = "".join(word for word in words if word.casefold() not in shared)
+    return [letter for letter in own if script_of(letter)]
 
 
 @registry.filter
-def numbers(rows: Block, about: About) -> Mask:
+def numbers(rows: Block, _: About) -> Mask:
     """Drops a pair if each side has a number that the other side lacks.
 
     Only digits are compared. Separators, trailing zeros, and parts of one digit do not count, so 1,000
     and 1.000, 2.5 million and 2,500,000, and 3:30 pm and 15:30 do match. Digits of all scripts are
     equal. A number that is spelled out on one side is no contradiction.
     """
-    del about
-    candidates = rows.source.has(DIGIT) & rows.target.has(DIGIT)
-    return rows.check(candidates, _numbers_match)
 
+    def match(source: str, target: str) -> bool:
+        sides = _digits(source), _digits(target)
+        return not (_has_other(*sides) and _has_other(*sides[::-1]))
 
-def _numbers_match(source: str, target: str) -> bool:
-    sides = _digits(source), _digits(target)
-    return not (_has_other(sides[0], sides[1]) and _has_other(sides[1], sides[0]))
+    return rows.check(rows.source.has(DIGIT) & rows.target.has(DIGIT), match)
 
 
 def _digits(text: str) -> list[str]:
@@ -200,29 +180,21 @@ def _has_other(groups: list[str], others: list[str]) -> bool:
 
 
 @registry.filter
-def addresses(rows: Block, about: About) -> Mask:
+def addresses(rows: Block, _: About) -> Mask:
     """Drops a pair if one side has a web or mail address, and the other has nothing like it."""
-    del about
-    marks = [
-        np.fromiter(map(normal_form.may_have_address, side.lines), bool, len(rows))
-        for side in rows.sides
-    ]
-    return rows.check(
-        marks[0] != marks[1],
-        lambda source, target: (
-            not (normal_form.has_address(source) or normal_form.has_address(target))
-        ),
+    first, second = (
+        np.array(list(map(normal_form.may_have_address, side.lines))) for side in rows.sides
     )
+    return rows.check(first != second, lambda *sides: not any(map(normal_form.has_address, sides)))
 
 
 @registry.filter
-def placeholders(rows: Block, about: About) -> Mask:
+def placeholders(rows: Block, _: About) -> Mask:
     """Drops a pair if the sides have different placeholders, such as `%s`, `{name}` or `$name`.
 
     Their order and their format do not matter, nor how often each occurs: `%s` and `%2$-5s` are equal.
     Names in `<angle brackets>` are often translated, so they are not compared.
     """
-    del about
     candidates = rows.source.has(PLACEHOLDER) | rows.target.has(PLACEHOLDER)
     return rows.check(
         candidates, lambda source, target: _fixed_parts(source) == _fixed_parts(target)
@@ -256,23 +228,16 @@ def language(rows: Block, about: About) -> Mask:
     `Cleaning.language_confidence`, and the side's own language at most the rest. Languages that it does
     not know are not checked.
     """
-    mask = np.ones(len(rows), bool)
+    mask, confidence = np.ones(len(rows), bool), about.settings.language_confidence
     for side in rows.sides:
-        mask &= _is_own_language(side, mask, about.settings.language_confidence)
-    return mask
-
-
-def _is_own_language(side: Side, rows: Mask, confidence: float) -> Mask:
-    """Returns bool[line]; lines outside `rows` are true."""
-    mask = np.ones(len(side.lines), bool)
-    name = label_of(side.language)
-    if name not in identifier().labels:
-        return mask
-    for row in np.flatnonzero(rows & (side.letters >= _LEAST_LETTERS_OF_LANGUAGE)).tolist():
-        ranked = identifier().rank(side.lines[row])
-        best, probability = ranked[0]
-        is_other = best not in (name, _NO_LANGUAGE) and probability >= confidence
-        mask[row] = not is_other or dict(ranked)[name] > 1 - confidence
+        name = label_of(side.language)
+        if name not in identifier().labels:
+            continue
+        for row in np.flatnonzero(mask & (side.letters >= _LEAST_LETTERS_OF_LANGUAGE)).tolist():
+            ranked = identifier().rank(side.lines[row])
+            best, probability = ranked[0]
+            is_other = best not in (name, _NO_LANGUAGE) and probability >= confidence
+            mask[row] = not is_other or dict(ranked)[name] > 1 - confidence
     return mask
 
 
@@ -284,11 +249,7 @@ def label_of(language: str) -> str:
 
 @functools.cache
 def identifier() -> Any:
-    """Returns the identifier of languages.
-
-    Raises:
-      UserError: the package is not installed.
-    """
+    """Returns the identifier of languages."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:

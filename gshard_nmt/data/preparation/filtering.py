@@ -281,7 +281,7 @@ def drop(task: Dropping, folder: Path) -> Mapping[str, Any]:
         rows = chunks.read(task.file).rows()
         for kind, some in zip(task.kinds, places, strict=True):
             if len(some):
-                name = duplicates.filter_name(kind)
+                name = f"duplicate {kind}"
                 removed[name] = len(some)
                 dropped[name] = report.choose(name, [rows[i] for i in some.tolist()])
     every = np.sort(np.concatenate([*places, np.zeros(0, np.uint32)])).astype(np.int64)

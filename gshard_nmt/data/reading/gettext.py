@@ -49,7 +49,7 @@ class Message:
     singular: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Contents:
     """What is in a catalogue.
 
@@ -59,9 +59,9 @@ class Contents:
       unclear: the number of plurals whose forms are not those of the header's rule.
     """
 
-    messages: list[Message]
-    incomplete: list[str]
-    unclear: int
+    messages: list[Message] = dataclasses.field(default_factory=list)
+    incomplete: list[str] = dataclasses.field(default_factory=list)
+    unclear: int = 0
 
 
 class UnreadableError(ValueError):
@@ -77,11 +77,7 @@ class UnreadableError(ValueError):
 
 
 def read_gettext(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the messages of a catalogue that have a translation, in one block.
-
-    Raises:
-      UserError: the file is damaged, or neither language is English.
-    """
+    """Yields the messages of a catalogue that have a translation, in one block."""
     (path,) = source.files
     if not any(names_language(_ENGLISH, tag) for tag in (source.source, source.target)):
         raise UserError(
@@ -129,26 +125,25 @@ def read_catalogue(path: Path) -> Contents:
     header, entries = _read_po(content) if is_po else _read_mo(content)
     match = re.search(r"\bplural\s*=([^;\n]*)", header)
     rule = _plural_rule(match[1]) if match else None
-    result = Contents([], [], 0)
-    unclear = 0
-    for msgid, translations in entries:
+    result = Contents()
+    for msgid, forms in entries:
         english, *plural = msgid.rpartition(_CONTEXT_END)[2].split(_PLURAL)
         if not english:
             continue
-        if not plural and len(translations) == 1:
-            result.messages.append(Message(english, translations[0]))
-        elif not plural or not translations:
-            if any(translations) or not translations:
+        if not plural and len(forms) == 1:
+            result.messages.append(Message(english, forms[0]))
+        elif not plural or not forms:
+            if any(forms) or not forms:
                 result.incomplete.append(english)
         else:
-            one, many = rule or (0, len(translations) - 1)
-            if max(one, many) >= len(translations) or (rule is None and len(translations) > 2):
-                unclear += 1
-                one, many = 0, len(translations) - 1
+            one, many = rule or (0, len(forms) - 1)
+            if max(one, many) >= len(forms) or (rule is None and len(forms) > 2):
+                result.unclear += 1
+                one, many = 0, len(forms) - 1
             if one != many:
-                result.messages.append(Message(english, translations[one]))
-            result.messages.append(Message(plural[0], translations[many], english))
-    return dataclasses.replace(result, unclear=unclear)
+                result.messages.append(Message(english, forms[one]))
+            result.messages.append(Message(plural[0], forms[many], english))
+    return result
 
 
 @functools.lru_cache(maxsize=256)
@@ -165,29 +160,28 @@ def _plural_rule(expression: str) -> tuple[int, int] | None:
 
 def clean(message: Message) -> Message | str:
     """Returns the cleaned message, or the reason why it is dropped."""
-    if not message.english.strip() or not message.translation.strip():
+    texts = (message.english, message.translation)
+    if not all(map(str.strip, texts)):
         return "empty"
-    if max(len(message.english), len(message.translation)) > 2 * _MOST_CHARACTERS:
+    if max(map(len, texts)) > 2 * _MOST_CHARACTERS:
         return "overlong"
-    english, translation = _clean_text(message.english), _clean_text(message.translation)
-    if not english or not translation:
-        return "markup"
-    longest, shortest = sorted((len(english), len(translation)), reverse=True)
-    if longest > _MOST_CHARACTERS:
-        return "overlong"
-    if english == translation:
-        return "identical"
-    if longest > 10 + 4 * shortest:
-        return "length ratio"
-    bare_english = without_placeholders(english)
-    if not any(c.isalpha() for c in bare_english) or not any(c.isalpha() for c in translation):
-        return "no letters"
-    if not english.isascii() and sum(c.isalpha() and not c.isascii() for c in english) > 3:
-        return "not English"
-    if " " not in english and _KEY.fullmatch(english) and re.search(r"[._\d]|[a-z][A-Z]", english):
-        return "key"
-    if len(_CODE.findall(bare_english)) * 6 > len(bare_english):
-        return "code"
+    english, translation = map(_clean_text, texts)
+    shortest, longest = sorted((len(english), len(translation)))
+    bare = without_placeholders(english)
+    is_key = " " not in english and _KEY.fullmatch(english)
+    reasons = {
+        "markup": not shortest,
+        "overlong": longest > _MOST_CHARACTERS,
+        "identical": english == translation,
+        "length ratio": longest > 10 + 4 * shortest,
+        "no letters": not all(any(map(str.isalpha, text)) for text in (bare, translation)),
+        "not English": sum(c.isalpha() and not c.isascii() for c in english) > 3,
+        "key": is_key and re.search(r"[._\d]|[a-z][A-Z]", english),
+        "code": len(_CODE.findall(bare)) * 6 > len(bare),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            return reason
     return Message(english, translation, _clean_text(message.singular))
 
 
@@ -216,28 +210,21 @@ def _read_mo(data: bytes) -> tuple[str, list[tuple[str, list[str]]]]:
 
     It holds a header of numbers, two tables of (length, offset), and the texts.
     """
-    magic = data[:4]
-    order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(magic)
+    order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(data[:4])
     if order is None or len(data) < 20:
         raise UnreadableError("no .mo header")
+    _, count, *places = struct.unpack_from(f"{order}4I", data, 4)
+    if count > len(data) // 16:
+        raise UnreadableError("more entries than the file can hold")
     try:
-        _, count, originals, translations = struct.unpack_from(f"{order}4I", data, 4)
-        if count > len(data) // 16:
-            raise UnreadableError("more entries than the file can hold")
-        tables = [
-            struct.unpack_from(f"{order}{2 * count}I", data, at) for at in (originals, translations)
-        ]
+        tables = [struct.unpack_from(f"{order}{2 * count}I", data, at) for at in places]
     except struct.error:
         raise UnreadableError("cut short") from None
     raw = [[data[t[2 * i + 1] : t[2 * i + 1] + t[2 * i]] for t in tables] for i in range(count)]
     header = next((msgstr for msgid, msgstr in raw if not msgid), b"")
     charset = _charset(header)
-    entries = [
-        (_decoded(msgid, charset), _decoded(msgstr, charset).split(_PLURAL))
-        for msgid, msgstr in raw
-        if msgid
-    ]
-    return _decoded(header, charset), entries
+    texts = [[_decoded(text, charset) for text in pair] for pair in raw if pair[0]]
+    return _decoded(header, charset), [(msgid, forms.split(_PLURAL)) for msgid, forms in texts]
 
 
 def _read_po(data: bytes) -> tuple[str, list[tuple[str, list[str]]]]:

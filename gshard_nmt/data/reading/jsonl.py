@@ -16,11 +16,7 @@ from gshard_nmt.errors import UserError
 
 
 def read_jsonl(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the rows of a .jsonl file in blocks. Blank lines are skipped.
-
-    Raises:
-      UserError: a line is not a JSON object with text in both languages, or as `line_blocks` does.
-    """
+    """Yields the rows of a .jsonl file in blocks. Blank lines are skipped."""
     (path,) = source.files
     number, keys = 0, ("", "")
     for block in line_blocks(path):

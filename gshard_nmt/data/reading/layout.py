@@ -11,14 +11,23 @@ A word of the name says the split. Files without such a word are training text, 
 folder is.
 """
 
+import collections
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gshard_nmt.data.language_codes import EXACT, names_language, nearest
+from gshard_nmt.data.language_codes import (
+    EXACT,
+    folder_tag,
+    is_english,
+    names_language,
+    nearest,
+    same,
+)
 from gshard_nmt.data.reading.rows import Input, listed
 from gshard_nmt.data.reading.text_lines import without_compression
+from gshard_nmt.errors import UserError
 
 SPLITS = ("train", "dev", "test")
 
@@ -54,15 +63,6 @@ class PairFiles:
     notes: tuple[str, ...]
 
 
-@dataclasses.dataclass
-class _Group:
-    """Files with the same stem: those of the two sides, the scores, and tables with their formats."""
-
-    sides: dict[str, Path]
-    scores: Path | None
-    tables: list[tuple[str, Path]]
-
-
 def find_inputs(
     folder: Path, names: Sequence[str], languages: tuple[str, str], subset: str = "", pair: str = ""
 ) -> PairFiles:
@@ -72,37 +72,73 @@ def find_inputs(
     "". The names of the inputs begin with `pair`, or with the name of the folder.
     """
     notes: list[str] = []
-    groups, others = _group(folder, _without_copies(folder, names, notes), languages)
-    splits = {stem: split_of(stem) for stem in groups}
-    has_train = any(split == "train" for split in splits.values())
+    sides, tables, scores, others = _by_stem(_without_copies(folder, names, notes), languages)
+    stems = sorted({*sides, *tables})
+    has_train = any(split_of(stem) == "train" for stem in stems)
     problems: dict[str, str] = {}
     inputs: list[Input] = []
     lonely: list[str] = []
     prefix = "/".join(filter(None, (subset, pair or folder.name)))
-    for stem, group in sorted(groups.items()):
-        split = splits[stem] or "train"
-        is_left_out = splits[stem] is None and has_train
-        if is_left_out:
-            file = next(iter(group.sides.values()), None) or group.tables[0][1]
-            notes.append(f"{file} is not read: other files of its folder are named train")
+    for stem in stems:
+        split = split_of(stem)
+        if split is None and has_train:
+            file = next(iter(sides[stem].values()), None) or tables[stem][0][1]
+            notes.append(f"{folder / file} is not read: other files of its folder are named train")
             continue
-        if len(group.sides) == 1:
-            problem = _missing_side(folder, stem, group, languages)
-            if splits[stem]:
+        texts = [(kind, [file]) for kind, file in tables[stem]]
+        if len(sides[stem]) == 2:
+            files = [sides[stem][language] for language in languages]
+            files += [scores[stem]] if stem in scores else []
+            texts.insert(0, ("aligned", files))
+        elif sides[stem]:
+            ((side, file),) = sides[stem].items()
+            other = f"{stem}.{languages[1 - languages.index(side)]}"
+            problem = f"{folder} has {file} but not {other}; a split needs both files."
+            if split:
                 problems[split] = problem
             else:
                 lonely.append(problem)
-        for kind, files in _texts(group, languages):
-            name = f"{prefix}/{without_compression(files[0].name)}"
-            inputs.append(Input(subset, *languages, split, files, kind, name))
-    if others:
-        verb = "is" if len(others) == 1 else "are"
-        notes.append(
-            f"{listed([folder / name for name in others])} {verb} not read: no known format"
-        )
+        for kind, files in texts:
+            name = f"{prefix}/{without_compression(files[0])}"
+            paths = tuple(folder / file for file in files)
+            inputs.append(Input(subset, *languages, split or "train", paths, kind, name))
+    if others := sorted([*others, *(scores[stem] for stem in scores.keys() - set(stems))]):
+        listing = listed([folder / name for name in others])
+        notes.append(f"{listing} {'is' if len(others) == 1 else 'are'} not read: no known format")
     if lonely and not any(text.split == "train" for text in inputs):
         problems.setdefault("train", lonely[0])
     return PairFiles(tuple(inputs), problems, tuple(notes))
+
+
+_Groups = tuple[
+    dict[str, dict[str, str]], dict[str, list[tuple[str, str]]], dict[str, str], list[str]
+]
+
+
+def _by_stem(names: Sequence[str], languages: tuple[str, str]) -> _Groups:
+    """Returns the files of each stem: those of the two sides, the tables with their formats, the scores.
+
+    The last list has the files that were not understood.
+    """
+    sides: dict[str, dict[str, str]] = collections.defaultdict(dict)
+    tables: dict[str, list[tuple[str, str]]] = collections.defaultdict(list)
+    scores: dict[str, str] = {}
+    others: list[str] = []
+    for name in names:
+        stem, _, ending = without_compression(name).rpartition(".")
+        side = _side(ending, languages)
+        if match := OPENNMT.fullmatch(without_compression(name)):
+            stem, side = match[2], languages[match[1] == "tgt"]
+        if stem and ending in _FORMATS:
+            tables[stem].append((_FORMATS[ending], name))
+        elif stem and ending == _SCORES:
+            scores[stem] = name
+        elif stem and side:
+            if side not in sides[stem] or ending == side:
+                sides[stem][side] = name
+        elif not _NO_TEXT.fullmatch(name):
+            others.append(name)
+    return sides, tables, scores, others
 
 
 def split_of(stem: str) -> str | None:
@@ -129,34 +165,6 @@ def _without_copies(folder: Path, names: Sequence[str], notes: list[str]) -> lis
     return sorted(plain.values())
 
 
-def _group(
-    folder: Path, names: Sequence[str], languages: tuple[str, str]
-) -> tuple[dict[str, _Group], list[str]]:
-    """Returns the files that hold text of the pair, by stem, and the files that were not understood."""
-    groups: dict[str, _Group] = {}
-    others: list[str] = []
-    scores: dict[str, Path] = {}
-    for name in names:
-        stem, _, ending = without_compression(name).rpartition(".")
-        kind = _FORMATS.get(ending)
-        side = _side(ending, languages)
-        if match := OPENNMT.fullmatch(without_compression(name)):
-            stem, side = match[2], languages[match[1] == "tgt"]
-        if kind is None and stem and ending == _SCORES:
-            scores[stem] = folder / name
-        elif stem and (kind or side):
-            group = groups.setdefault(stem, _Group({}, None, []))
-            if kind:
-                group.tables.append((kind, folder / name))
-            elif side not in group.sides or ending == side:
-                group.sides[side] = folder / name
-        elif not _NO_TEXT.fullmatch(name):
-            others.append(name)
-    for stem, group in groups.items():
-        group.scores = scores.pop(stem, None)
-    return groups, sorted([*others, *(path.name for path in scores.values())])
-
-
 def _side(ending: str, languages: tuple[str, str]) -> str:
     """Returns the language of the pair that the ending of a file names; "" if it names neither."""
     found = [tag for tag in languages if names_language(ending, tag)]
@@ -165,15 +173,55 @@ def _side(ending: str, languages: tuple[str, str]) -> str:
     return found[0] if found else ""
 
 
-def _texts(group: _Group, languages: tuple[str, str]) -> Iterator[tuple[str, tuple[Path, ...]]]:
-    if len(group.sides) == 2:
-        files = tuple(group.sides[language] for language in languages)
-        yield "aligned", (*files, group.scores) if group.scores else files
-    for kind, file in group.tables:
-        yield kind, (file,)
+ENGLISH = "en"
 
 
-def _missing_side(folder: Path, stem: str, group: _Group, languages: tuple[str, str]) -> str:
-    ((side, file),) = group.sides.items()
-    missing = languages[1 - languages.index(side)]
-    return f"{folder} has {file.name} but not {stem}.{missing}; a split needs both files."
+def split_pair(name: str) -> tuple[str, str] | None:
+    """Splits the name of a language pair: pt-BR-en -> (pt-BR, en), zh_cn-en -> (zh-CN, en).
+
+    If capital letters do not tell regions from languages, a name with `en` at one end is split there.
+
+    Returns:
+      The BCP 47 tags of the source and the target; None if the name is not that of a pair.
+    """
+    parts = name.split("-")
+    codes = [("-".join(parts[:i]), "-".join(parts[i:])) for i in range(1, len(parts))]
+    pairs = [pair for pair in codes if all(map(EXACT.fullmatch, pair))] or codes
+    tags = list(dict.fromkeys(pair for pair in map(_tags, pairs) if pair))
+    if len(tags) > 1:
+        tags = [pair for pair in tags if ENGLISH in pair] or tags
+    if len(tags) > 1:
+        readings = ", or ".join(f"{source} and {target}" for source, target in tags)
+        names = " or ".join(f"{source}-{target}" for source, target in tags)
+        raise UserError(
+            f"the name {name} is not clear: it may be the pair of {readings}. Write regions with capital "
+            f"letters: {names}."
+        )
+    return tags[0] if tags else None
+
+
+def pair_in(stem: str) -> tuple[str, str] | None:
+    """Returns the pair that a part of a file's name names; None if no part does.
+
+    Europarl.en-fr has the pair (en, fr), and opus.de-en-train the pair (de, en). The parts stand between
+    dots. The name of a corpus may look like a pair, so the last part counts.
+    """
+    for part in reversed(stem.split(".")):
+        while "-" in part and split_of(part.rpartition("-")[2]):
+            part = part.rpartition("-")[0]
+        if "-" in part and (pair := split_pair(part)):
+            return pair
+    return None
+
+
+def _tags(codes: tuple[str, str]) -> tuple[str, str] | None:
+    """Returns the tags of two codes; None if one is no code or both are one language.
+
+    English of any region is `en`, unless both languages are English.
+    """
+    source, target = map(folder_tag, codes)
+    if source is None or target is None or same(source, target):
+        return None
+    if is_english(source) and is_english(target):
+        return source, target
+    return ENGLISH if is_english(source) else source, ENGLISH if is_english(target) else target

@@ -18,12 +18,7 @@ _ESCAPING = ("jsonl", "gettext")
 
 
 def read_input(source: Input) -> Iterator[SentencePair]:
-    """Yields the rows of an input. Memory does not grow with the size of its files.
-
-    Raises:
-      UserError: a file is damaged, is not UTF-8 or does not have its format. The message names the file
-        and the line.
-    """
+    """Yields the rows of an input. Memory does not grow with the size of its files."""
     return itertools.chain.from_iterable(read_blocks(source))
 
 
@@ -56,11 +51,7 @@ def count_rows(source: Input) -> int:
 
 
 def read_aligned(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the rows of line-aligned files: line N of one file translates line N of the other.
-
-    Raises:
-      UserError: the files have different numbers of lines, or as `line_blocks` does.
-    """
+    """Yields the rows of line-aligned files: line N of one file translates line N of the other."""
     rows = itertools.zip_longest(*map(lines, source.files))
     number = 0
     while block := list(itertools.islice(rows, _ROWS)):

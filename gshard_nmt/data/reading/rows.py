@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from gshard_nmt.errors import UserError
 
-FORMATS = ("aligned", "tsv", "jsonl", "tmx", "gettext")
-
 
 class SentencePair(NamedTuple):
     """A sentence and its translation. Neither has a newline character in it.
@@ -42,7 +40,7 @@ class Input:
       source, target: BCP 47 tags of the languages, in the order of the rows.
       split: "train", "dev" or "test".
       files: the files. Format "aligned" has a file for each side, and perhaps a third one with scores.
-      format: one of FORMATS.
+      format: "aligned", "tsv", "jsonl", "tmx" or "gettext".
       name: a name that no other input of the same corpora has, such as "fr-en/train.fr".
       swapped: whether the first column of a file without names of languages is the target.
     """
@@ -58,13 +56,11 @@ class Input:
 
     def reversed(self) -> "Input":
         """Returns the input of the same files whose rows have the target first."""
-        files = self.files
-        if self.format == "aligned":
-            files = (files[1], files[0], *files[2:])
+        first, *others = self.files
+        files = (others[0], first, *others[1:]) if others else self.files
         source, target = self.target, self.source
-        is_swapped = not self.swapped
         return dataclasses.replace(
-            self, source=source, target=target, files=files, swapped=is_swapped
+            self, source=source, target=target, files=files, swapped=not self.swapped
         )
 
 
@@ -84,11 +80,7 @@ def encodable(text: str) -> str:
 
 
 def score_of(value: object, where: str) -> float | None:
-    """Returns a score, which is a number, its text or None, as a number or None.
-
-    Raises:
-      UserError: the value is not a finite number. `where` is the file and the line.
-    """
+    """Returns a score, which is a number, its text or None, as a number or None."""
     if value is None:
         return None
     try:

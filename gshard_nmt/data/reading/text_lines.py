@@ -11,9 +11,9 @@ import gzip
 import itertools
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
@@ -26,6 +26,11 @@ LONGEST_LINE = 1 << 24
 """The most bytes of a line. A longer line is not a sentence, and memory must stay flat."""
 
 _BLOCK = 1 << 18
+_OPEN: Mapping[str, Callable[[Any], Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+}
 
 
 class _DamagedError(Exception):
@@ -45,51 +50,30 @@ def line_blocks(path: Path) -> Iterator[list[str]]:
     """Yields the lines of a file in lists of several hundred lines, without their line ends.
 
     A byte order mark at the start is left out.
-
-    Raises:
-      UserError: a line is not UTF-8 or has more than `LONGEST_LINE` bytes, a compressed file is damaged,
-        or the lines end with carriage returns. The message names the file and the line.
     """
-    number = 0
-    for block in _whole_lines(path):
-        split = _text(path, block, number).split("\n")
-        split.pop()
-        number += len(split)
-        yield split
-
-
-def _whole_lines(path: Path) -> Iterator[bytes]:
-    """Yields the content of a file in blocks that end after a line. Raises as `line_blocks` does."""
-    number, parts, size = 0, [], 0
+    number, rest = 0, b""
     for block in blocks(path):
-        end = block.rfind(b"\n") + 1
-        if end:
-            parts.append(block[:end])
-            whole = b"".join(parts)
-            yield whole
-            number += whole.count(b"\n")
-            parts, size = [], 0
-        parts.append(block[end:])
-        size += len(block) - end
-        if size > LONGEST_LINE:
+        whole, newline, rest = (rest + block).rpartition(b"\n")
+        if newline:
+            split = _split(path, whole, number)
+            number += len(split)
+            yield split
+        if len(rest) > LONGEST_LINE:
             raise UserError(
                 f"{path}, line {number + 1} has more than {LONGEST_LINE >> 20} MiB; a line holds one "
                 "sentence. Check that the file is text with one sentence in each line."
             )
-    if last := b"".join(parts):
-        if not number and b"\r" in last.rstrip(b"\r"):
-            raise UserError(
-                f"{path} has carriage returns and no newline characters, so it is one line; they end the "
-                f"lines of old Macs. Convert the file: tr '\\r' '\\n' < {path.name} > new"
-            )
-        yield last
+    if not number and b"\r" in rest.rstrip(b"\r"):
+        raise UserError(
+            f"{path} has carriage returns and no newline characters, so it is one line; they end the "
+            f"lines of old Macs. Convert the file: tr '\\r' '\\n' < {path.name} > new"
+        )
+    if rest:
+        yield _split(path, rest, number)
 
 
-def _text(path: Path, content: bytes, number: int) -> str:
-    """Returns the text of some lines, each with a newline at its end, as the only line end.
-
-    `number` is the number of lines before them.
-    """
+def _split(path: Path, content: bytes, number: int) -> list[str]:
+    """Returns some lines of a file; `number` is the number of lines before them."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -99,9 +83,9 @@ def _text(path: Path, content: bytes, number: int) -> str:
         ) from None
     if not number:
         text = text.removeprefix("\ufeff")
-    if not text.endswith("\n"):
-        text += "\n"
-    return text.replace("\r\n", "\n").replace("\r", " ") if "\r" in text else text
+    if "\r" in text:
+        text = f"{text}\n".replace("\r\n", "\n").replace("\r", " ")[:-1]
+    return text.split("\n")
 
 
 def blocks(path: Path) -> Iterator[bytes]:
@@ -145,13 +129,7 @@ def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
         yield from _zstd(file)
         return
     # `read1` returns what is there before it raises an error, so we can tell the line of the damage.
-    read: Callable[[int], bytes] = file.read
-    if ending == ".gz":
-        read = gzip.GzipFile(fileobj=file).read1
-    elif ending == ".xz":
-        read = lzma.LZMAFile(file).read1  # noqa: SIM115
-    elif ending == ".bz2":
-        read = bz2.BZ2File(file).read1
+    read: Callable[[int], bytes] = _OPEN[ending](file).read1 if ending in _OPEN else file.read
     while True:
         try:
             block = read(_BLOCK)

@@ -24,10 +24,6 @@ def read_tmx(source: Input) -> Iterator[list[SentencePair]]:
 
     The language `en` also takes a text in `EN-US` if the unit has no text in `en`. A property of type
     `score` gives the score.
-
-    Raises:
-      UserError: the file is not well-formed XML or declares entities, no unit has both languages, or a
-        compressed file is damaged.
     """
     (path,) = source.files
     units = _Units(source)

@@ -11,12 +11,11 @@ file quotes are text.
 import csv
 import dataclasses
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gshard_nmt.data.language_codes import nearest
-from gshard_nmt.data.reading.rows import Input, SentencePair, make_pair, note, one_line, score_of
+from gshard_nmt.data.reading.rows import Input, SentencePair, one_line, score_of
 from gshard_nmt.data.reading.text_lines import (
     LONGEST_LINE,
     line_blocks,
@@ -30,9 +29,8 @@ SAMPLE = 100
 
 _SOURCES = frozenset(("source", "src", "source_sentence", "src_text", "source_text"))
 _TARGETS = frozenset(("target", "tgt", "trg", "target_sentence", "tgt_text", "target_text"))
-_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 _ROWS = 4096
-_Table = tuple[Sequence[int], list[list[str]]]  # numbers of lines, rows
+_Table = list[tuple[int, list[str]]]  # number of the line, fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,39 +52,31 @@ class Columns:
 
 
 def read_tsv(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the rows of a .tsv or .csv file in blocks. Blank lines are skipped.
-
-    Raises:
-      UserError: the file has not two columns of text, a line has another number of columns, a score is
-        not a number, a line is not UTF-8, or a compressed file is damaged.
-    """
+    """Yields the rows of a .tsv or .csv file in blocks. Blank lines are skipped."""
     (path,) = source.files
-    is_csv = _is_csv(source)
-    stream = _csv_tables(path) if is_csv else _tables(path)
-    first: _Table = ([], [])
-    for block in stream:
-        numbers, table = _without_blanks(*block)
-        first = ([*first[0], *numbers], first[1] + table)
-        if len(first[0]) >= SAMPLE:
+    stream = _csv_tables(path) if _is_csv(source) else _tables(path)
+    tables = (
+        [row for row in table if len(row[1]) > 1 or "".join(row[1]).strip()] for table in stream
+    )
+    first: _Table = []
+    for table in tables:
+        first += table
+        if len(first) >= SAMPLE:
             break
-    if not first[0]:
+    if not first:
         return
-    _check_sample(source, first[1][:SAMPLE])
-    columns = find_columns(source, first[1][:SAMPLE])
-    if columns.has_names:
-        first = (first[0][1:], first[1][1:])
-    for numbers, table in itertools.chain([first], stream):
-        if set(map(len, table)) - {columns.count}:
-            numbers, table = _without_blanks(numbers, table)
-        if set(map(len, table)) - {columns.count}:
-            raise _uneven(source, numbers, table, columns.count)
-        scores: Iterator[float | None] = itertools.repeat(None)
-        if columns.score is not None:
-            scores = _scores(source, numbers, table, columns.score)
-        sides = [[row[side] for row in table] for side in (columns.source, columns.target)]
-        if is_csv:
-            sides = [list(map(one_line, side)) for side in sides]
-        yield list(map(make_pair, zip(*sides, scores, strict=False)))
+    columns = find_columns(source, [row for _, row in first[:SAMPLE]])
+    for table in itertools.chain([first[columns.has_names :]], tables):
+        rows = []
+        for line, row in table:
+            if len(row) != columns.count:
+                raise _uneven(source, line, row, columns.count)
+            score = None
+            if columns.score is not None:
+                score = score_of(row[columns.score], f"{path}, line {line}")
+            sides = one_line(row[columns.source]), one_line(row[columns.target])
+            rows.append(SentencePair(*sides, score))
+        yield rows
 
 
 def _is_csv(source: Input) -> bool:
@@ -96,7 +86,7 @@ def _is_csv(source: Input) -> bool:
 def _tables(path: Path) -> Iterator[_Table]:
     number = 1
     for block in line_blocks(path):
-        yield range(number, number + len(block)), [line.split("\t") for line in block]
+        yield [(line, text.split("\t")) for line, text in enumerate(block, number)]
         number += len(block)
 
 
@@ -110,27 +100,12 @@ def _csv_tables(path: Path) -> Iterator[_Table]:
     rows = ((reader.line_num, row) for row in reader)
     try:
         while block := list(itertools.islice(rows, _ROWS)):
-            yield [number for number, _ in block], [row for _, row in block]
+            yield block
     except csv.Error as error:
         raise UserError(
             f"{path}, line {reader.line_num} is not CSV ({error}); put a field with quotes or line "
             "breaks in double quotes, and double the quotes inside it."
         ) from None
-
-
-def _without_blanks(numbers: Sequence[int], table: list[list[str]]) -> _Table:
-    kept = [i for i, row in enumerate(table) if len(row) > 1 or "".join(row).strip()]
-    return [numbers[i] for i in kept], [table[i] for i in kept]
-
-
-def _check_sample(source: Input, sample: Sequence[Sequence[str]]) -> None:
-    path = source.files[0]
-    quoted = (field for row in sample for field in row if _QUOTED.fullmatch(field))
-    if not _is_csv(source) and (field := next(quoted, "")):
-        note(
-            f"{path} has fields such as {field[:60]}, and quotes are text in a .tsv file; if they are "
-            f"not, name it {without_compression(path.name)[:-4]}.csv"
-        )
 
 
 def find_columns(source: Input, table: Sequence[Sequence[str]]) -> Columns:
@@ -139,9 +114,6 @@ def find_columns(source: Input, table: Sequence[Sequence[str]]) -> Columns:
     If the first line names both languages, or a source and a target, these two columns are the text, and
     the column "score" is the score. Otherwise a file with more than two columns must have two that are
     text. A column is a score if it has a number in every one of these first lines.
-
-    Raises:
-      UserError: it is not clear which two columns are the text.
     """
     count = len(table[0])
     if named := _named(source, table):
@@ -185,22 +157,10 @@ def _is_number_column(table: Sequence[Sequence[str]], place: int) -> bool:
         return False
 
 
-def _scores(
-    source: Input, numbers: Sequence[int], table: Sequence[Sequence[str]], place: int
-) -> Iterator[float | None]:
-    for line, row in zip(numbers, table, strict=True):
-        yield score_of(row[place], f"{source.files[0]}, line {line}")
-
-
-def _uneven(
-    source: Input, numbers: Sequence[int], table: Sequence[Sequence[str]], count: int
-) -> UserError:
-    rows = zip(numbers, table, strict=True)
-    line, row = next((n, row) for n, row in rows if len(row) != count)
+def _uneven(source: Input, line: int, row: Sequence[str], count: int) -> UserError:
     remedy = "Mend the line, or remove it"
-    if _is_csv(source):
-        between = "the same separators as the first line"
-    else:
+    between = "the same separators as the first line"
+    if not _is_csv(source):
         between = (
             "one tab between them" if count == 2 else "tabs between them, as in the first line"
         )

@@ -22,14 +22,16 @@ from typing import Any
 
 from gshard_nmt import files, paths
 from gshard_nmt.data.language_codes import canonical, folder_tag, names_language
-from gshard_nmt.data.pair_names import ENGLISH, pair_in, split_pair
 from gshard_nmt.data.reading.layout import (
+    ENGLISH,
     OPENNMT,
     SPLITS,
     PairFiles,
     find_inputs,
     is_text,
+    pair_in,
     split_of,
+    split_pair,
 )
 from gshard_nmt.data.reading.reader import count_rows, read_blocks, read_input
 from gshard_nmt.data.reading.rows import Input, SentencePair, listed

@@ -4,7 +4,7 @@ The profiles come from the sentences of a corpus or an evaluation, so no model o
 They can tell only the languages of these sentences from each other.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -42,9 +42,6 @@ class LanguageProfiles:
         if not rows:
             return np.zeros(len(self.languages))
         return np.array(rows, np.float64).mean(axis=0)
-
-    def likelihood(self, lines: Sequence[str], language: str) -> float:
-        return float(self.means(lines)[self.languages.index(language)])
 
     def language_of(self, lines: Iterable[str], expected: str, margin: float) -> str | None:
         """Returns the language that explains lines best; None if `expected` has no profile.

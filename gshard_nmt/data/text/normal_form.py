@@ -23,20 +23,20 @@ _FORMATTING = re.compile(
 _PLACEHOLDER = re.compile(
     # Each alternative begins with one certain character, so that the search skips all others fast.
     r"""
-    %(?:\(\w+\)|\d+\$)?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcsp]
+    (%(?:\(\w+\)|\d+\$)?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcsp]
     (?![A-Za-z])                                  # printf: %s, %-5.2f, %(name)s, %1$d; not 50%discount
     | %\d+                                        # Qt: %1
     | \{\{?\s*[\w.:!\[\]<>+,-]*\s*\}?\}            # {}, {name}, {0:>8}, {{ name }}
     | \$\{\{?\s*[\w.:!\[\]<>+,-]*\s*\}?\}          # ${name}
     | \$[A-Za-z_]\w*                              # $name
     | <[A-Za-z][\w .:-]{0,40}>                    # <name>
+    )
     """,
     re.VERBOSE,
 )
 _URL = re.compile(
     r"(?:https?|ftp)://[^\s<>\"')\]]+|\bwww\.[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.]+\w"
 )
-_NUMBER = re.compile(r"(?<!\w)\d+(?:[.,:\u00a0\u202f']\d+)*(?!\w)")
 _NOT_LETTERS = re.compile(r"[\W_\d]+")
 _DIGITS = re.compile(r"\d+")
 _LONE_ACCENTS = re.compile("[\xa8\xaf\xb4\xb8\u02d8-\u02dd\u0384\u0385\u203e\uffe3]")
@@ -123,19 +123,7 @@ def folded(text: str) -> str:
 
 def split_at_placeholders(text: str) -> list[str]:
     """Splits a text into the parts between placeholders and the placeholders, in turns."""
-    parts, start = [], 0
-    for match in _PLACEHOLDER.finditer(text):
-        parts += [text[start : match.start()], match[0]]
-        start = match.end()
-    return [*parts, text[start:]]
-
-
-def numbers(text: str) -> list[str]:
-    """Returns the numbers of a text as ASCII digits without separators: "1,000" gives "1000"."""
-    return [
-        "".join(str(unicodedata.digit(c)) for c in match[0] if c.isdecimal())
-        for match in _NUMBER.finditer(_PLACEHOLDER.sub(" ", text))
-    ]
+    return _PLACEHOLDER.split(text)
 
 
 def words(text: str) -> list[str]:

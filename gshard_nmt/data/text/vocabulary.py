@@ -17,7 +17,7 @@ import functools
 import hashlib
 import io
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ SPECIALS = 4
 BYTES = 256
 # The result of unigram training depends on the number of threads, so this number is fixed.
 TRAINING_THREADS = 2
-SMALLEST_COVERAGE = 0.98
+_SMALLEST_COVERAGE = 0.98
 """The smallest coverage that SentencePiece takes."""
 CODING_THREADS = min(usable_cpus(), 16)
 _LONG_LINE = 4192
@@ -188,18 +188,16 @@ class Vocabulary:
         return self._processor.get_piece_size()
 
     @functools.cached_property
-    def is_byte_fallback(self) -> np.ndarray:
-        """bool[V], True for the 256 ids of single bytes, which spell rare characters, and for UNK."""
-        p = self._processor
-        return np.array([p.is_byte(i) or p.is_unknown(i) for i in range(self.size)])
-
-    @functools.cached_property
     def byte_values(self) -> np.ndarray:
         """int64[V]: the byte that an id spells, from 0 to 255; -1 for all other ids."""
         p = self._processor
-        return np.array(
-            [int(p.id_to_piece(i)[3:5], 16) if p.is_byte(i) else -1 for i in range(self.size)]
-        )
+        ids = range(self.size)
+        return np.array([int(p.id_to_piece(i)[3:5], 16) if p.is_byte(i) else -1 for i in ids])
+
+    @functools.cached_property
+    def is_byte_fallback(self) -> np.ndarray:
+        """bool[V], True for the 256 ids of single bytes, which spell rare characters, and for UNK."""
+        return (self.byte_values >= 0) | (np.arange(self.size) == UNK)
 
     def tag(self, symbol: str) -> int | None:
         tag_id = self._processor.piece_to_id(symbol)
@@ -243,10 +241,9 @@ class Vocabulary:
         A text is one line and one column. Byte fallback can spell any character, so whatever some
         program takes as the end of a line or of a column becomes a space.
         """
-        before_eos = [_until_eos(ids) for ids in sentences]
-        if not before_eos:
-            return []
-        texts = self._processor.decode(before_eos, num_threads=CODING_THREADS)
+        plain = [[int(i) for i in ids] for ids in sentences]
+        plain = [ids[: ids.index(EOS)] if EOS in ids else ids for ids in plain]
+        texts = self._processor.decode(plain, num_threads=CODING_THREADS) if plain else []
         return [text.translate(_SPACES) for text in texts]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -268,17 +265,8 @@ A translation has spaces in their place, so that it is one line of a file, and o
 _SPACES = str.maketrans(dict.fromkeys(LINE_BREAKS, " "))
 
 
-def _until_eos(ids: Sequence[int]) -> list[int]:
-    plain = [int(i) for i in ids]
-    return plain[: plain.index(EOS)] if EOS in plain else plain
-
-
 def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> Vocabulary:
-    """Trains a vocabulary, writes its model file and returns it. Equal texts give equal files.
-
-    Raises:
-      UserError: all texts are empty, or the special ids, bytes and tags fill the whole vocabulary.
-    """
+    """Trains a vocabulary, writes its model file and returns it. Equal texts give equal files."""
     if spec.normalization == "latin":
         texts = list(map(romanized, texts))
     texts = [text for text in texts if text.strip()]
@@ -293,9 +281,7 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
             f"{BYTES} bytes and {len(spec.tags)} tags; raise Data.source_vocabulary and "
             "Data.target_vocabulary."
         )
-    coverage = affordable_coverage(texts, spec.coverage, room // 2)
-    if coverage < SMALLEST_COVERAGE:
-        texts, coverage = without_rare_characters(texts, coverage), 1.0
+    texts, coverage = limit_characters(texts, spec.coverage, room // 2)
     model = io.BytesIO()
     # SentencePiece skips longer lines in silence. The model file holds the number, so it is given only if
     # it makes a difference.
@@ -327,52 +313,39 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
             f"SentencePiece cannot learn {path.name} from this text ({str(error).strip()}). Add lines "
             "with letters to the train files of the corpus."
         ) from error
-    content = _without_rule_file(model.getvalue())
+    content = model.getvalue()
+    parsed = _parsed(content)
+    if parsed.normalizer_spec.HasField("normalization_rule_tsv"):
+        # Without the path of its rules, equal texts give equal files.
+        parsed.normalizer_spec.ClearField("normalization_rule_tsv")
+        content = parsed.SerializeToString(deterministic=True)
     files.write(path, content)
     return Vocabulary(content)
 
 
-def _without_rule_file(content: bytes) -> bytes:
-    """Returns a model without the path of its rules, so that equal texts give equal files."""
-    model = _parsed(content)
-    if not model.normalizer_spec.HasField("normalization_rule_tsv"):
-        return content
-    model.normalizer_spec.ClearField("normalization_rule_tsv")
-    without: bytes = model.SerializeToString(deterministic=True)
-    return without
-
-
-def affordable_coverage(texts: Iterable[str], coverage: float, characters: int) -> float:
-    """Returns `coverage`, or less if it would give pieces to more than `characters` characters.
+def limit_characters(
+    texts: Sequence[str], coverage: float, characters: int
+) -> tuple[Sequence[str], float]:
+    """Returns texts and a coverage that give pieces to at most `characters` characters.
 
     Otherwise thousands of Chinese and Korean characters would leave no room for other pieces. The
-    rarest characters become bytes instead.
+    rarest characters become bytes instead, or spaces if SentencePiece does not take the coverage.
     """
-    counts = _counts(texts)
-    common = [count for _, count in counts.most_common(characters)]
-    return min(coverage, sum(common) / max(counts.total(), 1))
-
-
-def without_rare_characters(texts: Sequence[str], coverage: float) -> list[str]:
-    """Returns texts with spaces for the rarest characters. The others are `coverage` of them, or less."""
-    counts = _counts(texts)
-    seen = itertools.accumulate(count for _, count in counts.most_common())
-    kept = {" "}
-    for (character, _), total in zip(counts.most_common(), seen, strict=True):
+    counts = collections.Counter(itertools.chain.from_iterable(texts))
+    del counts[" "]
+    total = max(counts.total(), 1)
+    coverage = min(coverage, sum(count for _, count in counts.most_common(characters)) / total)
+    if coverage >= _SMALLEST_COVERAGE:
+        return texts, coverage
+    kept, seen = {" "}, 0
+    for character, count in counts.most_common():
+        seen += count
         # Half a character for the rounding of the product.
-        if total > coverage * counts.total() + 0.5 and len(kept) > 1:
+        if seen > coverage * total + 0.5 and len(kept) > 1:
             break
         kept.add(character)
     rare = str.maketrans(dict.fromkeys(counts.keys() - kept, " "))
-    return [text.translate(rare) for text in texts]
-
-
-def _counts(texts: Iterable[str]) -> collections.Counter[str]:
-    counts: collections.Counter[str] = collections.Counter()
-    for text in texts:
-        counts.update(text)
-    del counts[" "]
-    return counts
+    return [text.translate(rare) for text in texts], 1.0
 
 
 def with_tags(
@@ -383,9 +356,6 @@ def with_tags(
     All ids stay the same, so a model that was trained with `vocabulary` can use the result. `name` is
     the setting and the file of the vocabulary, for messages. With `grows`, tags get new ids at the end
     if there are not enough spare tags.
-
-    Raises:
-      UserError: there are not enough spare tags.
     """
     missing = [tag for tag in tags if vocabulary.tag(tag) is None]
     if not missing:

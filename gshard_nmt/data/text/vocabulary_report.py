@@ -73,7 +73,10 @@ class VocabularyReport:
     def write(self, path: Path) -> None:
         facts: dict[str, Any] = {
             "sizes": dict(zip(SIDES, self.sizes, strict=True)),
-            "languages": [_rounded(fit) for fit in self.fits],
+            "languages": [
+                {k: round(v, 6) if isinstance(v, float) else v for k, v in vars(fit).items()}
+                for fit in self.fits
+            ],
             "warnings": self.warnings,
         }
         text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
@@ -138,10 +141,3 @@ def _without_pieces(
         if unknown := list(ids).count(UNK):
             counts["\N{REPLACEMENT CHARACTER}"] += unknown
     return counts
-
-
-def _rounded(fit: Fit) -> dict[str, Any]:
-    return {
-        name: round(value, 6) if isinstance(value, float) else value
-        for name, value in dataclasses.asdict(fit).items()
-    }

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gshard_nmt.data.cleaning.findings import surely_above
+from gshard_nmt.data.cleaning.scan import surely_above
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
 from gshard_nmt.data.text.scripts import script_of, scripts_of

@@ -31,7 +31,7 @@ def read_training(
 
     `advance` is called when the text of a language has been read.
     """
-    search: OverlapSearch[TestSet] = OverlapSearch(tests)
+    search = OverlapSearch(tests)
     count, problems = 0, []
     for language in dict.fromkeys(test.language for test in tests):
         if language not in pairs:
@@ -75,7 +75,7 @@ def overlap_section(evaluation: Evaluation) -> Section:
     return Section("overlap", title, _html(training, data), data, alarms)
 
 
-def _alarms(overlaps: Sequence[Overlap[TestSet]]) -> Iterator[str]:
+def _alarms(overlaps: Sequence[Overlap]) -> Iterator[str]:
     alarming = [overlap for overlap in overlaps if overlap.is_alarming]
     if alarming:
         names = [overlap.test.direction_name for overlap in alarming]
@@ -89,7 +89,7 @@ def _alarms(overlaps: Sequence[Overlap[TestSet]]) -> Iterator[str]:
         )
 
 
-def _as_json(overlap: Overlap[TestSet], is_left_out: bool) -> dict[str, Any]:
+def _as_json(overlap: Overlap, is_left_out: bool) -> dict[str, Any]:
     lines, test = overlap.lines(), overlap.test
     counts = {
         f"{side}_{name}": overlap.count(side, name == "exact")

@@ -18,7 +18,6 @@ from gshard_nmt.evaluation.metrics.metrics import FINE, Measures
 from gshard_nmt.evaluation.systems.opening import Others
 from gshard_nmt.evaluation.systems.systems import Result, Systems, as_json, rounded
 from gshard_nmt.evaluation.texts.test_sets import Published
-from gshard_nmt.evaluation.texts.translations import TestSet
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
 """The files of a report."""
@@ -82,7 +81,7 @@ class Training:
 
     pairs: int = 0
     problems: Sequence[str] = ()
-    overlaps: Sequence[Overlap[TestSet]] = ()
+    overlaps: Sequence[Overlap] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,10 @@ _TYPES = {"png": "image/png", "svg": "image/svg+xml"}
 _PAGE = Path(__file__).with_name("page.html")
 
 
-def page(title: str, headline: str, body: str, style: str = "") -> str:
-    """Returns a whole page. `title` and `headline` are plain text, `body` is HTML, `style` is CSS."""
+def page(title: str, headline: str, body: str) -> str:
+    """Returns a whole page. `title` and `headline` are plain text, `body` is HTML."""
     return string.Template(_PAGE.read_text(encoding="utf-8")).substitute(
-        title=html.escape(title), headline=html.escape(headline), body=body, style=style
+        title=html.escape(title), headline=html.escape(headline), body=body
     )
 
 

@@ -121,8 +121,8 @@ def open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]:
                 f"--baselines {path} has no run folder of {', '.join(languages)}; name each folder by "
                 "its language, as gshard-train --baselines_of does."
             )
-        own = {tag: [test for test in tests if test.language == tag] for tag in runs}
-        return [System(tag, own[tag], run, budget=Budget.of(run)) for tag, run in runs.items()]
+        of_tag = {tag: [test for test in tests if test.language == tag] for tag in runs}
+        return [System(tag, of_tag[tag], run, budget=Budget.of(run)) for tag, run in runs.items()]
     shape = mapping_of(number(0, 100))
     scores = _read(
         "--baselines", path, lambda _: shape, '{"fr": 30.1, "de": 28.4}',

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gshard_nmt.data.batching.batch_text import BatchReader, Span
+from gshard_nmt.data.batching.batch_text import Span, read_rows
 from gshard_nmt.data.batching.packing import to_arrays
 from gshard_nmt.data.sets.examples import Example
 from gshard_nmt.data.sets.manifest import PreparedPair
@@ -18,9 +18,9 @@ def vocabulary(tmp_path_factory):
 
 
 def segment(vocabulary, ids, pairs=(), pieces=False):
-    reader = BatchReader(pairs, ["fr", "de"], (vocabulary, vocabulary), pieces)
     example = Example(np.array(ids), np.array([*vocabulary.encode(["red"])[0], EOS]), 1)
-    (row,) = reader.rows(to_arrays([[example]], 40, 20), [7])
+    arrays = to_arrays([[example]], 40, 20)
+    (row,) = read_rows(arrays, [7], pairs, ["fr", "de"], (vocabulary, vocabulary), pieces)
     assert row.number == 7
     assert row.lengths == (40, 20)
     return row.segments[0]

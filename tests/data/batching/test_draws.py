@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.batching.draws import Draws, streams_of
+from gshard_nmt.data.batching.streams import Draws, streams_of
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.schedule import Component
 from tests.data.fake_reader import FakeReader, pairs_of

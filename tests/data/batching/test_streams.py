@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.data.batching.batches import new_position
-from gshard_nmt.data.batching.draws import Draws
-from gshard_nmt.data.batching.streams import CHUNKS, STEPS, Streams
+from gshard_nmt.data.batching.streams import CHUNKS, STEPS, Draws, Streams
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.schedule import Component
 from gshard_nmt.data.sets.records import MOST_OPEN

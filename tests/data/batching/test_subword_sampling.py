@@ -127,11 +127,8 @@ def test_the_distribution_is_that_of_sentencepiece(vocabulary):
 def test_without_dropout_and_with_a_sharp_distribution_the_best_split_stays(vocabulary):
     (ids,) = vocabulary.encode(["slowest flower wide 東京"])
     numbers = random.Random(0).random
-    match vocabulary.algorithm:
-        case "bpe":
-            splitter = BpeDropout(vocabulary, 1e-12)
-        case _:
-            splitter = UnigramSampling(vocabulary, 50)
+    is_bpe = vocabulary.algorithm == "bpe"
+    splitter = BpeDropout(vocabulary, 1e-12) if is_bpe else UnigramSampling(vocabulary, 50)
     assert all(splitter.resample(ids, numbers) == ids for _ in range(20))
 
 
@@ -158,7 +155,7 @@ def prepared(tmp_path_factory):
 def batches_of(data, config, count, **settings):
     batches = TrainBatches(data, config, **settings)
     try:
-        return [next(batches)[0] for _ in range(count)], batches.state()
+        return [next(batches) for _ in range(count)], batches.state()
     finally:
         batches.close()
 
@@ -204,21 +201,18 @@ def test_only_the_sides_that_are_asked_for_are_sampled(prepared):
     assert target.decode([e.target for e in both]) == target.decode([e.target for e in plain])
 
 
-def model_of(**settings) -> Vocabulary:
+def test_pieces_over_several_words_are_split_too():
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts()),
         model_writer=model,
-        hard_vocab_limit=False,
         **dict(zip(("pad_id", "eos_id", "unk_id", "bos_id"), (PAD, EOS, UNK, BOS), strict=True)),
         minloglevel=2,
-        **settings,
+        vocab_size=60,
+        split_by_whitespace=False,
+        model_type="bpe",
     )
-    return Vocabulary(model.getvalue())
-
-
-def test_pieces_over_several_words_are_split_too():
-    vocabulary = model_of(vocab_size=60, split_by_whitespace=False, model_type="bpe")
+    vocabulary = Vocabulary(model.getvalue())
     assert any("▁" in text[1:] for text in vocabulary.subwords)
     before = example(vocabulary, "low new low new")
     after = [sampling(vocabulary).resample(before, key) for key in range(50)]

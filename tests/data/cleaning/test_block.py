@@ -17,6 +17,8 @@ from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.scripts import script_of
 
+_MEASURES = ("flags", "characters", "words", "letters", "own_letters", "weight")
+
 
 def test_the_flags_of_a_line():
     lines = ["a", "", " \u200b\u00ad", "5", "٥", "a\x07", "%", "Ã", "\ufffd", "कि", "\ufffe"]
@@ -48,7 +50,7 @@ def test_the_measures_of_a_line_do_not_depend_on_the_other_lines(lines):
     together = Side(lines, "ja")
     for row, line in enumerate(lines):
         alone = Side([line], "ja")
-        for name in Side._ARRAYS:
+        for name in _MEASURES:
             assert getattr(together, name)[row] == getattr(alone, name)[0], (name, line)
         assert together.characters[row] == len(line)
         assert together.letters[row] == sum(bool(script_of(c)) for c in line)
@@ -60,7 +62,7 @@ def test_many_lines_are_measured_in_pieces(monkeypatch):
     lines = ["one", "", "два три", "四五", "%s 6"] * 3
     whole = Side(lines, "ru")
     monkeypatch.setattr(block_module, "_PIECE", 4)
-    for name in Side._ARRAYS:
+    for name in _MEASURES:
         np.testing.assert_array_equal(getattr(Side(lines, "ru"), name), getattr(whole, name))
 
 
@@ -75,7 +77,7 @@ def test_the_rows_that_stay_keep_their_measures():
         assert side.lines == expected.lines
         assert side.forms == expected.forms
         assert side.near_forms == expected.near_forms
-        for name in Side._ARRAYS:
+        for name in _MEASURES:
             np.testing.assert_array_equal(getattr(side, name), getattr(expected, name))
     assert block.keep(np.ones(3, bool)) is block
 

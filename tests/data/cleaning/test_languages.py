@@ -3,14 +3,14 @@
 import collections
 
 from gshard_nmt.data.cleaning import languages
-from gshard_nmt.data.cleaning.scan import Scan, Scanner
+from gshard_nmt.data.cleaning.scan import Scan
 from gshard_nmt.data.sets.corpus import CorpusPair
 from tests.data.cleaning import corpora
 
 
 def scan(rows, source: str, target: str, folder) -> Scan:
     pair = CorpusPair(folder / f"{source}-{target}", source, target)
-    scanner = Scanner(pair, "train", (f"train.{source}", f"train.{target}"))
+    scanner = Scan(pair, "train", (f"train.{source}", f"train.{target}"))
     collections.deque(scanner.rows(rows), maxlen=0)
     return scanner.finish()
 

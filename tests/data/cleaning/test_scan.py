@@ -5,7 +5,7 @@ import pathlib
 import unicodedata
 
 from gshard_nmt.data.cleaning import scan
-from gshard_nmt.data.cleaning.scan import Scan, Scanner
+from gshard_nmt.data.cleaning.scan import Scan
 from gshard_nmt.data.cleaning.shifts import Drift
 from gshard_nmt.data.sets.corpus import CorpusPair
 from gshard_nmt.errors import UserError
@@ -14,7 +14,7 @@ PAIR = CorpusPair(pathlib.Path("fr-en"), "fr", "en")
 
 
 def scanned(rows) -> Scan:
-    scanner = Scanner(PAIR, "train", ("train.fr", "train.en"))
+    scanner = Scan(PAIR, "train", ("train.fr", "train.en"))
     collections.deque(scanner.rows(rows), maxlen=0)
     return scanner.finish()
 
@@ -38,8 +38,8 @@ def test_copies_are_counted_in_a_part_of_the_lines(monkeypatch):
     monkeypatch.setattr(scan, "_COUNTED", 500)
     rows = rows_of(4000)
     result = scanned(rows + rows[:2000])
-    assert result.distinct <= 500
-    assert abs(1 - result.distinct / result.counted - 1 / 3) < 0.05
+    assert len(result.copies) <= 500
+    assert abs(1 - len(result.copies) / result.copies.total() - 1 / 3) < 0.05
     assert result.copied[1] == 2
 
 

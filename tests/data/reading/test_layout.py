@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.data.reading.layout import find_inputs, split_of
+from gshard_nmt.data.reading.layout import find_inputs, pair_in, split_of, split_pair
+from gshard_nmt.errors import UserError
 
 
 def listed(*names, languages=("fr", "en")):
@@ -107,3 +108,40 @@ def test_a_side_that_is_missing_is_a_problem_of_its_split():
         "dev": "corpus/fr-en has dev.en but not dev.fr; a split needs both files.",
     }
     assert "has my.fr but not my.en" in listed("my.fr")[1]["train"]
+
+
+PAIRS = """
+fr-en fr en                 fr-de fr de            pt-BR-en pt-BR en        en-sr-Latn en sr-Latn
+pt-br-en pt-BR en           zh_cn-en zh-CN en      sr-latn-bs sr-Latn bs    zh-Hant-HK-yue zh-Hant-HK yue
+deu-eng de en               cz-en cs en            sh-en sr-Latn en         fra_Latn-zho_Hans fr zh
+cmn-eng zh en               de_DE-en_US de en      en-en_GB en en-GB        ca-valencia-en ca-valencia en
+es-419-en es-419 en
+"""
+NO_PAIRS = "names fr a-en xx-en my-data fr-en-small fr-fr en-eng zh-zh_CN en-AU EN-FR -en"
+
+
+def test_a_name_is_split_into_tags():
+    words = PAIRS.split()
+    for name, source, target in zip(words[::3], words[1::3], words[2::3], strict=True):
+        assert split_pair(name) == (source, target), name
+
+
+def test_other_names_are_no_pair():
+    for name in (*NO_PAIRS.split(), ""):
+        assert split_pair(name) is None, name
+
+
+def test_a_name_that_is_not_clear_is_refused():
+    with pytest.raises(UserError) as error:
+        split_pair("pt-br-es")
+    assert str(error.value) == (
+        "the name pt-br-es is not clear: it may be the pair of pt and br-ES, or pt-BR and es. Write "
+        "regions with capital letters: pt-br-ES or pt-BR-es."
+    )
+
+
+def test_a_file_may_name_its_pair():
+    assert pair_in("Europarl.en-fr") == ("en", "fr")
+    assert pair_in("opus.de-en-train") == ("de", "en")
+    assert pair_in("en-fr.train") == ("en", "fr")
+    assert pair_in("README") is None

@@ -26,11 +26,6 @@ def test_placeholders(text, expected):
     assert normal_form.placeholders(text) == expected
 
 
-def test_numbers_are_equal_in_all_digits_and_separators():
-    assert normal_form.numbers("1,000 and ١٠٠٠ and 1000") == ["1000"] * 3
-    assert normal_form.numbers("%1$s {0} x86 file2") == []
-
-
 def test_words_are_characters_if_there_are_no_spaces():
     assert normal_form.words("Open THE %s file2!") == ["open", "the", "file"]
     assert normal_form.words("打开文件") == list("打开文件")

@@ -27,11 +27,10 @@ from gshard_nmt.data.text.vocabulary import (
     UNK,
     Vocabulary,
     VocabularySpec,
-    affordable_coverage,
+    limit_characters,
     source_tag,
     target_tag,
     train_vocabulary,
-    without_rare_characters,
 )
 from gshard_nmt.errors import UserError
 
@@ -170,12 +169,20 @@ def test_a_file_that_is_not_our_vocabulary_is_an_error(tmp_path):
         Vocabulary.load(path)
 
 
-def test_rare_characters_become_spaces_until_the_others_are_few_enough():
-    texts = ["aab", "abc d"]
-    assert without_rare_characters(texts, 5 / 7) == ["aab", "ab   "]
-    assert without_rare_characters(texts, 0.5) == ["aa ", "a    "]
-    assert without_rare_characters(texts, 1) == texts
-    assert without_rare_characters(["aaa"], 0.5) == ["aaa"]
+@pytest.mark.parametrize(
+    ("texts", "coverage", "characters", "expected"),
+    [
+        (["aaaa bb c"], 0.9995, 10, (["aaaa bb c"], 0.9995)),
+        (["a" * 99 + " b"], 0.9995, 1, (["a" * 99 + " b"], 0.99)),
+        ([], 0.9995, 2, ([], 1.0)),
+        (["aab", "abc d"], 5 / 7, 4, (["aab", "ab   "], 1.0)),
+        (["aab", "abc d"], 1, 2, (["aab", "ab   "], 1.0)),
+        (["aab", "abc d"], 0.5, 4, (["aa ", "a    "], 1.0)),
+        (["aaa"], 0.5, 4, (["aaa"], 1.0)),
+    ],
+)
+def test_the_rarest_characters_get_no_pieces(texts, coverage, characters, expected):
+    assert limit_characters(texts, coverage, characters) == expected
 
 
 CONFIG = Data(source_vocabulary=330, target_vocabulary=320, subset_tags=("back",), spare_tags=2)
@@ -303,11 +310,3 @@ def test_too_few_spare_tags_are_an_error(folder, tmp_path):
         f"Data.source_model = {model!r} lacks the tags <2de>, <2es>, <2it> and has 2 spare tags. Use a "
         "vocabulary that was trained with --control_symbols=<2de>,<2es>,<2it>, or leave out languages."
     )
-
-
-def test_the_coverage_is_lowered_until_the_characters_have_room():
-    sentences = ["aaaa bb c"]
-    assert affordable_coverage(sentences, 0.9995, 10) == 0.9995
-    assert affordable_coverage(sentences, 0.9995, 2) == 6 / 7
-    assert affordable_coverage(sentences, 0.5, 2) == 0.5
-    assert affordable_coverage([], 0.9995, 2) == 0
