@@ -83,7 +83,7 @@ setuptools.setup(
     python_requires=">=3.11,<3.14",
     packages=[*setuptools.find_packages(include=["gshard_nmt*"]), "gshard_nmt.configs"],
     package_dir={"gshard_nmt.configs": "configs"},
-    package_data={"gshard_nmt": ["templates/*"], "gshard_nmt.configs": ["*/*.gin"]},
+    package_data={"gshard_nmt.evaluation.report": ["*.html"], "gshard_nmt.configs": ["*/*.gin"]},
     install_requires=REQUIRES,
     extras_require=EXTRAS,
     entry_points={

@@ -21,7 +21,6 @@ from rich.console import Console
 
 from gshard_nmt import outputs, paths
 from gshard_nmt.data.batching.batches import dev_pairs
-from gshard_nmt.data.cleaning.terminal import Terminal, narrow_table
 from gshard_nmt.data.language_codes import folder_tag
 from gshard_nmt.data.preparation.job import Job, Options
 from gshard_nmt.data.preparation.vocabulary_growth import Newcomer, grow_pair
@@ -43,6 +42,7 @@ from gshard_nmt.settings.gin_reader import load_config, read_statements
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE
+from gshard_nmt.terminal import Terminal, table
 
 STEPS = 800
 """The default of Train.steps: some minutes of the demo's model on two cores."""
@@ -298,7 +298,7 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
         for c in chosen.changes
     ]
     title = f"{chosen.share:g} of the new weights beside {old.path}, BLEU on dev text"
-    console.print(narrow_table(title, ("direction", "before", "now", "change", "p"), changes))
+    console.print(table(title, ("direction", "before", "now", "change", "p"), changes))
     if chosen.share < 1:
         names = (
             f"{1 - chosen.share:g} of {old_origin} of {old.path}",

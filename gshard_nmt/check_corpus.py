@@ -13,12 +13,12 @@ from gshard_nmt import files
 from gshard_nmt.data.cleaning import languages, scan
 from gshard_nmt.data.cleaning.overlap import OverlapSearch
 from gshard_nmt.data.cleaning.scan import ADVICE, EXAMPLES, SAMPLE, Example, Finding, Scan
-from gshard_nmt.data.cleaning.terminal import Terminal, shown
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, find_pairs, read_pairs
 from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
+from gshard_nmt.terminal import Terminal, shown
 
 _HELD_OUT = 20_000
 """Lines of dev and of test that are looked for in the training text."""
@@ -72,7 +72,7 @@ def check_corpus(
     findings += languages.findings(scans)
     findings.sort(key=lambda finding: finding.pair)
     for line in _lines(findings, scans, places):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     if report:
         splits = [
             {"pair": s.pair.name, "split": s.split, "lines": s.lines, "sample": len(s.sample)}
@@ -81,7 +81,7 @@ def check_corpus(
         value = {"findings": [finding.to_json() for finding in findings], "splits": splits}
         content = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
         files.write(report, content.encode("utf-8", "backslashreplace"))
-        console.print(f"report: {report}", soft_wrap=True)
+        console.print(f"report: {report}")
     if strict and findings:
         raise UserError(
             f"--corpus {places}: {_number(len(findings))} and --strict was given. Mend the corpus, or "

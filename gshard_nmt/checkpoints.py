@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from gshard_nmt import files, outputs
 from gshard_nmt.errors import TryAgain, UserError
@@ -29,6 +27,7 @@ from gshard_nmt.run.checkpoint.checksums import slice_name
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.terminal import Terminal, table
 
 Item = TypeVar("Item")
 
@@ -312,24 +311,18 @@ def _equal(tensor: Tensor, other: Tensor) -> bool:
 
 
 def _shown(items: Sequence[Item], title: str) -> Iterator[Item]:
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Terminal(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         yield from progress.track(items, description=title)
 
 
 def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(title=title)
-    for name in columns:
-        table.add_column(
-            name, justify="right" if name in ("step", "size") else "left", overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False, markup=False).print(table)
+    left = [n for n, name in enumerate(columns) if name not in ("step", "size")]
+    Terminal().print(table(title, columns, rows, left))
 
 
 def _say(text: str) -> None:
-    Console(highlight=False, markup=False).print(text, markup=False, soft_wrap=True)
+    Terminal().print(text)
 
 
 def _print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

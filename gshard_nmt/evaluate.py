@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import Progress
 
 from gshard_nmt import outputs
@@ -34,6 +33,7 @@ from gshard_nmt.evaluation.texts.corpora import Pairs
 from gshard_nmt.evaluation.texts.test_sets import Published, open_folder
 from gshard_nmt.evaluation.texts.translations import TestSet, Translate, translate_all
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.terminal import Terminal
 
 # The command line gets these from here, because it imports programs and not their parts.
 __all__ = [
@@ -145,7 +145,7 @@ def _read_text(
         return _Text(tests, split, pairs, facts, notes + alarms)
     tests, notes = test_sets.read(published, run.data["pairs"], request.sentences)
     for note in (*published.notes, *notes):
-        _console().print(f"--test_set: {note}", soft_wrap=True)
+        Terminal(stderr=True).print(f"--test_set: {note}")
     of_training = [fact for fact in facts if fact[0] == "training text"]
     facts = [*test_sets.facts(published, tests, notes), *of_training]
     return _Text(tests, published.name, pairs, facts, alarms)
@@ -214,14 +214,10 @@ def _finish(result: Report, folder: Path | None) -> None:
     terminal.show(result, folder)
 
 
-def _console() -> Console:
-    return Console(stderr=True, highlight=False, markup=False)
-
-
 @contextlib.contextmanager
 def _progress(description: str, total: int) -> Iterator[Callable[[], None]]:
     """Shows a progress bar in a terminal. Yields the function that moves it by one."""
-    console = _console()
+    console = Terminal(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(description, total=total)
         yield functools.partial(progress.advance, task)

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import gshard_nmt
 from gshard_nmt import files, json_shape, outputs
@@ -30,6 +28,7 @@ from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.mesh import nearest_mesh
+from gshard_nmt.terminal import Terminal, table
 
 FORMATS = {
     "savedmodel": "import tensorflow and tensorflow_text, then call "
@@ -199,7 +198,7 @@ def _directions(run: RunFolder) -> list[Direction]:
 
 
 def _say(text: str) -> None:
-    Console(highlight=False, markup=False, soft_wrap=True).print(text)
+    Terminal().print(text)
 
 
 def _check_is_an_export(out: Path) -> None:
@@ -263,12 +262,12 @@ def export_smaller(
     contents = {side: smaller.cut_vocabulary(v, ids[side]) for side, v in vocabularies.items()}
     with outputs.new_folder(out) as folder:
         write_run(folder, config, contents, cut, facts)
-    table = Table("weights", "before", "after", "saved", box=None)
+    rows = []
     for part, has in (("embeddings", "_embedding"), ("experts", "/moe_"), ("all weights", "")):
         if names := [name for name in weights if has in name]:
             old, new = (sum(arrays[name].nbytes for name in names) for arrays in (weights, cut))
-            table.add_row(part, size_text(old), size_text(new), f"{1 - new / old:.0%}")
-    Console(highlight=False, markup=False).print(table)
+            rows.append((part, size_text(old), size_text(new), f"{1 - new / old:.0%}"))
+    Terminal().print(table("", ("weights", "before", "after", "saved"), rows))
     _say(
         f"{out}: a smaller model of {translator.origin}; decode with gshard-decode --workdir {out}. To "
         f"see the BLEU that it loses, give gshard-eval --workdir with the old folder and with {out}."

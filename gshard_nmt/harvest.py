@@ -17,9 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from gshard_nmt import json_shape, outputs
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
@@ -31,6 +29,7 @@ from gshard_nmt.data.text.normal_form import message_form, sentence_form
 from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
 from gshard_nmt.json_shape import anything, fields, mapping_of
+from gshard_nmt.terminal import Terminal, table
 
 REPORT = "corpus.json"
 _REPORT = fields({"languages": mapping_of(anything())})
@@ -90,7 +89,7 @@ def harvest(
     with fewer training pairs than `minimum_pairs` are left out. `out` is complete at any time, and a
     corpus of an earlier harvest is replaced.
     """
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Terminal(stderr=True)
     for root in roots:
         if not root.is_dir():
             raise UserError(f"--root {root}: there is no such folder.")
@@ -361,16 +360,14 @@ def _digest(text: str) -> str:
 
 def _show(report: Mapping[str, Any]) -> None:
     counts = report["languages"]
-    table = Table(title=f"{len(counts)} languages to English")
-    for column in ("language", *SPLITS, "names"):
-        table.add_column(column, justify="left" if column == "language" else "right")
-    for language, row in counts.items():
-        table.add_row(language, *(f"{number:,}" for number in row.values()))
-    totals = [sum(row[split] for row in counts.values()) for split in (*SPLITS, "names")]
-    table.add_section()
-    table.add_row("all", *(f"{number:,}" for number in totals))
-    console = Console(highlight=False, markup=False)
-    console.print(table)
+    columns = (*SPLITS, "names")
+    totals = {column: sum(row[column] for row in counts.values()) for column in columns}
+    rows = [
+        (language, *(f"{row[column]:,}" for column in columns))
+        for language, row in [*counts.items(), ("all", totals)]
+    ]
+    console = Terminal()
+    console.print(table(f"{len(counts)} languages to English", ("language", *columns), rows))
     dropped = [f"{reason} {number:,}" for reason, number in report["dropped"].items() if number]
     console.print(
         f"Read {report['catalogues']:,} catalogues; {report['unreadable']} of them are damaged. "

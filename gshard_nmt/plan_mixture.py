@@ -13,7 +13,6 @@ from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.batching.mixture import Mixture
 from gshard_nmt.data.batching.plan import Phase, Plan, make_plan
 from gshard_nmt.data.batching.streams import streams_of
-from gshard_nmt.data.cleaning.terminal import Terminal, narrow_table
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.reading.layout import split_pair
 from gshard_nmt.data.sets.corpus import ENGLISH
@@ -21,6 +20,7 @@ from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import count_text, short_count
+from gshard_nmt.terminal import Terminal, table
 
 _FILL = 0.95
 """The part of a row that is not padding, before it is measured."""
@@ -169,12 +169,12 @@ def show(plan: Plan, out: Path | None) -> None:
         )
         for use in plan.uses
     ]
-    console.print(narrow_table(title, _HEADER, rows))
+    console.print(table(title, _HEADER, rows))
     for phase in plan.phases:
         steps = f"steps {phase.first:,} to {phase.last:,}"
         if phase.first == phase.last:
             steps = f"step {phase.first:,}"
-        console.print(f"{steps}: {phase.about}", soft_wrap=True, markup=False)
+        console.print(f"{steps}: {phase.about}")
     console.print(
         f"about {plan.examples_per_step:,.0f} examples a step; "
         f"{count_text(sum(use.draws for use in plan.uses))} examples and "
@@ -185,10 +185,10 @@ def show(plan: Plan, out: Path | None) -> None:
         markup=False,
     )
     for warning in plan.warnings():
-        console.print(warning, style="bold", soft_wrap=True, markup=False)
+        console.print(warning, style="bold")
     if out:
         files.write(out, json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
-        console.print(f"plan: {out}", soft_wrap=True, markup=False)
+        console.print(f"plan: {out}")
 
 
 def _digits(value: float) -> str:

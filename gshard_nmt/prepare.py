@@ -5,11 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from gshard_nmt import outputs, paths
 from gshard_nmt.data.batching.mixture import sampling_rates
-from gshard_nmt.data.cleaning.terminal import Terminal, narrow_table
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.job import Job, Options
 from gshard_nmt.data.preparation.tokenizing import TOO_LONG
@@ -26,6 +23,7 @@ from gshard_nmt.data.sets.manifest import (
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import short_count
+from gshard_nmt.terminal import Terminal, table
 
 __all__ = ["Options", "prepare"]
 
@@ -40,7 +38,7 @@ def prepare(
     have the names of their subsets; that of the main corpus is "".
     """
     options = options or Options()
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Terminal(stderr=True)
     old = _old_manifest(out)
     # A folder that cannot be made or must not be replaced is refused before the corpus is read. A folder
     # that has data already may be up to date, so it need not be writable.
@@ -56,7 +54,7 @@ def prepare(
     pairs: list[CorpusPair] = []
     notes: list[str] = []
     for subset, folder in corpora.items():
-        console.print(f"reading {folder}", soft_wrap=True, markup=False)
+        console.print(f"reading {folder}")
         listing = list_corpus(folder, subset)
         pairs += listing.pairs
         notes += listing.notes
@@ -64,10 +62,10 @@ def prepare(
         notes.append(f"Data.subset_tags names {', '.join(unknown)}, but no --corpus has this name")
     usable = candidates(config, pairs)
     for note in (*notes, *usable.notes):
-        console.print(f"note: {note}.", soft_wrap=True, markup=False)
+        console.print(f"note: {note}.")
     job = Job(config, usable.pairs, out, old, options, console)
     if job.is_up_to_date():
-        console.print(f"{out} is up to date", soft_wrap=True, markup=False)
+        console.print(f"{out} is up to date")
     else:
         outputs.check_folder("--out", out, replaced=True)
         with outputs.named(out):
@@ -81,7 +79,7 @@ def prepare(
                 f"each training example of {pair.folder} ({size:,} in all) is {share / size:.1%} of all "
                 "draws. Add text, lower Data.temperature, or raise Data.minimum_pairs."
             )
-            console.print(f"warning: {warning}", soft_wrap=True, markup=False)
+            console.print(f"warning: {warning}")
     _show(data, shares)
 
 
@@ -126,7 +124,7 @@ def _show(data: PreparedData, shares: Sequence[float]) -> None:
                 f"{share:.1%}",
             )
         )
-    console.print(narrow_table(f"prepared {data.manifest['direction']}", _HEADER, rows))
+    console.print(table(f"prepared {data.manifest['direction']}", _HEADER, rows))
     examples = sum(pair.splits["train"].examples for pair in data.pairs)
     console.print(
         f"\nTraining examples: {examples:,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
@@ -137,9 +135,9 @@ def _show(data: PreparedData, shares: Sequence[float]) -> None:
         "pair."
     )
     for name, reason in data.manifest.get("left_out", {}).items():
-        console.print(f"Left out: {name}, because {reason}.", soft_wrap=True, markup=False)
+        console.print(f"Left out: {name}, because {reason}.")
     if missing := _missing(data.pairs):
-        console.print(missing, soft_wrap=True, markup=False)
+        console.print(missing)
 
 
 def _missing(pairs: Sequence[PreparedPair]) -> str:

@@ -10,12 +10,12 @@ from rich.text import Text
 
 from gshard_nmt.data.batching.batch_text import RowText, Sentence, read_rows
 from gshard_nmt.data.batching.batches import TrainBatches
-from gshard_nmt.data.cleaning.terminal import Terminal, escaped, isolates
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
+from gshard_nmt.terminal import Terminal, escaped, isolates
 
 _LAST_STEP = 10_000_000
 
@@ -58,7 +58,7 @@ def show_batches(
                     sys.stdout.write(json.dumps(row.to_json(number), ensure_ascii=False) + "\n")
             else:
                 for line in _lines(texts, number, config.rows):
-                    console.print(line, soft_wrap=True)
+                    console.print(line)
     finally:
         stream.close()
 

@@ -145,19 +145,6 @@ def set_data(run, **changes):
     (run / "data.json").write_text(json.dumps(contents | changes))
 
 
-@pytest.mark.parametrize("order", [("fr", "de"), ("de", "fr")])
-def test_the_runs_own_corpus_is_recognised_in_any_order_of_the_languages(folders, order):
-    # The order of `gshard-data prepare`: that of the config, or most lines first.
-    (folders / "run" / "config.gin").write_text(f"Data.languages = {list(order)}\n")
-    rows = [(f"zeile {n}", f"line {n}") for n in range(9)]
-    write_pairs(folders / "corpus" / f"{order[0]}-en", "train", order[0], "en", rows)
-    digest = fingerprint(find_pairs(folders / "corpus"))
-    set_data(folders / "run", corpus_fingerprint=digest)
-    facts = scores_of(folders, Translator())["provenance"]
-    assert facts["training text"] == f"fingerprint {digest}: the same corpus"
-    assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]
-
-
 def test_a_run_of_both_directions_counts_each_language_once(folders):
     pairs = [
         {"language": "fr", "source": source, "target": target, "train_pairs": 5}

@@ -22,7 +22,7 @@ EXAMPLES = sorted(f"../examples/{path.name}" for path in PACKAGE.parent.glob("ex
 
 GROUND = (
     *("errors", "files", "json_shape", "outputs", "paths", "quantities", "ranges", "reading"),
-    "web_page",
+    "terminal",
 )
 PROGRAMS = (
     *(

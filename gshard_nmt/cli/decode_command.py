@@ -118,7 +118,7 @@ def _decode(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     job = _read_job(values, workdir, processes)
     # Loading the model takes long, so we check all flags before that.
-    _check_beside(values)
+    _check_together(values, "score")
     from gshard_nmt.decoding.source_lines import chosen_format
 
     job = dataclasses.replace(job, form=chosen_format(values.format, values.nbest, values.scores))
@@ -136,8 +136,12 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
     advice = "give a text file, or leave out --input to read stdin"
     source_file = existing_file(values, "input", advice)
     output_file = Path(values.output) if values.output else None
-    if values.check:
-        _check_flags_of_check(values, job.processes.count)
+    _check_together(values, "check")
+    if values.check and job.processes.count > 1:
+        raise UserError(
+            f"--check runs in one process, and there are {job.processes.count}. Start it in one process; "
+            "it tries several numbers of devices."
+        )
     if source_file is None and sys.stdin is None:
         raise UserError(
             "stdin is closed. Give a file with --input, or pipe text into gshard-decode."
@@ -167,24 +171,19 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
         decode_file(job, source_file, output_file)
 
 
-def _check_flags_of_check(values: FlagValues, processes: int) -> None:
-    for name in ("output", "prefix", "score", "scores", "format"):
-        if values[name].value != values[name].default:
-            raise UserError(
-                f"--{name} does not go with --check, which writes no translations. Leave out one of them."
-            )
-    if processes > 1:
-        raise UserError(
-            f"--check runs in one process, and there are {processes}. Start it in one process; it tries "
-            "several numbers of devices."
-        )
+_NOT_WITH = {
+    "check": (("output", "prefix", "score", "scores", "format"), "writes no translations"),
+    "score": (("prefix", "sample", "scores", "nbest", "format"), "gives one score a line"),
+}
+"""The flags that --check and --score exclude, and why."""
 
 
-def _check_beside(values: FlagValues) -> None:
-    for name in ("prefix", "sample", "scores", "nbest", "format") if values.score else ():
+def _check_together(values: FlagValues, other: str) -> None:
+    names, reason = _NOT_WITH[other]
+    for name in names if values[other].value else ():
         if values[name].value != values[name].default:
             raise UserError(
-                f"--{name} does not go with --score, which gives one score a line. Leave out one of them."
+                f"--{name} does not go with --{other}, which {reason}. Leave out one of them."
             )
 
 

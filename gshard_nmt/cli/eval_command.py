@@ -17,10 +17,10 @@ from gshard_nmt.cli.flags import (
     define_changes,
     define_checkpoint,
     define_trust,
+    existing,
     existing_file,
     existing_files,
     existing_folder,
-    existing_folders,
     require,
 )
 from gshard_nmt.cli.processes import PROCESS_NEEDS, compare, define_processes, join
@@ -28,7 +28,7 @@ from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
     from gshard_nmt.decoding.runs import RunTranslators
-    from gshard_nmt.evaluate import Options, Published
+    from gshard_nmt.evaluate import Options
     from gshard_nmt.settings.changes import Changes
 
 
@@ -40,47 +40,6 @@ _EXAMPLE = "gshard-eval --hypotheses system.en --references ref.en --target en"
 _OF_RUNS = ("workdir", "corpus", "test_set", "baselines", "scores")
 
 
-def _define_test_set(flags: Flags) -> None:
-    # fmt: off
-    flags.text("test_set", "DIR",
-        "a published test set in place of that of --corpus: a folder of FLORES-200 or FLORES+, of "
-        "NTREX-128, of WMT files without SGML, or of plain files src.de, ref.en, ref2.en. Only "
-        "directions that the run was trained on are translated. With --corpus too, the test set is "
-        "compared with its training text")
-    flags.choice("format", "NAME",
-        f"the format of --test_set: {', '.join(_FORMATS)}; by default it is recognized", _FORMATS)
-    # fmt: on
-
-
-def _define_metrics(flags: Flags) -> None:
-    # fmt: off
-    flags.words("metrics", "NAME ...",
-        "metrics in addition to bleu and chrf: chrf++, ter, spbleu, comet")
-    flags.text("spm_model", "FILE", "the SentencePiece model of spbleu, such as that of FLORES-200")
-    flags.text("comet_model", "FILE", "the checkpoint of comet, which needs unbabel-comet")
-    flags.words("length_edges", "N ...",
-        "source lengths, in words, at which the buckets of the scores by length begin; if not "
-        "given, 10 20 30 40")
-    flags.switch("leave_out_overlap",
-        "score without the test sentences that are in the training text of the corpus, exactly or "
-        "nearly; the report always counts them")
-    # fmt: on
-
-
-def _define_files(flags: Flags) -> None:
-    # fmt: off
-    flags.words("hypotheses", "FILE ...",
-        "translations to score without a run; further files are compared with the first one. Needs "
-        "--references and --target")
-    flags.words("references", "FILE ...",
-        "the references of --hypotheses; each file is one reference")
-    flags.text("sources", "FILE",
-        "the sources of --hypotheses, for samples, lengths and comet")
-    flags.text("target", "TAG", "the language of --hypotheses, which chooses the tokenizer of BLEU")
-    flags.text("source", "TAG", "the language of --sources")
-    # fmt: on
-
-
 def _define_eval(flags: Flags) -> None:
     # fmt: off
     flags.texts("workdir", "DIR|URL",
@@ -89,14 +48,16 @@ def _define_eval(flags: Flags) -> None:
     flags.texts("name", "NAME",
         "the name of a run in the report, instead of that of its folder; may be given once for "
         "each --workdir, in the same order")
-    # fmt: on
-    define_corpora(
-        flags,
+    define_corpora(flags,
         "the corpus folder with the references, and with the training text that the test sentences are "
-        "compared with",
-    )
-    # fmt: off
-    _define_test_set(flags)
+        "compared with")
+    flags.text("test_set", "DIR",
+        "a published test set in place of that of --corpus: a folder of FLORES-200 or FLORES+, of "
+        "NTREX-128, of WMT files without SGML, or of plain files src.de, ref.en, ref2.en. Only "
+        "directions that the run was trained on are translated. With --corpus too, the test set is "
+        "compared with its training text")
+    flags.choice("format", "NAME",
+        f"the format of --test_set: {', '.join(_FORMATS)}; by default it is recognized", _FORMATS)
     flags.text("split", "NAME",
         "split of the corpus or of FLORES to translate, such as test or dev", default="test")
     flags.text("baselines", "DIR|JSON",
@@ -116,8 +77,25 @@ def _define_eval(flags: Flags) -> None:
     flags.switch("routing",
         "also show which experts each language uses in each layer, on the test text: maps and "
         "tables in the report, and the numbers in bleu.json. The model must have experts")
-    _define_metrics(flags)
-    _define_files(flags)
+    flags.words("metrics", "NAME ...",
+        "metrics in addition to bleu and chrf: chrf++, ter, spbleu, comet")
+    flags.text("spm_model", "FILE", "the SentencePiece model of spbleu, such as that of FLORES-200")
+    flags.text("comet_model", "FILE", "the checkpoint of comet, which needs unbabel-comet")
+    flags.words("length_edges", "N ...",
+        "source lengths, in words, at which the buckets of the scores by length begin; if not "
+        "given, 10 20 30 40")
+    flags.switch("leave_out_overlap",
+        "score without the test sentences that are in the training text of the corpus, exactly or "
+        "nearly; the report always counts them")
+    flags.words("hypotheses", "FILE ...",
+        "translations to score without a run; further files are compared with the first one. Needs "
+        "--references and --target")
+    flags.words("references", "FILE ...",
+        "the references of --hypotheses; each file is one reference")
+    flags.text("sources", "FILE",
+        "the sources of --hypotheses, for samples, lengths and comet")
+    flags.text("target", "TAG", "the language of --hypotheses, which chooses the tokenizer of BLEU")
+    flags.text("source", "TAG", "the language of --sources")
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
     define_changes(flags)
     define_processes(flags)
@@ -126,12 +104,12 @@ def _define_eval(flags: Flags) -> None:
 
 
 def _eval(values: FlagValues) -> None:
-    if _scores_files(values):
-        _score_files(EVAL, values)
+    if values.hypotheses:
+        _score_files(values)
         return
-    _check_text(EVAL, values)
+    _check_text(values)
     processes = join(values, "gshard-eval")
-    workdir, *other_workdirs = existing_folders(values, "workdir", "gshard-train")
+    workdirs = [existing("workdir", text, "gshard-train") for text in values.workdir]
     from gshard_nmt.decoding.runs import RunTranslators
     from gshard_nmt.decoding.text_translator import ending
     from gshard_nmt.run.folder import RunFolder
@@ -140,7 +118,7 @@ def _eval(values: FlagValues) -> None:
 
     changes = read_changes(values.gin)
     if processes.count > 1:
-        config = changes.apply(read_run_config(RunFolder(workdir).config))
+        config = changes.apply(read_run_config(RunFolder(workdirs[0]).config))
         compare(values, config, processes)
     translators = RunTranslators(values.trust_programs, changes, processes)
     with processes.waiting_for_lost_peers():
@@ -148,19 +126,18 @@ def _eval(values: FlagValues) -> None:
             translators.follow()
             return
         with ending(processes):
-            _evaluate(values, [workdir, *other_workdirs], translators, changes)
+            _evaluate(values, workdirs, translators, changes)
 
 
 def _evaluate(
-    values: FlagValues,
-    workdirs: Sequence[Path],
-    translators: "RunTranslators",
-    changes: "Changes",
+    values: FlagValues, workdirs: Sequence[Path], translators: "RunTranslators", changes: "Changes"
 ) -> None:
-    published = _open_test_set(values)
-    corpus = None
-    if published is None or values.corpus:
-        corpus = read_corpora(values)
+    from gshard_nmt.evaluate import Others, Request, evaluate, open_folder
+
+    published = None
+    if values.test_set:
+        published = open_folder(_test_set_folder(values), values.format, values.split)
+    corpus = read_corpora(values) if values.corpus or not published else None
     baselines = paths.folder_path("baselines", values.baselines) if values.baselines else None
     if baselines and not baselines.exists():
         raise UserError(
@@ -180,7 +157,6 @@ def _evaluate(
     outputs.check_folder("--report", report)
     options = _read_options(values)
     from gshard_nmt.decoding.runs import Choices
-    from gshard_nmt.evaluate import Others, Request, evaluate
     from gshard_nmt.run.checkpoint.weights import Chosen
 
     Chosen.parse(values.checkpoint)
@@ -217,19 +193,14 @@ def _cross_entropies(text: str) -> list[float]:
     return sorted(values, reverse=True)
 
 
-def _scores_files(values: FlagValues) -> bool:
-    """Returns whether the command scores files and not a run.
-
-    Raises:
-      UserError: flags of both are given.
-    """
-    if values.hypotheses:
-        _refuse_together(values, "hypotheses", _OF_RUNS, "scores files and no run")
-    return bool(values.hypotheses)
-
-
-def _score_files(command: Command, values: FlagValues) -> None:
-    require(dataclasses.replace(command, example=_EXAMPLE), values, ("references", "target"))
+def _score_files(values: FlagValues) -> None:
+    for other in _OF_RUNS:
+        if values[other].value:
+            raise UserError(
+                f"--hypotheses scores files and no run, so it cannot be used with --{other}. Give one of "
+                "them."
+            )
+    require(dataclasses.replace(EVAL, example=_EXAMPLE), values, ("references", "target"))
     hypotheses = existing_files(values, "hypotheses", "give a text file with the translations")
     references = existing_files(values, "references", "give a text file with the references")
     sources = existing_file(values, "sources", "give a text file with the sources")
@@ -241,27 +212,17 @@ def _score_files(command: Command, values: FlagValues) -> None:
     evaluate_files(files, report, options)
 
 
-def _check_text(command: Command, values: FlagValues) -> None:
-    """Checks that the flags name a run, a folder for the report, and either a corpus or a test set."""
+def _check_text(values: FlagValues) -> None:
     if not values.test_set:
         if values.workdir and values.report and not values.corpus:
             raise UserError(
                 "--corpus and --test_set are missing. Give one of them: --corpus DIR has your own "
                 "text, and --test_set DIR the files of FLORES, NTREX or WMT. See gshard-eval --help."
             )
-        require(command, values, ("workdir", "corpus", "report"))
+        require(EVAL, values, ("workdir", "corpus", "report"))
         return
     _test_set_folder(values)
-    require(command, values, ("workdir", "report"))
-
-
-def _open_test_set(values: FlagValues) -> "Published | None":
-    """Returns the published test set of the flags; None if they name a corpus."""
-    if not values.test_set:
-        return None
-    from gshard_nmt.evaluate import open_folder
-
-    return open_folder(_test_set_folder(values), values.format, values.split)
+    require(EVAL, values, ("workdir", "report"))
 
 
 def _test_set_folder(values: FlagValues) -> Path:
@@ -270,7 +231,6 @@ def _test_set_folder(values: FlagValues) -> Path:
 
 
 def _read_options(values: FlagValues) -> "Options":
-    """Returns what to measure, after checking that all of it can be measured."""
     spm_model = existing_file(values, "spm_model", "give a SentencePiece model")
     comet_model = existing_file(values, "comet_model", "give the checkpoint of a COMET model")
     names = tuple(name for text in values.metrics for name in text.split(","))
@@ -289,14 +249,6 @@ def _read_options(values: FlagValues) -> "Options":
         options = dataclasses.replace(options, length_edges=tuple(map(int, edges)))
     options.check()
     return options
-
-
-def _refuse_together(values: FlagValues, flag: str, others: Sequence[str], why: str) -> None:
-    for other in others:
-        if values[other].value:
-            raise UserError(
-                f"--{flag} {why}, so it cannot be used with --{other}. Give one of them."
-            )
 
 
 EVAL = Command(

@@ -284,11 +284,6 @@ def existing_folder(
     return existing(name, str(values[name].value), source, resolve)
 
 
-def existing_folders(values: flags.FlagValues, name: str, source: str) -> list[Path]:
-    folders: list[str] = values[name].value or []
-    return [existing(name, text, source) for text in folders]
-
-
 def existing(
     name: str, text: str, source: str, resolve: Callable[[str, str], Path] = paths.folder_path
 ) -> Path:
@@ -305,19 +300,15 @@ def existing(
 
 def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | None:
     """Returns the file that a flag names; None if the flag is not given. The advice says what to give."""
-    if not values[name].value:
-        return None
-    return _file(name, str(values[name].value), advice)
+    return next(iter(existing_files(values, name, advice)), None)
 
 
 def existing_files(values: flags.FlagValues, name: str, advice: str) -> list[Path]:
-    return [_file(name, text, advice) for text in values[name].value or ()]
-
-
-def _file(name: str, text: str, advice: str) -> Path:
-    path = Path(text)
-    if path.is_dir():
-        raise UserError(f"--{name} {path}: it is a folder; {advice}.")
-    if not path.exists():
-        raise UserError(f"--{name} {path}: there is no such file; {advice}.")
-    return path
+    given = values[name].value or []
+    files = [Path(text) for text in (given if isinstance(given, list) else [given])]
+    for path in files:
+        if path.is_dir():
+            raise UserError(f"--{name} {path}: it is a folder; {advice}.")
+        if not path.exists():
+            raise UserError(f"--{name} {path}: there is no such file; {advice}.")
+    return files

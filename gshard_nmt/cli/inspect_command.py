@@ -78,15 +78,17 @@ def _check_flags_belong_together(values: FlagValues) -> None:
     unused = [f"--{name}" for name in optional if is_given(name) and name not in allowed]
     if not unused:
         return
-    table = []
+    from gshard_nmt.terminal import aligned
+
+    rows = []
     for name, names in _INSPECTIONS.items():
         listed = ", ".join(f"--{flag}" for flag in names) or "no other flag"
-        table.append(f"  {f'--{name}' if name else 'the default':<14} takes {listed}")
+        rows.append((f"  --{name}" if name else "  the default", f"takes {listed}"))
     verb = "has" if len(unused) == 1 else "have"
     task = f"with --{inspection}" if inspection else "on the default inspection"
     raise UserError(
         f"{', '.join(unused)} {verb} no effect {task}. Give only flags of one inspection. "
-        "Besides --config and --gin,\n" + "\n".join(table)
+        f"Besides --config and --gin,\n{aligned(rows).rstrip()}"
     )
 
 
@@ -123,13 +125,7 @@ def _examine(values: FlagValues, slice_link: float | None) -> None:
     )
     show_doctor(
         DoctorRequest(
-            values.config,
-            values.gin,
-            data,
-            workdir,
-            values.topology,
-            values.read_data,
-            slice_link,
+            values.config, values.gin, data, workdir, values.topology, values.read_data, slice_link
         )
     )
 

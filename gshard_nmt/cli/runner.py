@@ -269,6 +269,15 @@ _MEMORY = (
 )
 
 
+_OF_LIBRARIES = {
+    ("No space left on device", "Disk quota exceeded"): f"the disk is full: {{what}}. {_NO_SPACE}",
+    ("File too large",): f"a file is too large: {{what}}. {_ADVICE[errno.EFBIG]}",
+    ("Too many open files",): f"too many files are open: {{what}}. {_OPEN_FILES}",
+    ("RESOURCE_EXHAUSTED", "Out of memory"): _MEMORY,
+}
+"""Failures that libraries such as XLA report in words only, with exceptions of several types."""
+
+
 def user_message(error: Exception) -> str | None:
     """Returns the message for a failure that the user can mend; None for a defect of the program."""
     if isinstance(error, UserError):
@@ -279,7 +288,12 @@ def user_message(error: Exception) -> str | None:
         return _MEMORY.format(what=_first_line(error) or "this machine has no more")
     if isinstance(error, OSError):
         return _system_message(error)
-    return _library_message(error)
+    messages = (
+        message.format(what=_first_line(error))
+        for words, message in _OF_LIBRARIES.items()
+        if any(word in str(error) for word in words)
+    )
+    return next(messages, None)
 
 
 def _system_message(error: OSError) -> str | None:
@@ -292,25 +306,7 @@ def _system_message(error: OSError) -> str | None:
     if error.filename2 is not None:
         file = f"{file} -> {error.filename2}"
     default = _TRY_AGAIN if error.errno in AWAY else "Give another file or folder."
-    advice = _ADVICE.get(error.errno, default)
-    return f"{file}: {error.strerror}. {advice}"
-
-
-def _library_message(error: Exception) -> str | None:
-    """Returns the message for a failure that a library reports in words only.
-
-    XLA, TensorFlow and tensorstore have exceptions of several types for them.
-    """
-    text = str(error)
-    if "No space left on device" in text or "Disk quota exceeded" in text:
-        return f"the disk is full: {_first_line(error)}. {_NO_SPACE}"
-    if "File too large" in text:
-        return f"a file is too large: {_first_line(error)}. {_ADVICE[errno.EFBIG]}"
-    if "Too many open files" in text:
-        return f"too many files are open: {_first_line(error)}. {_OPEN_FILES}"
-    if "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
-        return _MEMORY.format(what=_first_line(error))
-    return None
+    return f"{file}: {error.strerror}. {_ADVICE.get(error.errno, default)}"
 
 
 def _first_line(error: Exception) -> str:

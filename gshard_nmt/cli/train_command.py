@@ -100,7 +100,6 @@ def _define_baselines(flags: Flags) -> None:
 
 
 def _train(values: FlagValues) -> None:
-    check_baselines(values)
     if _check_adding(values):
         init_from = _read_init(values)
         assert init_from is not None
@@ -204,15 +203,12 @@ def _add_language(values: FlagValues, init_from: Path) -> None:
     adding.add_language(request, train_one)
 
 
-def check_baselines(values: FlagValues) -> None:
+def read_request(values: FlagValues) -> "Request":
     if values.sizes and values.until == "budget":
         raise UserError(
             "--sizes is given with --until budget, whose models have the size of the config. Leave it "
             "out, or give --until converged."
         )
-
-
-def read_request(values: FlagValues) -> "Request":
     languages = [tag.strip() for tag in (values.languages or "").split(",") if tag.strip()]
     repeated = sorted({tag for tag in languages if languages.count(tag) > 1})
     if repeated:

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import web_page
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.report import figures
+from gshard_nmt.evaluation.report import figures, web_page
 from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.texts.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
@@ -58,9 +57,7 @@ def check_any_has_experts(runs: Sequence[RunFolder]) -> None:
 
 
 def sections(
-    runs: Sequence[tuple[str, RunFolder, Sequence[TestSet]]],
-    count: CountExperts,
-    checkpoint: str,
+    runs: Sequence[tuple[str, RunFolder, Sequence[TestSet]]], count: CountExperts, checkpoint: str
 ) -> list[Section]:
     """Returns the sections of the report for all runs: (name in the report, run, test sets).
 
@@ -87,9 +84,8 @@ def direction_names(tests: Sequence[TestSet]) -> list[str]:
     """Returns the name of each direction: the language that differs, or both languages."""
     if len({test.target for test in tests}) == 1:
         return [test.source for test in tests]
-    if len({test.source for test in tests}) == 1:
-        return [test.target for test in tests]
-    return [test.direction_name for test in tests]
+    is_from_one = len({test.source for test in tests}) == 1
+    return [test.target if is_from_one else test.direction_name for test in tests]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,14 +94,6 @@ class RouterMap:
 
     use: ExpertUse
     names: Sequence[str]
-
-    @functools.cached_property
-    def by_choice(self) -> np.ndarray:
-        """float64[layers, directions, A, E], the share of each expert in the choices of a direction.
-
-        First and second choices each sum to 1. They sum to 0 if the direction has none.
-        """
-        return _shares(self.use.chosen)
 
     @functools.cached_property
     def weight(self) -> np.ndarray:
@@ -227,8 +215,10 @@ class RouterMap:
 
         The shares of the experts are null if there are more than a million of them.
         """
-        second = self.by_choice[:, :, 1] if self.by_choice.shape[2] > 1 else None
-        shares = {"first": self.by_choice[:, :, 0], "weight": self.weight, "second": second}
+        # float64[layers, directions, A, E]: each choice sums to 1, or to 0 if there is none.
+        by_choice = _shares(self.use.chosen)
+        second = by_choice[:, :, 1] if by_choice.shape[2] > 1 else None
+        shares = {"first": by_choice[:, :, 0], "weight": self.weight, "second": second}
         columns = {
             "entropy": self.entropy,
             "load": self.load,

@@ -10,7 +10,6 @@ import dataclasses
 import importlib.metadata
 import math
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.memory import free_machine_memory
 from gshard_nmt.spmd.mesh import nearest_mesh
 from gshard_nmt.spmd.topology import INSTALL_CUDA, INSTALL_LIBTPU, Topology
+from gshard_nmt.terminal import Terminal, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +64,8 @@ def show_doctor(request: DoctorRequest) -> None:
       UserError: the run has a problem.
     """
     findings = list(examine(request))
-    for finding in findings:
-        sys.stdout.write(f"{finding.mark:<8} {finding.area:<9} {finding.text}\n")
-    sys.stdout.flush()
+    rows = [(finding.mark, finding.area, finding.text) for finding in findings]
+    Terminal().print(table("", ("", "area", "finding"), rows, left=(0, 1, 2)))
     if problems := sum(finding.is_problem for finding in findings):
         count = "1 problem" if problems == 1 else f"{problems} problems"
         raise UserError(

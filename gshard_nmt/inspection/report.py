@@ -2,12 +2,10 @@
 
 import contextlib
 import dataclasses
-import io
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from gshard_nmt.inspection.communication import Source
@@ -17,6 +15,7 @@ from gshard_nmt.inspection.program_cost import Inspection
 from gshard_nmt.quantities import flops_text, size_text
 from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+from gshard_nmt.terminal import Terminal, aligned
 
 _LEFT_OUT = "Overlap, the host, the input and load imbalance are left out."
 _PREDICTED = (
@@ -29,7 +28,6 @@ _PREDICTED_FOR_GPUS = (
 )
 
 _MOST_LINES = 12
-_WIDEST = 1000
 
 _CATEGORY_WORDS = {
     "replicated_weights": "replicated weights",
@@ -305,26 +303,24 @@ def _times(count: int) -> str:
 
 def table(rows: Iterable[Sequence[str]]) -> str:
     """Returns rows as aligned columns: names and closing words to the left, the others to the right."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
+    texts = []
     for row in rows:
         cells = [Text(cell, justify="right") for cell in row]
         cells[0].justify = "left"
         if row[-1] not in ("", "-") and not row[-1][0].isdigit():
             cells[-1].justify = "left"
-        grid.add_row(*cells)
-    file = io.StringIO()
-    Console(file=file, width=_WIDEST, markup=False).print(grid)
-    return "\n".join(f"    {line}".rstrip() for line in file.getvalue().splitlines())
+        texts.append(cells)
+    return textwrap.indent(aligned(texts).rstrip(), "    ")
 
 
 @contextlib.contextmanager
 def waiting(task: str) -> Iterator[None]:
     """Prints on stderr which task is running, and how long it took."""
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Terminal(stderr=True)
     began = time.perf_counter()
     if console.is_terminal:
         with console.status(task + " ..."):
             yield
     else:
         yield
-    console.print(f"{task}: {time.perf_counter() - began:.1f} s", markup=False, soft_wrap=True)
+    console.print(f"{task}: {time.perf_counter() - began:.1f} s")

@@ -19,6 +19,7 @@ from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.terminal import aligned
 
 CONTROL = {
     "seed": ArraySpec((2,), np.dtype(np.uint32)),
@@ -159,12 +160,6 @@ def parameter_table(specs: ArraySpecs, mesh: Mesh) -> str:
         rows.append((name, shape_text(spec.shape), str(spec.dtype), sharding, *sizes))
     rows.append(("total", "", "", "", str(total), str(per_device)))
     return aligned(rows)
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
-    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def shape_text(shape: Sequence[int]) -> str:

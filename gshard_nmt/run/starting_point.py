@@ -7,7 +7,6 @@ records what each array began as.
 
 import dataclasses
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from gshard_nmt.model.inheritance import Origin, Origins
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import training_state
 from gshard_nmt.run.arrays import (
-    aligned,
     as_groups,
     shape_text,
     state_specs,
@@ -42,6 +40,7 @@ from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.processes import ALONE, Processes
 from gshard_nmt.spmd.runtime import Runtime
+from gshard_nmt.terminal import Terminal, table
 
 if TYPE_CHECKING:
     from gshard_nmt.data.sets.shards import PreparedData
@@ -247,11 +246,11 @@ class OldState:
         for problem in self.loaded.passed_over:
             note(f"{problem}. Using the checkpoint of {self.loaded.origin} instead")
         init, rows = self.point.init, self._table()
-        cells = [("array", "shape", "moments", "begins as")]
-        for row in rows:
-            cells.append((row["array"], shape_text(row["shape"]), row["moments"], row["begins"]))
-        sys.stdout.write(aligned(cells))
-        sys.stdout.flush()
+        header = ("array", "shape", "moments", "begins as")
+        cells = (
+            (row["array"], shape_text(row["shape"]), row["moments"], row["begins"]) for row in rows
+        )
+        Terminal().print(table("", header, cells, left=range(len(header))))
         weights = [row["begins"] for row in rows if row["moments"]]
         copied = weights.count("copied")
         new = sum(begins.startswith("new") for begins in weights)

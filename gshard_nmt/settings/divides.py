@@ -5,7 +5,7 @@ evenly over the mesh axes that split it. This module finds the sizes that break 
 """
 
 import dataclasses
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.regularizers import homes
@@ -16,11 +16,7 @@ from gshard_nmt.spmd.mesh import UnevenDimension
 _SETTINGS_OF_LETTERS = {
     "E": (("Model", "experts"),),
     "M": (("Model", "model_dim"),),
-    "H": (
-        ("Model", "hidden_dim"),
-        ("Model", "expert_hidden_dim"),
-        ("Model", "shared_expert_dim"),
-    ),
+    "H": (("Model", "hidden_dim"), ("Model", "expert_hidden_dim"), ("Model", "shared_expert_dim")),
     "N": (("Model", "heads"),),
     "D": (("Model", "head_dim"),),
     "V": (("Data", "source_vocabulary"), ("Data", "target_vocabulary")),
@@ -41,7 +37,11 @@ class Problem:
 
 def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
     """Raises UserError if a size of a config or an array does not divide over the mesh."""
-    for problem in problems(config, arrays):
+    _raise_first(problems(config, arrays))
+
+
+def _raise_first(found: Iterable[Problem]) -> None:
+    for problem in found:
         raise UserError(problem.text)
 
 
@@ -57,8 +57,7 @@ def decoding_problems(config: Config, weights: Mapping[str, ArraySpec]) -> Itera
 
 def check_decoding(config: Config, weights: Mapping[str, ArraySpec]) -> None:
     """Raises UserError if a model cannot be decoded on the mesh of its config."""
-    for problem in decoding_problems(config, weights):
-        raise UserError(problem.text)
+    _raise_first(decoding_problems(config, weights))
 
 
 def check_validation(config: Config) -> None:
@@ -77,8 +76,7 @@ def check_validation(config: Config) -> None:
 def check_can_decode(config: Config) -> None:
     """Raises UserError if the model cannot be decoded on any mesh: decoding may use another one."""
     if config.model.encoder_layers:  # language models do not translate
-        for problem in _unfit_lengths(config):
-            raise UserError(problem.text)
+        _raise_first(_unfit_lengths(config))
 
 
 def problems(

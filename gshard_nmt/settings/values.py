@@ -83,14 +83,13 @@ def build(bindings: Mapping[Key, Setting], classes: Mapping[str, type] = CLASSES
         values = {}
         for field in dataclasses.fields(cls):
             setting = bindings.get((class_name, field.name))
+            name = f"{class_name}.{field.name}"
             if setting is not None:
-                values[field.name] = _checked(
-                    setting, hints[field.name], f"{class_name}.{field.name}"
-                )
-            elif field.init and _is_required(field):
+                values[field.name] = _checked(setting, hints[field.name], name)
+            elif field.init and field.default is field.default_factory is dataclasses.MISSING:
                 raise UserError(
-                    f"{class_name}.{field.name} has no value and no default; set it in the config "
-                    f"or with --gin '{class_name}.{field.name} = ...'."
+                    f"{name} has no value and no default; set it in the config or with --gin "
+                    f"'{name} = ...'."
                 )
         parts[class_name.lower()] = cls(**values)
     return Config(**parts)
@@ -116,11 +115,6 @@ def _field_types(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _is_required(field: "dataclasses.Field[Any]") -> bool:
-    missing = dataclasses.MISSING
-    return field.default is missing and field.default_factory is missing
-
-
 class _WrongTypeError(Exception):
     """A value does not conform to a type."""
 
@@ -129,9 +123,8 @@ def _checked(setting: Setting, hint: Any, name: str) -> object:
     try:
         return _conform(setting.value, hint)
     except _WrongTypeError:
-        advice = ""
-        if isinstance(setting.value, str) and hint in (int, float, bool):
-            advice = " without quotes"
+        is_quoted = isinstance(setting.value, str) and hint in (int, float, bool)
+        advice = " without quotes" if is_quoted else ""
         raise UserError(
             f"{setting.where}: {name} is {setting.value!r}; it must be {describe_type(hint)}{advice}.",
             [name],
@@ -149,10 +142,8 @@ def _conform(value: object, hint: Any) -> object:
     if hint in (bool, int, str, types.NoneType):
         return value if type(value) is hint else _refuse()
     if hint is float:
-        if type(value) not in (int, float):
-            _refuse()
         try:
-            number = float(typing.cast(float, value))
+            number = float(typing.cast(float, value)) if type(value) in (int, float) else math.nan
         except OverflowError:  # an int above the largest float
             _refuse()
         return number if math.isfinite(number) else _refuse()
@@ -167,9 +158,12 @@ def _conform(value: object, hint: Any) -> object:
                 continue
         return _refuse()
     if origin in (tuple, list, collections.abc.Sequence):
-        if not isinstance(value, list | tuple):
+        entries = tuple(typing.cast(Any, value)) if isinstance(value, list | tuple) else _refuse()
+        is_fixed = origin is tuple and arguments[-1] is not Ellipsis
+        hints = arguments if is_fixed else arguments[:1] * len(entries)
+        if len(hints) != len(entries):
             _refuse()
-        return _conform_entries(tuple(typing.cast(tuple[object, ...], value)), origin, arguments)
+        return tuple(_conform(*pair) for pair in zip(entries, hints, strict=True))
     if origin in (dict, collections.abc.Mapping):
         if not isinstance(value, Mapping):
             _refuse()
@@ -178,16 +172,6 @@ def _conform(value: object, hint: Any) -> object:
     raise TypeError(
         f"a setting cannot have the type {hint}; see gshard_nmt.settings.values._conform"
     )
-
-
-def _conform_entries(
-    values: tuple[object, ...], origin: Any, arguments: tuple[Any, ...]
-) -> tuple[object, ...]:
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        if len(values) != len(arguments):
-            _refuse()
-        return tuple(_conform(v, hint) for v, hint in zip(values, arguments, strict=True))
-    return tuple(_conform(v, arguments[0]) for v in values)
 
 
 def _refuse() -> typing.NoReturn:

@@ -1,6 +1,5 @@
 """gshard-serve: what its flags change, and that mistakes are named before the model is loaded."""
 
-import json
 import socket
 import types
 
@@ -8,19 +7,6 @@ import pytest
 
 from gshard_nmt.cli import commands
 from gshard_nmt.serving.requests import Limits
-from tests.run.facts import data_facts
-
-
-@pytest.fixture
-def run_folder(tmp_path):
-    """A folder with the config of a run from French and German."""
-    from gshard_nmt.settings.gin_reader import load_config
-
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "config.gin").write_text(load_config("demo").text)
-    (folder / "data.json").write_text(json.dumps(data_facts(["fr", "de"])))
-    return folder
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from gshard_nmt.baselines import Request
 from gshard_nmt.cli import commands
 from gshard_nmt.cli.commands import TRAIN
 from gshard_nmt.cli.flags import parse_flags
-from gshard_nmt.cli.train_command import check_baselines, read_request
+from gshard_nmt.cli.train_command import read_request
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.baselines import SIZE_RULE, parse_sizes
 
@@ -20,7 +20,6 @@ NEEDED = ["--config=bilingual", "--data=data", "--workdir=new"]
 
 def request(*words):
     values = parse_flags(TRAIN, [*NEEDED, "--baselines_of=run", *words])
-    check_baselines(values)
     return read_request(values)
 
 

@@ -1,7 +1,6 @@
 """gshard-data translate: a corpus of two commands, translated once, and going on after a stop."""
 
 import gzip
-import json
 import types
 
 import pytest
@@ -10,9 +9,7 @@ from gshard_nmt.cli import commands
 from gshard_nmt.data.sets.corpus import find_pairs, read_pairs
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import TryAgain
-from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.translate_corpus import Files
-from tests.run.facts import data_facts
 
 
 class Shouting:
@@ -46,11 +43,8 @@ def model(monkeypatch):
 
 
 @pytest.fixture
-def words(tmp_path):
+def words(tmp_path, run_folder):
     """A command line, and the run folder and the input that it names."""
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "run" / "config.gin").write_text(load_config("demo").text)
-    (tmp_path / "run" / "data.json").write_text(json.dumps(data_facts(["fr", "de"])))
     text = "un mot\nencore un\n\nstop\ntrois mots de plus\n"
     (tmp_path / "mono.fr.gz").write_bytes(gzip.compress(text.encode()))
     folders = {"workdir": "run", "input": "mono.fr.gz", "out": "out"}

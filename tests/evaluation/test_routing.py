@@ -37,7 +37,9 @@ def test_shares_sum_to_one_and_follow_the_counts():
     lost = np.array([[[1, 2]]], float)
     use = ExpertUse(["encoder_1"], np.array([[4.0]]), chosen, weight, lost, np.zeros(1, int))
     figures = RouterMap(use, ["fr"])
-    assert figures.by_choice[0, 0].tolist() == [[0.75, 0.25, 0, 0], [0, 0.5, 0.5, 0]]
+    data = figures.data()
+    choices = [data["first"][0][0], data["second"][0][0]]
+    assert choices == [[0.75, 0.25, 0, 0], [0, 0.5, 0.5, 0]]
     assert figures.weight[0, 0].tolist() == [0.5, 0.375, 0.125, 0]
     assert figures.load[0].tolist() == [0.375, 0.375, 0.25, 0]
     assert figures.lost[0, 0].tolist() == [0.25, 0.5]

@@ -47,18 +47,9 @@ def test_the_demo_divides():
 @pytest.mark.parametrize(
     ("part", "values", "problem"),
     [
-        ("data", {"rows": 33}, "Data.rows"),
-        ("model", {"experts": 7}, "Model.experts"),
-        ("model", {"num_groups": 1}, "Model.num_groups"),
         # 32 rows of 48 tokens are 3 groups of 512 tokens, and 32 rows of 64 tokens are 4.
         ("model", {"num_groups": 0, "group_size": 512}, "groups of Data.target_length"),
         ("data", {"source_length": 50, "rows": 30}, "Data.rows and Data.source_length"),
-        ("data", {"target_length": 50, "rows": 30}, "Data.rows and Data.target_length"),
-        (
-            "data",
-            {"source_vocabulary": 801},
-            "Data.source_vocabulary (parameters/source_embedding)",
-        ),
         (
             "data",
             {"target_vocabulary": 801},

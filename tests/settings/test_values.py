@@ -33,26 +33,15 @@ class Data:
     languages: Sequence[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Optimizer:
-    rate: float = 1e-30
-
-
-@dataclasses.dataclass(frozen=True)
-class Train:
-    steps: int = 10
-
-
-@dataclasses.dataclass(frozen=True)
-class Decode:
-    beam: int = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class Cleaning:
-    ratio: float = 3.0
-
-
+Optimizer, Train, Decode, Cleaning = (
+    dataclasses.make_dataclass(name, [field], frozen=True)
+    for name, field in {
+        "Optimizer": ("rate", float, 1e-30),
+        "Train": ("steps", int, 10),
+        "Decode": ("beam", int, 4),
+        "Cleaning": ("ratio", float, 3.0),
+    }.items()
+)
 CLASSES = {cls.__name__: cls for cls in (Model, Mesh, Data, Optimizer, Train, Decode, Cleaning)}
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from gshard_nmt import files
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.text.vocabulary import UNK, Vocabulary
+from gshard_nmt.terminal import table
 
 REPORT = "vocabulary.json"
 """The name of the file in prepared data."""
@@ -83,18 +83,18 @@ class VocabularyReport:
         files.write(path, text.encode("utf-8", "replace"))
 
     def show(self, console: Console) -> None:
-        table = Table(title="vocabularies")
-        for name in ("side", "language", "tokens", "byte fallback", "characters with pieces"):
-            table.add_column(name, justify="left" if name in ("side", "language") else "right")
-        for fit in self.fits:
-            table.add_row(
+        header = ("side", "language", "tokens", "byte fallback", "characters with pieces")
+        rows = [
+            (
                 fit.side,
                 fit.language,
                 f"{fit.tokens_per_unit:.2f} a {fit.unit}",
                 f"{fit.byte_fallback:.2%}",
                 f"{fit.coverage:.3%}",
             )
-        console.print(table)
+            for fit in self.fits
+        ]
+        console.print(table("vocabularies", header, rows, left=(0, 1)))
         for warning in self.warnings:
             console.print(f"warning: {warning}", soft_wrap=True, markup=False)
 

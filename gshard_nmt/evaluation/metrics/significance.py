@@ -32,16 +32,13 @@ _SEED = 12345
 _BLOCK = 1 << 22
 """Number of draws of a sentence that are in memory at once; 32 MiB."""
 
-_LANGUAGES = 3
-"""Number of languages from which on their spread counts."""
-
 _NORMAL = 1.96
 """Standard errors on each side of a 95 % interval."""
-
 _TIE = 1e-9
 """Differences that are closer than this are equal."""
 
 Interval = tuple[float, float]
+Score = Callable[[np.ndarray], np.ndarray]
 
 
 class Comparison(NamedTuple):
@@ -68,17 +65,17 @@ def compare_statistics(
     """
     score = SCORES[key]
     delta = float(score(system.sum(0)) - score(baseline.sum(0)))
-    low, high = np.percentile(_deltas(system, baseline, score, resamples, seed), [2.5, 97.5])
+    rng, deltas = np.random.default_rng(seed), []
+    for count in _blocks(resamples, len(system)):
+        counts = _counts(rng, count, len(system))
+        deltas.append(score(counts @ system) - score(counts @ baseline))
+    low, high = np.percentile(np.concatenate(deltas), [2.5, 97.5])
     p_value = _p_value(system, baseline, score, resamples, seed)
     return Comparison(delta, (float(low), float(high)), p_value)
 
 
 def _p_value(
-    system: np.ndarray,
-    baseline: np.ndarray,
-    score: Callable[[np.ndarray], np.ndarray],
-    resamples: int,
-    seed: int,
+    system: np.ndarray, baseline: np.ndarray, score: Score, resamples: int, seed: int
 ) -> float:
     """Returns the share of draws with a difference as large, if it were chance who wrote which output.
 
@@ -94,23 +91,6 @@ def _p_value(
         ours = system.sum(0) + is_swapped.astype(np.float64) @ (baseline - system)
         extreme += int((np.abs(score(ours) - score(total - ours)) >= least).sum())
     return extreme / (resamples + 1)
-
-
-def _deltas(
-    system: np.ndarray,
-    baseline: np.ndarray,
-    score: Callable[[np.ndarray], np.ndarray],
-    resamples: int,
-    seed: int,
-) -> np.ndarray:
-    """Returns float64[draw], the difference on sentences that are drawn with replacement."""
-    sentences = len(system)
-    rng = np.random.default_rng(seed)
-    deltas = []
-    for count in _blocks(resamples, sentences):
-        counts = _counts(rng, count, sentences)
-        deltas.append(score(counts @ system) - score(counts @ baseline))
-    return np.concatenate(deltas)
 
 
 def _counts(rng: np.random.Generator, draws: int, number: int) -> np.ndarray:
@@ -170,7 +150,7 @@ def interval_of_mean(values: Sequence[float], drawn: np.ndarray | None = None) -
     sentences alone.
     """
     number = len(values)
-    if number < _LANGUAGES:
+    if number < 3:
         if drawn is None:
             return None
         low, high = np.percentile(drawn.mean(0), [2.5, 97.5])
@@ -254,5 +234,5 @@ def chrf_of(sums: np.ndarray) -> np.ndarray:
     return 100.0 * score
 
 
-SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"bleu": bleu_of, "chrf": chrf_of}
+SCORES: dict[str, Score] = {"bleu": bleu_of, "chrf": chrf_of}
 """What computes a score from the sum of the statistics."""

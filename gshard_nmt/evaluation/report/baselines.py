@@ -7,7 +7,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gshard_nmt import web_page
+from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.report import Evaluation, Section
 from gshard_nmt.evaluation.systems.systems import System, Systems
 from gshard_nmt.quantities import duration_text

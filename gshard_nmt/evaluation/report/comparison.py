@@ -5,11 +5,11 @@ import html
 from collections.abc import Iterator
 from typing import Any
 
-from gshard_nmt import web_page
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.evaluation.metrics import significance
+from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.report import Caution, Evaluation, Section, bounds
-from gshard_nmt.evaluation.report.studies import RATE, comparison_cells
+from gshard_nmt.evaluation.report.studies import COMPARISON_HEADS, RATE, comparison_cells
 from gshard_nmt.evaluation.systems.systems import (
     Published,
     System,
@@ -102,7 +102,7 @@ def differences_section(evaluation: Evaluation) -> Section | None:
         f"of the directions of a run are adjusted together: at most {RATE:.0%} of the differences that "
         "are called significant are expected to be chance (Benjamini and Hochberg).</p>"
     ]
-    heads = ("direction", "difference in BLEU", "95 % interval", "p", "adjusted p", "significant")
+    heads = ("direction", "difference in BLEU", *COMPARISON_HEADS)
     notes, data = [], {}
     for system in compared:
         found = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import web_page
+from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.comparison import other_vocabularies
 from gshard_nmt.evaluation.report.report import Evaluation, Section
 from gshard_nmt.evaluation.report.tables import count_text, digits_text

@@ -8,17 +8,16 @@ import collections
 import dataclasses
 import html
 import itertools
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from gshard_nmt import web_page
 from gshard_nmt.data.cleaning.scan import surely_above
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
 from gshard_nmt.data.text.scripts import script_of, scripts_of
-from gshard_nmt.evaluation.report import baselines
+from gshard_nmt.evaluation.report import baselines, web_page
 from gshard_nmt.evaluation.report.convergence import read_log
 from gshard_nmt.evaluation.report.report import Evaluation, Section
 from gshard_nmt.evaluation.texts.translations import TestSet
@@ -30,28 +29,19 @@ BASELINE = "baseline"
 """The name of the baselines among the systems that are checked. That of the main run is ""."""
 LEAST_LINES = 20
 """An alarm needs at least this number of lines."""
-_EXAMPLES = 3
 _LANGUAGE_MARGIN = 0.5
 """In nats per triple of characters. At 0.5, 0 to 1 % of clean lines seem to be in another language, and
 90 % of English lines are recognized among 16 languages. Nynorsk beside Bokmål and Danish has 8 %."""
 _LOOP_TIMES = 4
-_LOOP_WORDS = 6
-_SAME_OUTPUT_SOURCES = 3
-_LENGTH_FACTOR = 3.0
 _LENGTH_SLACK = 15
 """Characters that are added before lengths are compared, so short lines may differ more."""
 _LENGTH_RATIOS = (0.6, 1.6)
 """Lengths of all outputs against those of all references between which nothing is suspicious."""
-_SHIFTS = (-3, -2, -1, 1, 2, 3)
-_BLOCK = 25
-"""The least number of neighboring lines in which a shift is looked for."""
-_MOST_BLOCKS = 4
 _USED_EXPERTS = 0.6
 """Balanced routers log 0.85 to 1.0 of E as effective experts."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of fault, with an alarm above `limit`, a share of the lines that could have the fault."""
 
     name: str
@@ -131,8 +121,51 @@ def outputs_section(evaluation: Evaluation) -> Section:
         if (test.source, test.target) in own
     ]
     alarms = tuple(output_alarms(checked, baselines.not_converged(systems.baselines)))
-    data = [_as_json(part) for part in checked]
-    return Section("output_checks", "Faults in the outputs", _html(checked, data), data, alarms)
+    rows, examples, data = [], [], []
+    for part in checked:
+        shown = {fault.kind.name: list(_examples(part, fault)) for fault in part.faults}
+        numbers = ((f"{len(fault.lines):,}", fault.is_alarming) for fault in part.faults)
+        cells = (web_page.Markup(f"<b>{text}</b>") if bold else text for text, bold in numbers)
+        rows.append((part.name, *cells, f"{part.length_ratio:.2f}"))
+        tables = "".join(
+            web_page.texts({name.replace("_", " "): f"line {line}", **texts}.items())
+            for name, lines in shown.items()
+            for line, texts in lines
+        )
+        examples += [web_page.folded(part.name, tables)] if tables else []
+        faults = {
+            fault.kind.name: {
+                "count": len(fault.lines),
+                "possible": fault.possible,
+                "share": round(fault.share, 4),
+                "share_of_references": round(fault.usual, 4),
+                "examples": [{"line": line, **texts} for line, texts in shown[fault.kind.name]],
+            }
+            for fault in part.faults
+        }
+        data.append(
+            {
+                "source": part.test.source,
+                "target": part.test.target,
+                "system": part.system,
+                "sentences": len(part.outputs),
+                "length_ratio": round(part.length_ratio, 3),
+                "faults": faults,
+            }
+        )
+    heads = ["direction", *(kind.name.replace("_", " ") for kind in KINDS), "length ratio"]
+    content = (
+        "<p>Number of outputs with each fault. Bold numbers are above the limit of an alarm.</p>\n"
+        f"{web_page.table(heads, rows)}\n{''.join(examples)}"
+    )
+    return Section("output_checks", "Faults in the outputs", content, data, alarms)
+
+
+def _examples(part: Checked, fault: Fault) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the number of a faulty line, from 1, and its texts, three times at most."""
+    texts = {"source": part.test.sources, "reference": part.test.references, "output": part.outputs}
+    for n in fault.lines[:3]:
+        yield n + 1, {name: lines[n] for name, lines in texts.items()}
 
 
 def output_alarms(checked: Sequence[Checked], starved: Container[str] = ()) -> Iterator[str]:
@@ -151,11 +184,11 @@ def _alarms(checked: Sequence[Checked]) -> Iterator[str]:
     for kind in KINDS:
         found = [(p, f) for p in checked for f in p.faults if f.kind == kind and f.is_alarming]
         if found:
-            part, fault = found[0]
+            (part, fault), *others = found
             yield (
                 f"{part.name}: {len(fault.lines):,} of {fault.possible:,} {kind.plural} "
                 f"({100 * fault.share:.0f} %; references {100 * fault.usual:.0f} %)"
-                f"{_and_others([part for part, _ in found[1:]])}."
+                f"{_and_others([part for part, _ in others])}."
             )
     low, high = _LENGTH_RATIOS
     odd = [p for p in checked if len(p.outputs) >= LEAST_LINES and not low < p.length_ratio < high]
@@ -179,57 +212,44 @@ def check_direction(
     test: TestSet, outputs: Sequence[str], profiles: LanguageProfiles, system: str = ""
 ) -> Checked:
     """Checks the translations of one direction."""
-    scripts = _usual_scripts(test.references)
+    letters = collections.Counter(script_of(c) for line in test.references for c in line)
+    del letters[""]
+    scripts = {script for script, n in letters.items() if n >= 0.01 * letters.total()}
 
-    def wrong_language(_: str, reference: str, output: str) -> bool:
-        letters = [script for c in output if (script := script_of(c))]
+    def is_faulty(kind: str, source: str, reference: str, output: str) -> bool | None:
+        """Returns whether an output has a fault; None if the line cannot have it."""
+        if kind == "empty":
+            return not output.strip() if reference.strip() else None
+        if kind == "copy":
+            plain = [" ".join(text.casefold().split()) for text in (source, reference, output)]
+            if plain[0] == plain[1] or not any(c.isalpha() for c in source):
+                return None
+            return plain[2] == plain[0]
+        if kind == "loop":
+            return loops(output) > loops(reference)
+        if kind == "length":
+            if not output.strip() or not reference.strip():
+                return None
+            ratio = (len(output) + _LENGTH_SLACK) / (len(reference) + _LENGTH_SLACK)
+            return not 1 / 3 < ratio < 3
         own = scripts | scripts_of(reference)
-        is_other = bool(own) and 2 * sum(script not in own for script in letters) > len(letters)
+        found = [script for c in output if (script := script_of(c))]
+        is_other = bool(own) and 2 * sum(script not in own for script in found) > len(found)
         return is_other or bool(profiles.other_language(output, test.target, _LANGUAGE_MARGIN))
 
-    checks: dict[str, Callable[[str, str, str], bool | None]] = {
-        "empty": _is_empty,
-        "copy": _is_copy,
-        "loop": lambda _, reference, output: loops(output) > loops(reference),
-        "wrong_language": wrong_language,
-        "length": _is_of_odd_length,
-    }
-    rows = list(zip(test.sources, test.references, strict=True))
-
-    def find(kind: Kind, lines: Sequence[str]) -> tuple[list[int], int]:
+    def find(kind: str, lines: Sequence[str]) -> tuple[list[int], int]:
         """Returns the numbers of the faulty lines, and the number of lines that could have the fault."""
-        if kind.name == "same_output":
-            return _same_outputs(rows, lines), len(lines)
-        results = [checks[kind.name](*row, out) for row, out in zip(rows, lines, strict=True)]
-        faulty = [number for number, result in enumerate(results) if result]
-        return faulty, sum(result is not None for result in results)
+        rows = list(zip(test.sources, test.references, lines, strict=True))
+        if kind == "same_output":
+            return _same_outputs(rows), len(rows)
+        results = [is_faulty(kind, *row) for row in rows]
+        return [n for n, result in enumerate(results) if result], len(rows) - results.count(None)
 
     faults = []
     for kind in KINDS:
-        usual, possible = find(kind, test.references)
-        faults.append(Fault(kind, *find(kind, outputs), len(usual) / max(possible, 1)))
+        usual, possible = find(kind.name, test.references)
+        faults.append(Fault(kind, *find(kind.name, outputs), len(usual) / max(possible, 1)))
     return Checked(system, test, outputs, faults)
-
-
-# A check takes (source, reference, output) and returns None if the line cannot have the fault.
-
-
-def _is_empty(_: str, reference: str, output: str) -> bool | None:
-    return not output.strip() if reference.strip() else None
-
-
-def _is_copy(source: str, reference: str, output: str) -> bool | None:
-    plain = [" ".join(text.casefold().split()) for text in (source, reference, output)]
-    if plain[0] == plain[1] or not any(c.isalpha() for c in source):
-        return None
-    return plain[2] == plain[0]
-
-
-def _is_of_odd_length(_: str, reference: str, output: str) -> bool | None:
-    if not output.strip() or not reference.strip():
-        return None
-    ratio = (len(output) + _LENGTH_SLACK) / (len(reference) + _LENGTH_SLACK)
-    return not 1 / _LENGTH_FACTOR < ratio < _LENGTH_FACTOR
 
 
 def loops(text: str) -> int:
@@ -243,7 +263,7 @@ def loops(text: str) -> int:
     if len(set(words)) > len(words) - _LOOP_TIMES + 1:
         return 0
     longest = 0
-    for size in range(1, min(_LOOP_WORDS, len(words) // _LOOP_TIMES) + 1):
+    for size in range(1, min(6, len(words) // _LOOP_TIMES) + 1):
         run = 0
         for i in range(size, len(words)):
             run = run + 1 if words[i] == words[i - size] else 0
@@ -252,76 +272,18 @@ def loops(text: str) -> int:
     return longest
 
 
-def _same_outputs(rows: Sequence[tuple[str, str]], outputs: Sequence[str]) -> list[int]:
+def _same_outputs(rows: Sequence[tuple[str, str, str]]) -> list[int]:
     """Finds outputs that three or more different sources with different references share."""
     lines: dict[str, list[int]] = collections.defaultdict(list)
-    for number, output in enumerate(outputs):
+    for number, (*_, output) in enumerate(rows):
         if form := normal_form.sentence_form(output):
             lines[form].append(number)
     result = []
     for numbers in lines.values():
         forms = [{normal_form.sentence_form(rows[n][side]) for n in numbers} for side in (0, 1)]
-        if min(map(len, forms)) >= _SAME_OUTPUT_SOURCES:
-            result += [n for n in numbers if outputs[n] != rows[n][1]]
+        if min(map(len, forms)) >= 3:
+            result += [n for n in numbers if rows[n][2] != rows[n][1]]
     return sorted(result)
-
-
-def _usual_scripts(references: Sequence[str]) -> set[str]:
-    """Returns the scripts that have at least 1 % of the letters of the references."""
-    counts = collections.Counter(script_of(c) for line in references for c in line)
-    del counts[""]
-    return {script for script, number in counts.items() if number >= 0.01 * counts.total()}
-
-
-def _as_json(part: Checked) -> dict[str, Any]:
-    def examples(fault: Fault) -> Iterator[dict[str, Any]]:
-        for n in fault.lines[:_EXAMPLES]:
-            texts = (part.test.sources[n], part.test.references[n], part.outputs[n])
-            yield {
-                "line": n + 1,
-                **dict(zip(("source", "reference", "output"), texts, strict=True)),
-            }
-
-    return {
-        "source": part.test.source,
-        "target": part.test.target,
-        "system": part.system,
-        "sentences": len(part.outputs),
-        "length_ratio": round(part.length_ratio, 3),
-        "faults": {
-            fault.kind.name: {
-                "count": len(fault.lines),
-                "possible": fault.possible,
-                "share": round(fault.share, 4),
-                "share_of_references": round(fault.usual, 4),
-                "examples": list(examples(fault)),
-            }
-            for fault in part.faults
-        },
-    }
-
-
-def _html(checked: Sequence[Checked], data: Sequence[Mapping[str, Any]]) -> str:
-    rows, examples = [], []
-    for part, values in zip(checked, data, strict=True):
-        cells = []
-        for fault in part.faults:
-            number = f"{len(fault.lines):,}"
-            cells.append(web_page.Markup(f"<b>{number}</b>") if fault.is_alarming else number)
-        rows.append((part.name, *cells, f"{part.length_ratio:.2f}"))
-        tables = "".join(
-            web_page.texts(
-                {name.replace("_", " "): f"line {example.pop('line')}", **example}.items()
-            )
-            for name, fault in values["faults"].items()
-            for example in map(dict, fault["examples"])
-        )
-        examples += [web_page.folded(part.name, tables)] if tables else []
-    names = [kind.name.replace("_", " ") for kind in KINDS]
-    return (
-        "<p>Number of outputs with each fault. Bold numbers are above the limit of an alarm.</p>\n"
-        f"{web_page.table(['direction', *names, 'length ratio'], rows)}\n{''.join(examples)}"
-    )
 
 
 def checks_section(evaluation: Evaluation) -> Section:
@@ -347,10 +309,12 @@ def _alarms_of_references(test: TestSet, outputs: Sequence[str]) -> Iterator[str
     if empty := sum(not line.strip() for line in test.references):
         yield f"{test.direction_name}: {empty:,} references are empty."
     count = len(outputs)
-    blocks = np.array_split(np.arange(count), max(1, min(_MOST_BLOCKS, count // _BLOCK)))
+    words = [[set(normal_form.words(line)) for line in side] for side in (outputs, test.references)]
+    # At most four blocks, of 25 neighboring lines or more.
+    blocks = np.array_split(np.arange(count), max(1, min(4, count // 25)))
     for block in blocks if count >= LEAST_LINES else ():
         first, last = int(block[0]), int(block[-1]) + 1
-        if shift := _best_shift(outputs[first:last], test.references[first:last]):
+        if shift := _best_shift(*(side[first:last] for side in words)):
             yield (
                 f"{test.direction_name}: the references look shifted by {shift:+d} against the outputs "
                 f"in lines {first + 1} to {last}."
@@ -358,16 +322,16 @@ def _alarms_of_references(test: TestSet, outputs: Sequence[str]) -> Iterator[str
             return
 
 
-def _best_shift(outputs: Sequence[str], references: Sequence[str]) -> int:
+def _best_shift(outputs: Sequence[set[str]], references: Sequence[set[str]]) -> int:
     """Returns the shift at which outputs agree clearly better with references; 0 if there is none."""
-    out, ref = ([set(normal_form.words(line)) for line in lines] for lines in (outputs, references))
 
     def agreement(shift: int) -> float:
-        rows = [(out[n], ref[n + shift]) for n in range(len(out)) if 0 <= n + shift < len(ref)]
+        shifted = ((n, n + shift) for n in range(len(outputs)))
+        rows = [(outputs[n], references[m]) for n, m in shifted if 0 <= m < len(references)]
         values = [2 * len(a & b) / (len(a) + len(b)) for a, b in rows if b]
         return float(np.mean(values)) if values else 0.0
 
-    best = max(_SHIFTS, key=agreement)
+    best = max((-3, -2, -1, 1, 2, 3), key=agreement)
     return best if agreement(best) > max(1.5 * agreement(0) + 0.05, 0.15) else 0
 
 

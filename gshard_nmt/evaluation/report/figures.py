@@ -110,12 +110,6 @@ def sliding_mean(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarra
     return np.arange(len(means)) + (window - 1) / 2, means
 
 
-def _values_of(rows: Sequence[Result | None], shows_gains: bool) -> np.ndarray:
-    """Returns the gain or BLEU at each place of the x axis; NaN if it is missing."""
-    values = [row and (row.delta if shows_gains else row.bleu) for row in rows]
-    return np.array([np.nan if value is None else value for value in values], np.float64)
-
-
 def _draw_systems(
     axes: Any, systems: Sequence[System], shows_gains: bool, palette: Palette
 ) -> None:
@@ -125,13 +119,22 @@ def _draw_systems(
     for number, system in enumerate(systems):
         color, own = palette.of_system(number), system.by_direction()
         rows = [own.get(result.direction) for result in results]
-        values = _values_of(rows, shows_gains)
+        scores = [row and (row.delta if shows_gains else row.bleu) for row in rows]
+        values = np.array([np.nan if score is None else score for score in scores], np.float64)
         name = _label(system, values, shows_gains)
         if is_alone or not is_smooth:
             points = palette.points if is_alone else color
             places = np.arange(len(results)) + 0.5 * ((number + 0.5) / len(systems) - 0.5)
             if shows_gains:
-                _draw_intervals(axes, rows, places, points, "95 % interval" if is_alone else None)
+                label = "95 % interval" if is_alone else None
+                named = zip(places, rows, strict=True)
+                known = {x: interval for x, row in named if row and (interval := row.delta_ci95)}
+                ends = np.array(list(known.values()), np.float64).reshape(-1, 2).T
+                if known:
+                    lines = axes.vlines(
+                        list(known), *ends, color=points, lw=3, alpha=0.45, label=label
+                    )
+                    lines.set_capstyle("round")
             marker = {"mfc": palette.background} if system.is_dense else {}
             label = "each language" if is_alone else name
             axes.plot(places, values, "o", color=points, ms=5, label=label, **marker)
@@ -154,17 +157,6 @@ def _label(system: System, values: np.ndarray, shows_gains: bool) -> str:
     if not len(present):
         return f"{name}: no values"
     return f"{name}: {present.mean():{'+.1f' if shows_gains else '.1f'}} on average"
-
-
-def _draw_intervals(
-    axes: Any, rows: Sequence[Result | None], places: np.ndarray, color: str, label: str | None
-) -> None:
-    named = zip(places, rows, strict=True)
-    known = {place: interval for place, row in named if row and (interval := row.delta_ci95)}
-    if known:
-        lows, highs = zip(*known.values(), strict=True)
-        lines = axes.vlines(list(known), lows, highs, color=color, lw=3, alpha=0.45, label=label)
-        lines.set_capstyle("round")
 
 
 def _draw_training_pairs(axes: Any, results: Sequence[Result], palette: Palette) -> None:

@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gshard_nmt import web_page
 from gshard_nmt.data.cleaning.overlap import NEAR, Overlap, OverlapSearch, Side
 from gshard_nmt.data.sets.corpus import ENGLISH, read_pairs
 from gshard_nmt.errors import UserError
+from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.report import Evaluation, Section, Training
 from gshard_nmt.evaluation.systems.systems import Systems
 from gshard_nmt.evaluation.texts.corpora import Pairs

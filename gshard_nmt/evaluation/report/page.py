@@ -7,11 +7,11 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gshard_nmt import files, web_page
+from gshard_nmt import files
 from gshard_nmt.evaluation.metrics.metrics import TITLES
-from gshard_nmt.evaluation.report import figures
+from gshard_nmt.evaluation.report import figures, web_page
 from gshard_nmt.evaluation.report.figures import DARK, LIGHT
-from gshard_nmt.evaluation.report.report import Report, has_gains, score_text
+from gshard_nmt.evaluation.report.report import Report, has_gains, interval_text, score_text
 from gshard_nmt.evaluation.systems.systems import Direction, Result, labels
 
 _EXTREMES = 5
@@ -48,7 +48,8 @@ def _trend(report: Report, palette: figures.Palette, kind: str = "svg") -> bytes
 
 
 def render(report: Report) -> str:
-    commands = [fact for fact in report.facts if _is_command(fact[0])]
+    starts = ("command", "training command")
+    commands = [fact for fact in report.facts if fact[0].startswith(starts)]
     budgets = [fact for fact in report.facts if fact[0] in _BUDGET_FACTS]
     others = [fact for fact in report.facts if fact not in (*commands, *budgets)]
     others += [(f"{name} signature", text) for name, text in report.signatures.items()]
@@ -97,7 +98,7 @@ def _extremes(results: Sequence[Result]) -> Iterator[str]:
         rows = []
         for delta, name, interval in chosen[:_EXTREMES]:
             number = web_page.Markup(f"<b class='{kind}'>{_number(delta, '+.1f')}</b>")
-            rows.append((name, number, _interval(interval) or "unknown"))
+            rows.append((name, number, _minus(interval_text(interval)) or "unknown"))
         nothing = f"<p>No language is {better} than its baseline.</p>"
         table = web_page.table(("language", "gain", "95 % interval"), rows) if rows else nothing
         yield f"<section><h2>{title}</h2>{table}</section>"
@@ -119,22 +120,26 @@ def _language_table(report: Report) -> Iterator[str]:
             _number(result.chrf, ".1f"),
             _number(result.baseline_bleu, ".1f"),
             _number(result.delta, "+.1f"),
-            _interval(result.delta_ci95),
+            _minus(interval_text(result.delta_ci95)),
             *(_minus(score_text(key, value)) for key, value in result.others.items()),
         ]
         for name, result in zip(labels(results), results, strict=True)
     ]
     means = [_number(average["bleu"], ".1f"), "", "", _number(average["delta_bleu"], "+.1f")]
-    foot = ["average", "", "", "", *means, _interval(average["delta_ci95"]), *[""] * len(others)]
+    foot = [
+        "average",
+        "",
+        "",
+        "",
+        *means,
+        _minus(interval_text(average["delta_ci95"])),
+        *[""] * len(others),
+    ]
     yield f"<h2>Languages</h2>\n{web_page.table(heads, rows, foot)}\n<p class='hint'>{_COVERS}</p>"
 
 
 def _number(value: float | None, form: str, missing: str = "") -> str:
     return missing if value is None else _minus(format(value, form))
-
-
-def _interval(interval: Sequence[float] | None) -> str:
-    return f"{_number(interval[0], '+.1f')} to {_number(interval[1], '+.1f')}" if interval else ""
 
 
 def _minus(number: str) -> str:
@@ -192,10 +197,8 @@ def _sentence(text: str) -> str:
 
 def _fact_table(title: str, facts: Sequence[tuple[str, str]]) -> Iterator[str]:
     if facts:
-        rows = "".join(
-            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
-            for name, value in facts
-        )
+        cells = (tuple(map(html.escape, fact)) for fact in facts)
+        rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in cells)
         yield f"<h2>{title}</h2>\n<table class='facts'>{rows}</table>"
 
 
@@ -206,7 +209,3 @@ def _commands(commands: Sequence[tuple[str, str]]) -> Iterator[str]:
         if name != "command":
             yield f"<p>{html.escape(name)}</p>"
         yield f"<pre class='command'>{html.escape(text)}</pre>"
-
-
-def _is_command(name: str) -> bool:
-    return name == "command" or name.startswith("training command")

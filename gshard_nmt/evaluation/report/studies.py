@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import web_page
 from gshard_nmt.evaluation.metrics import metrics, significance
 from gshard_nmt.evaluation.metrics.significance import SCORES, Comparison
+from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.report import Evaluation, Section, interval_text, score_text
 from gshard_nmt.evaluation.systems.systems import Result
 
 RATE = 0.05
 """The false discovery rate."""
+COMPARISON_HEADS = ("95 % interval", "p", "adjusted p", "significant")
 
 _WITHOUT_SPACES = ("zh", "yue", "ja", "th", "km", "lo", "my", "bo", "dz")
 """Languages whose length is counted in characters."""
@@ -53,18 +54,15 @@ def significance_section(evaluation: Evaluation) -> Section | None:
             f"the baseline, and {worse} significantly worse ({significance.METHOD}, false discovery rate "
             f"{RATE:.0%})."
         )
-        heads = ("p", "adjusted p", "significant")
+        cells = [
+            (name, *comparison_cells(comparisons[name], row["adjusted_p"]))
+            for name, row in rows.items()
+        ]
+        heads = ("direction", f"gain in {metrics.TITLES[key]}", *COMPARISON_HEADS)
         parts.append(
             f"<p>{notes[-1]} There were {significance.RESAMPLES:,} draws. Of the differences that are "
             "called significant, at most this share is expected to be chance (Benjamini and Hochberg)."
-            "</p>\n"
-            + web_page.table(
-                ("direction", f"gain in {metrics.TITLES[key]}", "95 % interval", *heads),
-                [
-                    (name, *comparison_cells(comparisons[name], row["adjusted_p"]))
-                    for name, row in rows.items()
-                ],
-            )
+            f"</p>\n{web_page.table(heads, cells)}"
         )
         data[key] = rows
     title = "Which gains are significant"
@@ -121,8 +119,7 @@ def length_section(evaluation: Evaluation) -> Section | None:
     text = (
         "<p>BLEU of the sentences whose source has so many words (characters, if the language puts no "
         "spaces between words); in brackets the gain over the baseline, and the number of sentences. "
-        "Scores of few sentences vary by chance.</p>\n"
-        + web_page.table(["direction", *names], rows)
+        f"Scores of few sentences vary by chance.</p>\n{web_page.table(['direction', *names], rows)}"
     )
     data = {"edges": starts[1:], "directions": directions}
     return Section("length_buckets", "Scores by length of the source", text, data)
@@ -177,10 +174,11 @@ def files_section(evaluation: Evaluation) -> Section | None:
         cells = [score_text(key, values[key]) for key in keys]
         rows.append([system.made_by, *cells, *comparison_cells(comparison, result.adjusted_p)])
         data.append(row)
-    heads = ("difference in BLEU", "95 % interval", "p", "adjusted p", "significant")
+    titles = (metrics.TITLES[key] for key in keys)
+    heads = ["file", *titles, "difference in BLEU", *COMPARISON_HEADS]
     text = (
         f"<p>Every file is compared with the first one by {significance.METHOD}, with the false "
         f"discovery rate controlled at {RATE:.0%} (Benjamini and Hochberg).</p>\n"
-        + web_page.table(["file", *(metrics.TITLES[key] for key in keys), *heads], rows)
+        f"{web_page.table(heads, rows)}"
     )
     return Section("hypotheses", "All files", text, data, notes=tuple(notes))

@@ -4,8 +4,8 @@ import functools
 import html
 from collections.abc import Callable, Iterable, Sequence
 
-from gshard_nmt import quantities, web_page
-from gshard_nmt.evaluation.report import figures
+from gshard_nmt import quantities
+from gshard_nmt.evaluation.report import figures, web_page
 from gshard_nmt.evaluation.report.figures import DARK, LIGHT, cost_unit
 from gshard_nmt.evaluation.report.report import Evaluation, Section, average_text, has_gains
 from gshard_nmt.evaluation.systems.systems import (

@@ -1,51 +1,43 @@
 """What gshard-eval prints: the scores of all languages and systems, alarms, and signatures."""
 
+import itertools
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from gshard_nmt.evaluation.metrics.metrics import TITLES
 from gshard_nmt.evaluation.report.report import Report, average_text, interval_text, score_text
-from gshard_nmt.evaluation.systems.systems import Result, labels
+from gshard_nmt.evaluation.systems.systems import labels
+from gshard_nmt.terminal import Terminal, table
 
 
 def show(report: Report, folder: Path | None) -> None:
-    results, others = report.results, report.results[0].others
-    is_compared = any(result.baseline_bleu is not None for result in results)
-    has_pairs = any(result.test.train_pairs for result in results)
-
-    def cells(result: Result) -> list[str]:
-        base, gain = result.baseline_bleu, result.delta
-        compared = ["" if base is None else f"{base:.1f}", "" if gain is None else f"{gain:+.1f}"]
-        return [
-            *([f"{result.test.train_pairs:,}"] if has_pairs else []),
-            f"{result.bleu:.1f}",
-            "" if result.chrf is None else f"{result.chrf:.1f}",
-            *([*compared, interval_text(result.delta_ci95)] if is_compared else []),
-            *(score_text(key, value) for key, value in result.others.items()),
+    results, others, average = report.results, report.results[0].others, report.average
+    columns: dict[str, list[str]] = {"language": [*labels(results), "average"]}
+    if any(result.test.train_pairs for result in results):
+        columns["training pairs"] = [f"{r.test.train_pairs:,}" for r in results]
+    columns["BLEU"] = [f"{value:.1f}" for value in (*(r.bleu for r in results), average["bleu"])]
+    columns["chrF"] = ["" if r.chrf is None else f"{r.chrf:.1f}" for r in results]
+    if any(result.baseline for result in results):
+        gains = [*(r.delta for r in results), average["delta_bleu"]]
+        intervals = [*(r.delta_ci95 for r in results), average["delta_ci95"]]
+        columns["baseline"] = [f"{r.baseline.bleu:.1f}" if r.baseline else "" for r in results]
+        columns["gain"] = ["" if gain is None else f"{gain:+.1f}" for gain in gains]
+        columns["95\N{NO-BREAK SPACE}% interval"] = [
+            interval_text(interval) for interval in intervals
         ]
-
-    heads = [*(["training pairs"] if has_pairs else []), "BLEU", "chrF"]
-    heads += ["baseline", "gain", "95 % interval"] if is_compared else []
-    table = _table(report.title, "language", *heads, *(TITLES[key] for key in others))
-    for name, result in zip(labels(results), results, strict=True):
-        table.add_row(Text(name), *cells(result))
-    average = report.average
-    row = [*([""] if has_pairs else []), f"{average['bleu']:.1f}", ""]
-    if is_compared:
-        row += ["", f"{average['delta_bleu']:+.1f}", interval_text(average["delta_ci95"])]
-    table.add_section()
-    table.add_row("average", *row)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(table, soft_wrap=False)
+    columns |= {TITLES[key]: [score_text(key, r.others[key]) for r in results] for key in others}
+    rows = itertools.zip_longest(*columns.values(), fillvalue="")
+    console = Terminal()
+    console.print(table(report.title, list(columns), rows))
     if report.systems.others:
-        table = _table("systems", "system", "directions", "BLEU", "gain")
-        for system in report.systems.compared:
-            means = [average_text(system.average(), name) for name in ("bleu", "delta")]
-            table.add_row(Text(system.name), f"{len(system.results):,}", *means)
-        console.print(table, soft_wrap=False)
+        systems = [
+            (
+                s.name,
+                f"{len(s.results):,}",
+                *(average_text(s.average(), n) for n in ("bleu", "delta")),
+            )
+            for s in report.systems.compared
+        ]
+        console.print(table("systems", ("system", "directions", "BLEU", "gain"), systems))
     console.print(report.headline)
     for section in report.sections:
         for alarm in section.alarms:
@@ -59,10 +51,3 @@ def show(report: Report, folder: Path | None) -> None:
             console.print(f"{TITLES[key]} {signature}")
     if folder:
         console.print(f"report: {folder / 'index.html'}")
-
-
-def _table(title: str, first: str, *heads: str) -> Table:
-    table = Table(first, title=title)
-    for head in heads:
-        table.add_column(head, justify="right")
-    return table

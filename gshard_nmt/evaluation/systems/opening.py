@@ -11,7 +11,7 @@ of another test text. Published scores are a JSON file:
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,16 +95,14 @@ def open_systems(
             f"there are {len(others.names)} --name and {len(runs)} --workdir. Give at most one name for "
             "each run, in the same order."
         )
-    unnamed = runs[len(others.names) :]
-    names = [*others.names, *(each.path.name or str(each.path) for each in unnamed)]
-    opened = [System(names[0], tests, run, budget=Budget.of(run))]
-    for name, other in zip(names[1:], runs[1:], strict=True):
-        shared = _shared_tests(run, other, tests)
+    names = [each.path.name or str(each.path) for each in runs]
+    names[: len(others.names)] = others.names
+    opened = []
+    for name, other in zip(names, runs, strict=True):
+        shared = tests if other is run else _shared_tests(run, other, tests)
         opened.append(System(name, shared, other, budget=Budget.of(other)))
-    opened += [_open_scores(file, tests) for file in others.scores]
-    unique = unique_names([system.name for system in opened])
-    main, *rest = (
-        dataclasses.replace(system, name=name) for name, system in zip(unique, opened, strict=True)
+    main, *rest = with_unique_names(
+        [*opened, *(_open_scores(file, tests) for file in others.scores)]
     )
     return Systems(main, rest, of_baselines)
 
@@ -123,12 +121,8 @@ def open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]:
                 f"--baselines {path} has no run folder of {', '.join(languages)}; name each folder by "
                 "its language, as gshard-train --baselines_of does."
             )
-        return [
-            System(
-                tag, [test for test in tests if test.language == tag], run, budget=Budget.of(run)
-            )
-            for tag, run in runs.items()
-        ]
+        of_tag = {tag: [test for test in tests if test.language == tag] for tag in runs}
+        return [System(tag, of_tag[tag], run, budget=Budget.of(run)) for tag, run in runs.items()]
     shape = mapping_of(number(0, 100))
     scores = _read(
         "--baselines", path, lambda _: shape, '{"fr": 30.1, "de": 28.4}',
@@ -252,22 +246,20 @@ def open_files(files: Files) -> Systems:
     test = TestSet(
         files.target, files.source, files.target, 0, sources, first, other_references=tuple(others)
     )
-    outputs_of = texts[len(files.references) : len(files.references) + len(files.hypotheses)]
-    names = unique_names([path.name for path in files.hypotheses])
-    main, *rest = (
-        System(name, [test], lines={(files.source, files.target): lines}, made_by=str(path))
-        for name, lines, path in zip(names, outputs_of, files.hypotheses, strict=True)
+    main, *rest = with_unique_names(
+        System(path.name, [test], lines={(files.source, files.target): lines}, made_by=str(path))
+        for path, lines in zip(files.hypotheses, texts[len(files.references) :], strict=False)
     )
     return Systems(main, rest)
 
 
-def unique_names(names: Sequence[str]) -> list[str]:
-    """Returns the names, with a number behind a name that was used before."""
-    unique: list[str] = []
-    for name in names:
-        number, candidate = 1, name
-        while candidate in unique:
+def with_unique_names(systems: Iterable[System]) -> list[System]:
+    """Returns the systems, with a number behind a name that was used before."""
+    unique: dict[str, System] = {}
+    for system in systems:
+        number, name = 1, system.name
+        while name in unique:
             number += 1
-            candidate = f"{name} ({number})"
-        unique.append(candidate)
-    return unique
+            name = f"{system.name} ({number})"
+        unique[name] = dataclasses.replace(system, name=name)
+    return list(unique.values())

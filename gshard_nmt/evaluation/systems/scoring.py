@@ -4,14 +4,11 @@ import dataclasses
 import types
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from gshard_nmt.evaluation.metrics import metrics, significance
 from gshard_nmt.evaluation.metrics.metrics import Measures
 from gshard_nmt.evaluation.metrics.significance import Comparison
 from gshard_nmt.evaluation.systems.systems import (
     Direction,
-    Published,
     Result,
     System,
     Systems,
@@ -61,12 +58,18 @@ def _scored(
     for test in system.tests:
         direction = test.source, test.target
         baseline, of_main = baselines.get(direction), main.get(direction)
-        if system.published:
-            results.append(_published_result(system.published, test, baseline, of_main))
+        if scores := system.published:
+            result = Result(
+                test,
+                scores.bleu[key_of(scores.bleu, test)],
+                sentences=scores.sentences.get(key_of(scores.sentences, test)),
+                text_digest=scores.text_digests.get(key_of(scores.text_digests, test), ""),
+                baseline=baseline,
+                main=of_main,
+            )
         else:
-            lines = system.lines[direction]
-            result = score_lines(test, lines, measures, baseline, of_main)
-            results.append(dataclasses.replace(result, tokens=tokens.get(test.language)))
+            result = score_lines(test, system.lines[direction], measures, baseline, of_main)
+        results.append(dataclasses.replace(result, tokens=tokens.get(test.language)))
         advance()
     return dataclasses.replace(system, results=adjusted(results))
 
@@ -85,6 +88,15 @@ def score_lines(
         key: significance.statistics(lines, references, test.target, key)
         for key in significance.SCORES
     }
+
+    def compared(other: Result | None, keys: Sequence[str]) -> dict[str, Comparison]:
+        if other is None or not other.statistics:
+            return {}
+        return {
+            key: significance.compare_statistics(statistics[key], other.statistics[key], key)
+            for key in keys
+        }
+
     return Result(
         test,
         scores["bleu"].value,
@@ -95,33 +107,9 @@ def score_lines(
         statistics,
         text_digest(test),
         baseline=baseline,
-        gains=_comparisons(statistics, baseline, ("bleu",) if main else ("bleu", "chrf")),
+        gains=compared(baseline, ("bleu",) if main else ("bleu", "chrf")),
         main=main,
-        comparison=_comparisons(statistics, main).get("bleu"),
-    )
-
-
-def _comparisons(
-    statistics: Mapping[str, np.ndarray], other: Result | None, keys: Sequence[str] = ("bleu",)
-) -> dict[str, Comparison]:
-    if other is None or not other.statistics:
-        return {}
-    return {
-        key: significance.compare_statistics(statistics[key], other.statistics[key], key)
-        for key in keys
-    }
-
-
-def _published_result(
-    scores: Published, test: TestSet, baseline: Result | None, main: Result | None
-) -> Result:
-    return Result(
-        test,
-        scores.bleu[key_of(scores.bleu, test)],
-        sentences=scores.sentences.get(key_of(scores.sentences, test)),
-        text_digest=scores.text_digests.get(key_of(scores.text_digests, test), ""),
-        baseline=baseline,
-        main=main,
+        comparison=compared(main, ("bleu",)).get("bleu"),
     )
 
 

@@ -4,6 +4,7 @@ A system is opened (`opening.py`), then translates its test sets, then is scored
 bilingual baseline and published scores are all systems.
 """
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -62,18 +63,20 @@ class Budget:
         """Returns the budget of a run; the devices are those of its last mesh."""
         config, record = read_run_config(run.config), run.budget()
         model, devices = config.model, math.prod(config.mesh.shape)
-        layers = model.encoder_layers + model.decoder_layers
+        budget = cls(
+            experts=model.experts,
+            layers=model.encoder_layers + model.decoder_layers,
+            devices=devices,
+        )
         if not record:
-            return cls(experts=model.experts, layers=layers, devices=devices)
+            return budget
         steps, seconds = record["steps"], record["seconds"]
         tokens = sum(record["tokens_by_language"].values())
-        return cls(
+        return dataclasses.replace(
+            budget,
             weights=record["parameters"],
-            experts=model.experts,
-            layers=layers,
             steps=steps,
             tokens=tokens,
-            devices=devices,
             steps_per_second=steps / seconds if seconds else None,
             batch_tokens=tokens / steps if steps else None,
             device_years=devices * seconds / YEAR,
@@ -239,15 +242,15 @@ class System:
 
         tests = []
         for test in self.tests:
-            direction = test.source, test.target
-            first, *others = (remaining(each, direction) for each in test.all_references)
-            shorter = dataclasses.replace(
-                test,
-                sources=remaining(test.sources, direction),
-                references=first,
-                other_references=tuple(others),
+            own = (test.source, test.target)
+            sources, first, *others = (
+                remaining(each, own) for each in (test.sources, *test.all_references)
             )
-            tests += [shorter] if shorter.sources else []
+            if sources:
+                shorter = dataclasses.replace(
+                    test, sources=sources, references=first, other_references=tuple(others)
+                )
+                tests.append(shorter)
         lines = {direction: remaining(own, direction) for direction, own in self.lines.items()}
         return dataclasses.replace(self, tests=tests, lines=lines)
 
@@ -273,15 +276,13 @@ class System:
     def _drawn(self) -> dict[str, dict[Direction, np.ndarray]]:
         """BLEU, the gain, and the difference from the main run, in draws of the sentences."""
         known = [result for result in self.results if result.statistics]
-        compared = [
-            {"bleu": r, "difference": r.main or r, "delta": r.baseline}
-            if r.baseline
-            else {"bleu": r, "difference": r.main or r}
-            for r in known
-        ]
         sides = [
-            {name: each.statistics["bleu"] for name, each in row.items() if each.statistics}
-            for row in compared
+            {
+                name: other.statistics["bleu"]
+                for name, other in (("bleu", r), ("difference", r.main or r), ("delta", r.baseline))
+                if other and other.statistics
+            }
+            for r in known
         ]
         drawn = significance.drawn_scores(
             [list(row.values()) for row in sides], [r.test.groups for r in known]
@@ -345,12 +346,9 @@ def mean(values: Iterable[float]) -> float | None:
 
 def labels(results: Sequence[Result]) -> list[str]:
     """Returns a short label of each direction: its language if this is clear, or else "fr-en"."""
-    languages = [result.test.language for result in results]
+    counts = collections.Counter(result.test.language for result in results)
     return [
-        result.test.language
-        if languages.count(result.test.language) == 1
-        else result.test.direction_name
-        for result in results
+        r.test.language if counts[r.test.language] == 1 else r.test.direction_name for r in results
     ]
 
 
@@ -362,12 +360,9 @@ def resource_groups(main: System) -> dict[str, list[Direction]]:
     more. Fewer than 3 directions are not divided, and the result is {}.
     """
     directions = [result.direction for result in main.ordered()]
-    if len(directions) < len(RESOURCES):
-        return {}
     parts = np.array_split(np.arange(len(directions)), len(RESOURCES))
-    return {
-        name: [directions[n] for n in part] for name, part in zip(RESOURCES, parts, strict=True)
-    }
+    named = zip(RESOURCES, parts, strict=True)
+    return {name: [directions[n] for n in part] for name, part in named} if parts[-1].size else {}
 
 
 def common_directions(systems: Sequence[System]) -> list[Direction]:
@@ -413,9 +408,9 @@ def as_json(systems: Sequence[System]) -> list[dict[str, Any]]:
 
 def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
     def short(value: Any) -> Any:
-        if value is None:
-            return None
+        if isinstance(value, tuple):
+            return [*map(short, value)]
         # Adding 0.0 turns -0.0 into 0.0.
-        return [short(v) for v in value] if isinstance(value, tuple) else round(value, 2) + 0.0
+        return None if value is None else round(value, 2) + 0.0
 
     return {name: short(value) for name, value in values.items()}

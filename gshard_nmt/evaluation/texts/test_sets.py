@@ -166,25 +166,28 @@ def _opened(folder: Path, form: str, split: str) -> Published:
                 name = f"{name}.{split}"
         if (match := pattern.fullmatch(name)) is None:
             continue
-        parts = match.groupdict()
-        sides = groups.setdefault((parts.get("set") or "", parts.get("pair") or ""), {})
-        role = (parts.get("side") or "").lower()
-        side = _side_of(sides, notes, parts.get("code_first") or parts["code"], path)
-        if side and role != "ref":
+        parts = {key: text or "" for key, text in match.groupdict().items()}
+        sides = groups.setdefault((parts.get("set", ""), parts.get("pair", "")), {})
+        code = parts.get("code_first") or parts["code"]
+        if (language := understand(code)) is None:
+            notes.append(f"{path.name} is left out, because {code!r} is not a language code")
+            continue
+        if language.tag not in sides and not language.is_known:
+            notes.append(f"the code {code} of {path.name} is unknown; it is used as {language.tag}")
+        side = sides.setdefault(language.tag, _Side(code))
+        if side.code != code:
+            notes.append(f"{path.name} is left out, because {side.code} is {language.tag} too")
+            continue
+        role = parts.get("side", "").lower()
+        if role != "ref":
             side.source = path
-        if side and role != "src":
-            side.references[parts.get("number") or ""] = path
-    for side in (side for sides in groups.values() for side in sides.values()):
-        # The English source of NTREX is also the reference of translations into English.
-        if form == "ntrex":
+        if role != "src":
+            side.references[parts.get("number", "")] = path
+    if form == "ntrex":
+        # Its English source is also the reference of translations into English.
+        for side in (side for sides in groups.values() for side in sides.values()):
             side.source = side.source or min(side.references.items())[1]
             side.references = side.references or {"": side.source}
-    name = f"flores.{split}" if form == "flores" else form
-    return Published(folder, name, _one_of_each(folder, groups), tuple(notes))
-
-
-def _one_of_each(folder: Path, groups: dict[tuple[str, str], dict[str, _Side]]) -> _Directions:
-    """Returns the directions of all groups of files. Raises UserError if two groups have the same."""
     directions: _Directions = {}
     for sides in groups.values():
         for (source, ours), (target, theirs) in itertools.permutations(sorted(sides.items()), 2):
@@ -198,24 +201,8 @@ def _one_of_each(folder: Path, groups: dict[tuple[str, str], dict[str, _Side]]) 
                 )
             references = tuple(path for _, path in sorted(theirs.references.items()))
             directions[source, target] = ours.source, references
-    return directions
-
-
-def _side_of(sides: dict[str, _Side], notes: list[str], code: str, path: Path) -> _Side | None:
-    """Returns the files of the language that a code names; None if the file cannot be used."""
-    language = understand(code)
-    if language is None:
-        notes.append(f"{path.name} is left out, because {code!r} is not a language code")
-        return None
-    side = sides.get(language.tag)
-    if side is None:
-        if not language.is_known:
-            notes.append(f"the code {code} of {path.name} is unknown; it is used as {language.tag}")
-        side = sides[language.tag] = _Side(code)
-    elif side.code != code:
-        notes.append(f"{path.name} is left out, because {side.code} is {language.tag} too")
-        return None
-    return side
+    name = f"flores.{split}" if form == "flores" else form
+    return Published(folder, name, directions, tuple(notes))
 
 
 def _aligned(paths: Sequence[Path], sentences: int) -> list[list[str]]:
@@ -238,7 +225,7 @@ def _is_flores_plus(path: Path) -> bool:
 
 def _flores_plus(path: Path) -> list[str]:
     """Reads the sentences of a language, in the order of their ids if all rows have one."""
-    rows = _parquet_rows(path) if path.name.endswith(".parquet") else _json_rows(path)
+    rows = _rows(path)
     column = next((name for name in ("text", "sentence") if rows and name in rows[0]), "text")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or not isinstance(row.get(column), str):
@@ -252,17 +239,10 @@ def _flores_plus(path: Path) -> list[str]:
     return [" ".join(encodable(row[column]).splitlines()) for row in rows]
 
 
-def _json_rows(path: Path) -> list[Any]:
+def _rows(path: Path) -> list[Any]:
     try:
-        return [json.loads(line) for line in read_lines(path) if line.strip()]
-    except ValueError as error:
-        raise UserError(
-            f"{path} cannot be read ({error}); each line must be a JSON object. Download the file again."
-        ) from None
-
-
-def _parquet_rows(path: Path) -> list[Any]:
-    try:
+        if not path.name.endswith(".parquet"):
+            return [json.loads(line) for line in read_lines(path) if line.strip()]
         rows: list[Any] = importlib.import_module("pyarrow.parquet").read_table(path).to_pylist()
         return rows
     except ImportError:
@@ -273,4 +253,7 @@ def _parquet_rows(path: Path) -> list[Any]:
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno:
             raise  # of the disk or the server
-        raise UserError(f"{path} cannot be read ({error}). Download the file again.") from error
+        raise UserError(
+            f"{path} cannot be read ({error}); it must be a file of FLORES+ as it is published. Download "
+            "it again."
+        ) from error

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from gshard_nmt import files, json_shape
 from gshard_nmt.data.sets.corpus import ENGLISH
 from gshard_nmt.decoding.runs import RULES_VERSION, Choices
@@ -23,6 +21,7 @@ from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.weights import Chosen, expected_label
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.terminal import Terminal
 
 Translate = Callable[[Path, str, str, Sequence[str], str], tuple[list[str], str, str]]
 """(run folder, source language, target language, lines, --checkpoint) -> (translations, description,
@@ -134,7 +133,7 @@ def _translate(
         store(folder, name, identity | {"checkpoint": used}, translations)
     except OSError as error:
         note = f"{folder} cannot be written ({error.strerror}), so these translations are not kept"
-        Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(note)
+        Terminal(stderr=True).print(note)
     return translations, used
 
 

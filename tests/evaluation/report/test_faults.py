@@ -112,57 +112,35 @@ def kill_experts(world: SmallEvaluation, tag: str, rng) -> None:
     world.log = [{"effective_experts/decoder_1": 3.9}] * 5
 
 
+# fmt: off
 FAULTS = {
     "test in training": (leak, "{tag}-en: 3 of 60 test sources are in the training text, 3 of"),
     "test nearly in training": (leak_nearly, "{tag}-en: [3-6] of 60 test sources are in the"),
     "test in training of another language": (leak_into_another_language, "{tag}-en: 1 of 60 test"),
     "references shifted": (shift_references, "{tag}-en: the references look shifted by"),
     "a reference lost": (lose_a_reference, "{tag}-en: the references look shifted by -1"),
-    "outputs shifted": (
-        shift_outputs,
-        "{tag}-en: the references look shifted by .* against the outputs",
-    ),
+    "outputs shifted": (shift_outputs, "{tag}-en: the references look shifted by .* against the out"),
     "empty references": (empty_references, "{tag}-en: 1 references are empty"),
     "empty outputs": (outputs_of(0.2, lambda *_: " "), "{tag}-en: 12 of 60 outputs are empty"),
-    "copies": (
-        outputs_of(0.3, lambda world, tag, n: world.test[tag][n][0].upper()),
-        "{tag}-en: 18 of 60 outputs are copies of their source",
-    ),
-    "loops": (
-        outputs_of(0.2, first_word_again),
-        "{tag}-en: 12 of 60 outputs repeat words in a loop",
-    ),
-    "same output": (
-        outputs_of(0.3, lambda world, tag, n: world.outputs[tag][0]),
-        "{tag}-en: 1[89] of 60 outputs are given for three or more",
-    ),
-    "wrong script": (
-        outputs_of(0.2, lambda *_: "это не тот язык"),
-        "{tag}-en: 12 of 60 outputs look like another",
-    ),
-    "outputs of another language": (
-        outputs_of(0.5, other_language),
-        "{tag}-en: .* outputs look like another language",
-    ),
-    "baseline copies": (
-        other_baseline_output,
-        "The outputs of {tag}-en \\(baseline\\) have faults",
-    ),
-    "short outputs": (
-        outputs_of(0.9, lambda world, tag, n: world.outputs[tag][n][:6]),
-        "{tag}-en: the outputs have 0\\... times the length",
-    ),
-    "starved baseline": (
-        starve,
-        "Baselines saw less than half .*: {tag} \\(100 of 1,000\\)\\. Their gains",
-    ),
-    "baseline of other text": (
-        train_on_other_text,
-        "Baselines were trained on another .*: {tag} \\(3 and 4\\)",
-    ),
+    "copies": (outputs_of(0.3, lambda world, tag, n: world.test[tag][n][0].upper()),
+               "{tag}-en: 18 of 60 outputs are copies of their source"),
+    "loops": (outputs_of(0.2, first_word_again), "{tag}-en: 12 of 60 outputs repeat words in a loop"),
+    "same output": (outputs_of(0.3, lambda world, tag, n: world.outputs[tag][0]),
+                    "{tag}-en: 1[89] of 60 outputs are given for three or more"),
+    "wrong script": (outputs_of(0.2, lambda *_: "это не тот язык"),
+                     "{tag}-en: 12 of 60 outputs look like another"),
+    "outputs of another language": (outputs_of(0.5, other_language),
+                                    "{tag}-en: .* outputs look like another language"),
+    "baseline copies": (other_baseline_output, "The outputs of {tag}-en \\(baseline\\) have faults"),
+    "short outputs": (outputs_of(0.9, lambda world, tag, n: world.outputs[tag][n][:6]),
+                      "{tag}-en: the outputs have 0\\... times the length"),
+    "starved baseline": (starve, "Baselines saw less .*: {tag} \\(100 of 1,000\\)\\. Their gains"),
+    "baseline of other text": (train_on_other_text,
+                               "Baselines were trained on another .*: {tag} \\(3 and 4\\)"),
     "missing baseline": (lose_a_baseline, "There is no baseline of {tag}"),
     "dead experts": (kill_experts, "Layer decoder_1 works as if it had 3.9 experts, and it has 8"),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("name", FAULTS)

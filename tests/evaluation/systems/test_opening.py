@@ -120,15 +120,6 @@ def test_other_content_is_an_error(tmp_path, text):
         read_scores(tmp_path / "x.json")
 
 
-def test_missing_files_are_errors(tmp_path):
-    with pytest.raises(UserError, match="there is no such file; give a JSON file"):
-        read_scores(tmp_path / "x.json")
-    with pytest.raises(
-        UserError, match=r"--baselines .*: there is no such folder or file; give the"
-    ):
-        open_baselines(tmp_path / "x.json", TESTS)
-
-
 def test_baselines_are_runs_that_are_named_by_language(tmp_path):
     fr = make_run(tmp_path / "fr", ["fr"])
     (system,) = open_baselines(tmp_path, TESTS)
@@ -145,7 +136,11 @@ def test_unreadable_scores_of_baselines_are_an_error(tmp_path, text):
         open_baselines(tmp_path / "scores.json", TESTS)
 
 
-def test_scores_of_baselines_must_be_of_the_run(tmp_path):
+def test_files_that_cannot_be_used_are_named(tmp_path):
+    with pytest.raises(UserError, match="there is no such file; give a JSON file"):
+        read_scores(tmp_path / "x.json")
+    with pytest.raises(UserError, match=r"--baselines .*: there is no such folder or file; give"):
+        open_baselines(tmp_path / "x.json", TESTS)
     (tmp_path / "scores.json").write_text('{"xx": 30}')
     with pytest.raises(UserError, match="has scores of xx but of none of fr-en, de-en"):
         open_baselines(tmp_path / "scores.json", TESTS)

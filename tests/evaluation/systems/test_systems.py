@@ -12,11 +12,6 @@ from tests.evaluation.run_folders import make_run
 from tests.evaluation.sentences import noisy, sentences
 
 
-def test_the_languages_of_the_main_system_are_ordered_by_training_pairs():
-    main = system_of("a", {2: 1.0, 0: 2.0, 1: 3.0})
-    assert [r.test.language for r in main.ordered()] == ["l0", "l1", "l2"]
-
-
 @pytest.mark.parametrize(
     ("languages", "sizes"), [(2, None), (3, (1, 1, 1)), (4, (2, 1, 1)), (8, (3, 3, 2))]
 )
@@ -39,10 +34,13 @@ def means(average):
 def test_means_and_gaps_of_a_system_without_all_languages():
     main = system_of("a", {0: 30.0, 1: 40.0, 2: 50.0})
     other = system_of("b", {0: 35.0, 2: 51.0})
+    there = result_of(0, 30.0)
+    back = result_of(0, 20.0, test=dataclasses.replace(there.test, source="en", target="l0"))
     assert means(main.average()) == (40.0, 20.0)
     assert means(other.average()) == (43.0, 23.0)
     assert set(other.average([("l1", "en")]).values()) == {None}
     assert systems.missing_labels(main, other) == ["l1"]
+    assert systems.labels([result_of(0, 1.0), back, result_of(1, 1.0)]) == ["l0-en", "en-l0", "l1"]
     assert systems.common_directions([main, other]) == [("l0", "en"), ("l2", "en")]
     of_both = systems.as_json([main, other])
     assert [part["missing"] for part in of_both] == [[], ["l1"]]
@@ -76,12 +74,6 @@ def test_the_intervals_of_means_know_that_languages_share_sentences():
     assert (low, high) == pytest.approx((31.5 - 2.054, 31.5 + 2.054), abs=0.01)
 
 
-def test_the_label_of_a_language_with_two_directions_names_both_sides():
-    there = result_of(0, 30.0)
-    back = result_of(0, 20.0, test=dataclasses.replace(there.test, source="en", target="l0"))
-    assert systems.labels([there, back, result_of(1, 1.0)]) == ["l0-en", "en-l0", "l1"]
-
-
 def test_the_budget_of_a_run_is_that_of_its_files(tmp_path):
     config = (
         "Model.experts = 8\nModel.encoder_layers = 6\nModel.decoder_layers = 4\n"
@@ -97,9 +89,3 @@ def test_the_budget_of_a_run_is_that_of_its_files(tmp_path):
     (run.path / "budget.json").unlink()
     budget = Budget.of(run)  # there is no checkpoint, and no cost yet
     assert (budget.experts, budget.devices, budget.weights, budget.days) == (8, 6, None, None)
-
-
-def test_a_sum_is_unknown_if_a_part_is():
-    total = Budget.total([Budget(weights=3, days=1.0), Budget(weights=4, days=None)])
-    assert (total.weights, total.days, total.experts) == (7, None, None)
-    assert Budget.total([]) == Budget()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _TYPES = {"png": "image/png", "svg": "image/svg+xml"}
-_PAGE = Path(__file__).with_name("templates") / "page.html"
+_PAGE = Path(__file__).with_name("page.html")
 
 
 def page(title: str, headline: str, body: str) -> str:

@@ -2,7 +2,7 @@
 
 import base64
 
-from gshard_nmt import web_page
+from gshard_nmt.evaluation.report import web_page
 
 
 def test_title_and_headline_are_text_and_the_body_is_html():

@@ -1,0 +1,88 @@
+"""What the programs print: a console, tables, and text of a corpus that is safe on a terminal."""
+
+import io
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_WIDEST = 10_000
+"""Columns of a file or a pipe, in which no line is cut."""
+
+_KEPT = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
+"""Format characters that Persian and Indian languages need inside words."""
+
+
+class Terminal(Console):
+    """Prints text without colors of its own. What goes to a file or a pipe has lines of any length."""
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(highlight=False, markup=False, soft_wrap=True, stderr=stderr)
+        if not self.is_terminal:
+            self.width = _WIDEST
+
+
+def table(
+    title: str, header: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[int] = (0,)
+) -> Table:
+    """Returns a table without lines between its columns, so that nine columns fit into 80 characters.
+
+    The columns `left`, counted from 0, have names at the left. The others have numbers at the right, and
+    their headers of several words take two lines. If the table is still too wide, a long name goes on in
+    the next line, and no number is cut off.
+    """
+    result = Table(
+        title=title, box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left"
+    )
+    heads = [name if n in left else name.replace(" ", "\n", 1) for n, name in enumerate(header)]
+    most = max(head.count("\n") for head in heads)
+    for n, head in enumerate(heads):
+        lowered = "\n" * (most - head.count("\n")) + head
+        if n in left:
+            result.add_column(lowered, overflow="fold")
+        else:
+            result.add_column(lowered, justify="right", no_wrap=True)
+    for row in rows:
+        result.add_row(*map(Text, row))
+    return result
+
+
+def aligned(rows: Iterable[Sequence[str | Text]]) -> str:
+    """Returns rows as the lines of a table without a header. A `Text` says how its cell aligns."""
+    grid, text = Table.grid(padding=(0, 2, 0, 0)), io.StringIO()
+    for row in rows:
+        grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    Console(file=text, width=_WIDEST, markup=False).print(grid)
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+def shown(text: str, limit: int = 90) -> str:
+    r"""Returns a text that is safe to print: nothing moves the cursor, hides text or turns its order.
+
+    Control and format characters become escapes such as `\x1b` and `\u202e`. A text with letters that
+    run from right to left is isolated, so the text beside it keeps its place. `limit` is the most
+    characters to show; 0 shows all.
+    """
+    if limit and len(text) > limit:
+        text = f"{text[: limit - 1]}…"
+    start, end = isolates(text)
+    return f"{start}{escaped(text)}{end}"
+
+
+def escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in _KEPT else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def isolates(text: str) -> tuple[str, str]:
+    """Returns the marks before and after a text that keep its order apart from the text beside it.
+
+    They are empty if no letter of the text runs from right to left.
+    """
+    runs_left = any(unicodedata.bidirectional(character) in ("R", "AL") for character in text)
+    return ("\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}") if runs_left else ("", "")
