@@ -1,6 +1,5 @@
 """A real search: the same translations and scores, bit for bit, in any company and on any devices."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +84,7 @@ def test_a_hundred_sentences_in_many_batchings_have_the_same_bits(tmp_path):
     # has two devices.
     plans = [plan for plan in plans if plan.rows == 16 or plan.mesh.num_devices == 8]
     assert {plan.mesh.num_devices for plan in plans} == {1, 8}
-    plans += [dataclasses.replace(plans[1 + n % 2], seed=100 + n) for n in range(7)]
+    plans += [plans[1 + n % 2]._replace(seed=100 + n) for n in range(7)]
     outcomes = outcomes_of(search, plans, sentences(100, 16))
     assert [outcome.text for outcome in outcomes if not outcome.is_right] == []
 
