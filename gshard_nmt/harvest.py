@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from gshard_nmt import json_shape, outputs
+from gshard_nmt.data.cleaning.report import ranked
+from gshard_nmt.data.cleaning.terminal import Terminal
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.reading.gettext import Message, UnreadableError, clean, read_catalogue
@@ -65,7 +66,7 @@ class Harvest:
     """What some catalogues hold, and in the end what all of them hold.
 
     Attributes:
-      messages: (language, domain) -> the messages, cleaned.
+      messages: (language, domain) -> the cleaned messages.
       rows: (language, split) -> rows of (translation, English) without duplicates in their final order.
         The split "names" has the messages of lists of names.
       dropped: reason -> number of messages left out.
@@ -90,7 +91,7 @@ def harvest(
     with fewer training pairs than `minimum_pairs` are left out. `out` is complete at any time, and a
     corpus of an earlier harvest is replaced.
     """
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Terminal(stderr=True)
     for root in roots:
         if not root.is_dir():
             raise UserError(f"--root {root}: there is no such folder.")
@@ -126,7 +127,6 @@ def harvest(
             f"no language has {minimum_pairs} or more training pairs in the {len(catalogues)} "
             f"catalogues below {places}. Name more folders with --root DIR."
         )
-    dropped = dict(sorted(harvested.dropped.items(), key=lambda item: (-item[1], item[0])))
     with outputs.new_folder(out) as corpus:
         for (language, split), rows in harvested.rows.items():
             if language in counts and (rows or split in SPLITS):
@@ -140,7 +140,7 @@ def harvest(
             "unreadable": len(harvested.unreadable),
             "fingerprint": fingerprint(find_pairs(corpus)),
             "languages": counts,
-            "dropped": dropped,
+            "dropped": ranked(harvested.dropped),
             "lists_of_names": list(harvested.list_domains),
         }
         # An odd name of a folder may have bytes that are not UTF-8, so all other characters are escaped.
@@ -369,7 +369,7 @@ def _show(report: Mapping[str, Any]) -> None:
     totals = [sum(row[split] for row in counts.values()) for split in (*SPLITS, "names")]
     table.add_section()
     table.add_row("all", *(f"{number:,}" for number in totals))
-    console = Console(highlight=False, markup=False)
+    console = Terminal()
     console.print(table)
     dropped = [f"{reason} {number:,}" for reason, number in report["dropped"].items() if number]
     console.print(
