@@ -28,11 +28,11 @@ import numpy as np
 from gshard_nmt import files, outputs
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection.program_cost import ProgramCost, cost_of
-from gshard_nmt.quantities import size_text
+from gshard_nmt.quantities import flops_text, seconds_text, size_text
 from gshard_nmt.spmd import ahead_of_time, runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.program import Program
+from gshard_nmt.spmd.program import COLLECTIVE_KINDS, Program
 from gshard_nmt.spmd.runtime import Runtime
 from gshard_nmt.spmd.topology import Topology
 
@@ -280,8 +280,32 @@ def run(
 def _show(cost: ProgramCost, model: Model, json_file: pathlib.Path | None) -> None:
     weights = sum(math.prod(weight.shape) for weight in model.weights.values())
     print(f"{weights:,} weights")
-    print("\n".join(cost.lines()))
+    compilation, memory, recomputed = cost.compilation, cost.memory, cost.recomputed
+    sent = {kind: (cost.count(kind), cost.bytes_of(kind)) for kind in COLLECTIVE_KINDS}
+    peak, inputs = size_text(memory.peak), size_text(memory.argument or 0)
+    print(f"memory of a device: {peak} at the peak, {inputs} of it are inputs")
+    print(f"work of a device: {flops_text(cost.total.flops)}")
+    for kind, (tensors, nbytes) in sent.items():
+        if tensors:
+            print(f"{kind}: {tensors} tensors, {size_text(nbytes)} of a device")
+    if cost.step_seconds is not None:
+        print(f"predicted time: {seconds_text(cost.step_seconds)}")
+    seconds = f"{compilation.compile_seconds or 0:.0f} s"
+    print(f"compiled in {seconds}, {compilation.instructions:,} instructions")
     if json_file is not None:
-        record: dict[str, Any] = {"weights": weights, **cost.as_json()}
+        record: dict[str, Any] = {
+            "weights": weights,
+            "topology": cost.topology.name,
+            "devices": cost.topology.num_devices,
+            "argument_bytes": memory.argument,
+            "peak_bytes": memory.peak,
+            "flops": cost.total.flops,
+            "recomputed_flops": recomputed.flops,
+            "seconds": cost.step_seconds,
+            "recomputed_seconds": recomputed.seconds,
+            "compile_seconds": round(compilation.compile_seconds or 0, 2),
+            "instructions": compilation.instructions,
+            "collectives": {kind: {"tensors": n, "bytes": b} for kind, (n, b) in sent.items()},
+        }
         with files.reported_as(f"--json {json_file}"):
             files.write(json_file, json.dumps(record, indent=1) + "\n")

@@ -35,10 +35,8 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import SHARES, Comparison, Outcome, choose, save_average
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import average
-from gshard_nmt.run.folder import INIT, RunFolder
-from gshard_nmt.run.identity import data_differences
+from gshard_nmt.run.folder import INIT, RunFolder, data_differences
 from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config, read_statements
@@ -68,24 +66,16 @@ Train = Callable[[Config, Path, Init | None, str], bool]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the user asks for.
-
-    Attributes:
-      checkpoint: the value of --checkpoint.
-      corpus: the corpus folder with text of the new language.
-      replay: the prepared data of the old run; None takes what its last command names.
-      new_pieces: the largest number of new pieces of each vocabulary.
-      settings: the values of --gin.
-    """
+    """What the user asks for."""
 
     language: str
     run: Path
-    checkpoint: str
-    corpus: Path
+    checkpoint: str  # the value of --checkpoint
+    corpus: Path  # the corpus folder with text of the new language
     workdir: Path
-    replay: Path | None = None
-    new_pieces: int = 500
-    settings: Sequence[str] = ()
+    replay: Path | None = None  # the data of the old run; None takes what its last command names
+    new_pieces: int = 500  # the largest number of new pieces of each vocabulary
+    settings: Sequence[str] = ()  # the values of --gin
 
     @property
     def data(self) -> Path:
@@ -98,42 +88,39 @@ class Request:
 
 
 def add_language(request: Request, train: Train) -> bool:
-    """Trains a run with one more language, or resumes it. Returns whether it is finished.
-
-    Raises:
-      UserError: the language is known already, the text does not fit, or a folder is not what it should
-      be.
-    """
+    """Trains a run with one more language, or resumes it. Returns whether it is finished."""
     run, old = RunFolder(request.workdir), RunFolder(request.run)
     if (request.workdir / "data.json").exists():
-        data, config = _data_of_started(request), load_config(str(run.config), request.settings)
+        if (read_manifest(request.data) or {}).get(ADDED) != request.language:
+            raise UserError(
+                f"--workdir {request.workdir} has a run that does not add {request.language}: "
+                f"{request.data} is not the data of such a run. Give another --workdir."
+            )
+        data = PreparedData.open(request.data)
+        config = load_config(str(run.config), request.settings)
     else:
         data = _make_data(request, old)
         config = _config(request, old, data)
     # A start may have died after it made the run folder, and before it recorded the old run there.
     is_recorded = (request.workdir / INIT).exists()
     init = None if is_recorded else Init.of(request.run, request.checkpoint)
-    command = ["gshard-train", f"--config={run.config}", f"--data={data.folder}"]
-    command.append(f"--workdir={request.workdir}")
+    flags = {"config": run.config, "data": data.folder, "workdir": request.workdir}
+    command = ["gshard-train", *(f"--{flag}={value}" for flag, value in flags.items())]
     is_finished = train(config, data.folder, init, shlex.join(command))
     if is_finished:
         _keep_old_languages(request, config, data)
     return is_finished
 
 
-def _data_of_started(request: Request) -> PreparedData:
-    manifest = read_manifest(request.data) or {}
-    if manifest.get(ADDED) != request.language:
-        raise UserError(
-            f"--workdir {request.workdir} has a run that does not add {request.language}: {request.data} "
-            "is not the data of such a run. Give another --workdir."
-        )
-    return PreparedData.open(request.data)
-
-
 def _make_data(request: Request, old: RunFolder) -> PreparedData:
     config = read_run_config(old.config)
-    pairs = _new_pairs(request, old, config)
+    pairs = _new_pairs(request, old)
+    direction = config.data.direction
+    directions = [d for pair in pairs for d in directions_of(direction, pair.source, pair.target)]
+    if not directions:
+        raise UserError(
+            f"{old.path} has Data.direction = {direction!r}, which does not use {pairs[0].folder.name}."
+        )
     old_data = _old_data(request, old)
     if request.data.exists() and ADDED not in (read_manifest(request.data) or {}):
         raise UserError(
@@ -144,7 +131,6 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
     console = Console(stderr=True, highlight=False, markup=False)
     # `join` needs the temporary folder of the data itself.
     with outputs.temporary_folder(request.data.with_name(f"{request.data.name}.parts")) as folder:
-        directions = [direction for pair in pairs for direction in _directions(config, pair)]
         targets = {pair["target"] for pair in old.data["pairs"]}
         newcomer = Newcomer(
             request.language, pairs, directions, targets, config.data, old.path, request.new_pieces
@@ -170,7 +156,7 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
         return join(old_data, added, request.language, request.data)
 
 
-def _new_pairs(request: Request, old: RunFolder, config: Config) -> list[CorpusPair]:
+def _new_pairs(request: Request, old: RunFolder) -> list[CorpusPair]:
     """Returns the pairs of the new language; UserError if the run has it, or the corpus does not."""
     language = request.language
     if folder_tag(language) != language:
@@ -198,16 +184,7 @@ def _new_pairs(request: Request, old: RunFolder, config: Config) -> list[CorpusP
                 f"--data {request.corpus} has no {split} text of {language}. Add "
                 f"{language}-en/{split}.{language} and {split}.en; dev text chooses the best checkpoint."
             )
-    if not any(True for pair in pairs for _ in _directions(config, pair)):
-        raise UserError(
-            f"{old.path} has Data.direction = {config.data.direction!r}, which does not use "
-            f"{pairs[0].folder.name}."
-        )
     return pairs
-
-
-def _directions(config: Config, pair: CorpusPair) -> list[tuple[str, str]]:
-    return list(directions_of(config.data.direction, pair.source, pair.target))
 
 
 def _old_data(request: Request, old: RunFolder) -> PreparedData:
@@ -226,10 +203,9 @@ def _old_data(request: Request, old: RunFolder) -> PreparedData:
             )
     data = PreparedData.open(folder)
     if changed := data_differences(old.data, data):
+        lines = "".join(f"\n  {line}" for line in changed)
         raise UserError(
-            f"{folder} is not the data that {old.path} was trained on:\n  "
-            + "\n  ".join(changed)
-            + f"\n{advice}"
+            f"{folder} is not the data that {old.path} was trained on:{lines}\n{advice}"
         )
     return data
 
@@ -307,11 +283,11 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
         init = Init.of(request.run, request.checkpoint)
         point = StartingPoint.open(init, config, data, functions)
         kept, old_origin = point.weights_beside(learned, devices)
-        weight_of = weight_specs(functions)
+        specs = weight_specs(functions)
+        placed = devices.abstract(specs)
 
         def averaged(share: float) -> dict[str, Any]:
-            parts = ((1 - share, kept), (share, learned))
-            return average(parts, devices.abstract(weight_of))
+            return average(((1 - share, kept), (share, learned)), placed)
 
         for share in SHARES:
             translator.of_ids.parameters = averaged(share)
@@ -328,9 +304,10 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
             f"{1 - chosen.share:g} of {old_origin} of {old.path}",
             f"{chosen.share:g} of {origin}",
         )
-        letters = {name: spec.letters for name, spec in weight_of.items()}
-        rules = Retention.of(config.train)
-        folder = save_average(new, rules, averaged(chosen.share), letters, chosen.scores, names)
+        letters = {name: spec.letters for name, spec in specs.items()}
+        folder = save_average(
+            new, config.train, averaged(chosen.share), letters, chosen.scores, names
+        )
         is_best = config.train.metric in chosen.scores
         use = "gshard-decode uses it" if is_best else f"decode with --checkpoint {folder.name}"
         console.print(f"{folder} has this average; {use}", soft_wrap=True)

@@ -37,21 +37,15 @@ _TIME_IS_OVER = "the minutes of --max_minutes are over; the same command goes on
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the user asks of the baselines.
+    """What the user asks of the baselines."""
 
-    Attributes:
-      until: "converged" or "budget".
-      languages: the languages to train; empty means all of the multilingual run.
-      shard: (i, n) trains the i-th part of the languages out of n, from 1.
-      max_tokens, max_minutes: after which a model ends; 0 means no limit.
-    """
-
-    until: str = "converged"
+    until: str = "converged"  # or "budget"
     sizes: Sequence[tuple[str, int]] = dataclasses.field(
         default_factory=lambda: files.parse_sizes(SIZE_RULE)
     )
-    languages: Sequence[str] = ()
-    shard: tuple[int, int] = (1, 1)
+    languages: Sequence[str] = ()  # empty means all of the multilingual run
+    shard: tuple[int, int] = (1, 1)  # (i, n) trains the i-th part of the languages out of n, from 1
+    # after which a model ends; 0 means no limit
     max_tokens: int = 0
     max_minutes: float = 0.0
 
@@ -118,9 +112,8 @@ def train_baselines(
     if processes.count > 1:
         runtime.start(config.mesh, workdir / "programs", processes)  # connects the processes
     console = Console(stderr=True, highlight=False, markup=False, quiet=not processes.is_first)
-    trainer = _Trainer(
-        train, config, prepared, workdir, request, processes, limit or TimeLimit(), console
-    )
+    limit = limit or TimeLimit()
+    trainer = _Trainer(train, config, prepared, workdir, request, processes, limit, console)
     for number, language in enumerate(languages, 1):
         trainer.prefix = f"language {number} of {len(languages)}, {language}: "
         if not trainer.train_language(language, tokens[language]):
@@ -150,26 +143,6 @@ def _check_can_converge(config: Config, prepared: PreparedData, languages: Seque
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Model:
-    """A bilingual model to train. A pair with two directions counts once in `train_pairs`."""
-
-    language: str
-    size: str
-    train_pairs: int
-    config: Config
-    key: str
-    limits: Mapping[str, float]
-
-    def is_in(self, record: Record | None) -> bool:
-        """Returns whether a record says that this model is finished, as one that has cooled down is."""
-        if record is None or record["key"] != self.key:
-            return False
-        if "cooldown" in record:
-            return bool(record["limits"]["patience"] == self.limits["patience"])
-        return bool(record["limits"] == self.limits)
-
-
 @dataclasses.dataclass
 class _Trainer:
     """Trains the model of each language.
@@ -193,29 +166,35 @@ class _Trainer:
 
     def train_language(self, language: str, tokens: int) -> bool:
         """Trains the model of a language, or trains it on. Returns False if the time is over."""
-        model, folder = self._model(language, tokens), self.workdir / language
+        config, model = self._model(language, tokens)
+        folder = self.workdir / language
 
         def known_record() -> Record | None:
             record = files.read_record(folder)
-            if record and record["key"] != model.key and not paths.is_url(self.workdir):
+            if record and record["key"] != model["key"] and not paths.is_url(self.workdir):
                 self.say("its data or its settings have changed; the earlier model is put aside")
                 files.put_aside(self.workdir, language)
                 return None
             return record
 
+        def new_record() -> Record:
+            record = model | files.outcome(folder, config)
+            RunFolder(folder).write_json(files.RECORD, record)
+            return record
+
         record = self.processes.from_first(known_record)
-        if not model.is_in(record):
-            if not self._train(model, folder):
+        if not _is_finished(record, model):
+            if not self._train(config, folder):
                 return False
-            record = self.processes.from_first(lambda: self._record(model, folder))
-        steps = model.config.optimizer.cooldown_steps
+            record = self.processes.from_first(new_record)
+        steps = config.optimizer.cooldown_steps
         has_converged = self.request.converges and record["ended"] == "patience"
         if has_converged and steps and "cooldown" not in record:
-            return self._cool_down(model, folder, record, steps)
+            return self._cool_down(config, folder, record, steps)
         self.say(f"{folder} is finished: {record['steps']} steps")
         return True
 
-    def _train(self, model: _Model, folder: Path) -> bool:
+    def _train(self, config: Config, folder: Path) -> bool:
         """Trains a model to one of its limits; returns False if the time of this start is over."""
         each, limit = self.request.max_minutes, self.limit
         if each:
@@ -227,10 +206,9 @@ class _Trainer:
             limit = limit.within(each - seconds / 60, EACH)
         if not self._has_time():
             return False
-        is_finished = self.train(model.config, self.prepared.folder, folder, limit)
-        return is_finished or self._has_time()
+        return self.train(config, self.prepared.folder, folder, limit) or self._has_time()
 
-    def _cool_down(self, model: _Model, folder: Path, record: Record, steps: int) -> bool:
+    def _cool_down(self, config: Config, folder: Path, record: Record, steps: int) -> bool:
         """Trains a converged model on for Optimizer.cooldown_steps, as its learning rate falls to 0.
 
         Nobody knows before at which step a model converges. The best checkpoint on dev text is used.
@@ -239,7 +217,7 @@ class _Trainer:
         if not self._has_time():
             return False
         self.say(f"it has converged and cools down for {steps} steps")
-        config = model.config.replace(train={"steps": record["steps"] + steps, "patience": 0})
+        config = config.replace(train={"steps": record["steps"] + steps, "patience": 0})
         if not self.train(config, self.prepared.folder, folder, self.limit):
             self.say(_TIME_IS_OVER)
             return False
@@ -259,35 +237,41 @@ class _Trainer:
             self.say(_TIME_IS_OVER)
         return not is_over
 
-    def _record(self, model: _Model, folder: Path) -> Record:
-        is_alone = len({pair.language for pair in self.prepared.pairs}) == 1
-        record = {
-            "kind": self.request.until,
-            "language": model.language,
-            "size": model.size,
-            "dropout": model.config.model.residual_dropout,
-            "vocabulary": "own" if is_alone else "shared",
-            "train_pairs": model.train_pairs,
-            "key": model.key,
-            "limits": dict(model.limits),
-            **files.outcome(folder, model.config),
-        }
-        RunFolder(folder).write_json(files.RECORD, record)
-        return record
+    def _model(self, language: str, tokens: int) -> tuple[Config, Record]:
+        """Returns the config of the model of a language, and what is recorded of it before training.
 
-    def _model(self, language: str, tokens: int) -> _Model:
-        budget = self.config.train.tokens if self.request.converges else tokens
-        limits = [limit for limit in (budget, self.request.max_tokens) if limit]
+        A pair with two directions counts once in `train_pairs`.
+        """
+        request, prepared = self.request, self.prepared
+        budget = self.config.train.tokens if request.converges else tokens
+        limits = [limit for limit in (budget, request.max_tokens) if limit]
         alone = self.config.replace(data={"languages": (language,), "schedule": ()})
-        pairs = max(p["train_pairs"] for p in self.prepared.summary(alone.data)["pairs"])
-        schedule = of_part(self.config.data.schedule, self.prepared.components(alone.data))
-        size = files.size_of(pairs, self.request.sizes) if self.request.converges else AS_CONFIG
+        pairs = max(p["train_pairs"] for p in prepared.summary(alone.data)["pairs"])
+        schedule = of_part(self.config.data.schedule, prepared.components(alone.data))
+        size = files.size_of(pairs, request.sizes) if request.converges else AS_CONFIG
         config = alone.replace(
             model=SIZES.get(size, {}),
             data={"schedule": schedule},
             # A baseline begins with random weights, so all of them are trained.
             train={"tokens": min(limits, default=0), "freeze": ()},
         )
-        key = files.content_key(config, self.prepared, self.request.until)
-        minutes = files.limits_of(config, self.request.max_minutes)
-        return _Model(language, size, pairs, config, key, minutes)
+        is_alone = len({pair.language for pair in prepared.pairs}) == 1
+        return config, {
+            "kind": request.until,
+            "language": language,
+            "size": size,
+            "dropout": config.model.residual_dropout,
+            "vocabulary": "own" if is_alone else "shared",
+            "train_pairs": pairs,
+            "key": files.content_key(config, prepared, request.until),
+            "limits": files.limits_of(config, request.max_minutes),
+        }
+
+
+def _is_finished(record: Record | None, model: Record) -> bool:
+    """Returns whether a record says that a model is finished, as one that has cooled down is."""
+    if record is None or record["key"] != model["key"]:
+        return False
+    if "cooldown" in record:
+        return bool(record["limits"]["patience"] == model["limits"]["patience"])
+    return bool(record["limits"] == model["limits"])

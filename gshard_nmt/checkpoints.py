@@ -4,15 +4,15 @@ It needs no accelerator, and the mesh of the run does not matter. It reads one t
 """
 
 import contextlib
-import dataclasses
 import datetime
+import functools
 import hashlib
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -23,12 +23,11 @@ from gshard_nmt import files, outputs
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.quantities import size_text
 from gshard_nmt.reading import UnreadableError, UnsoundError, failure
-from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, usable
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import slice_name
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
 from gshard_nmt.run.checkpoint.retention import Retention
-from gshard_nmt.run.checkpoint.weights import average as mean_of_weights
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -39,28 +38,26 @@ _COPIED = ("config.gin", "data.json", "source.model", "target.model", "budget.js
 
 
 def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
-    checkpoints, rules = _open(workdir)
-    reasons = checkpoints.kept()
+    checkpoints = _open(workdir)
+    reasons, metric = checkpoints.kept(), checkpoints.retention.metric
     rows = [_row(checkpoints, step, reasons.get(step, [])) for step in checkpoints.steps()]
     if as_json:
         _print_json(rows)
         return
-    table = Table(title=f"checkpoints of {workdir}")
-    for name in ("step", "date", "size", rules.metric, "kept as"):
-        justify: Literal["left", "right"] = "right" if name in ("step", "size") else "left"
-        table.add_column(name, justify=justify, overflow="fold")
+    cells = []
     for row in rows:
         if "problem" in row:
-            table.add_row(str(row["step"]), "", "", "", row["problem"])
+            cells.append((str(row["step"]), "", "", "", row["problem"]))
             continue
-        score = row["scores"].get(rules.metric)
+        score = row["scores"].get(metric)
         kept_as = ", ".join(row["kept"]) or "to be removed by the next save"
         if row["average_of"]:
             kept_as += f"; average of {', '.join(row['average_of'])}"
         kept_as += "; with Train.ema" * ("ema" in row["groups"])
         size, shown = size_text(row["bytes"]), "" if score is None else f"{score:.3f}"
-        table.add_row(str(row["step"]), row["date"], size, shown, kept_as)
-    Console(highlight=False, markup=False).print(table)
+        cells.append((str(row["step"]), row["date"], size, shown, kept_as))
+    columns = ("step", "date", "size", metric, "kept as")
+    _print_table(f"checkpoints of {workdir}", columns, cells)
 
 
 def _row(checkpoints: Checkpoints, step: int, reasons: Sequence[str]) -> dict[str, Any]:
@@ -68,10 +65,9 @@ def _row(checkpoints: Checkpoints, step: int, reasons: Sequence[str]) -> dict[st
         manifest = checkpoints.manifest(step)
     except UnsoundError as problem:
         return {"step": step, "problem": str(problem)}
-    date = datetime.datetime.fromtimestamp(manifest.saved_at).isoformat(" ", "seconds")
     return {
         "step": step,
-        "date": date,
+        "date": datetime.datetime.fromtimestamp(manifest.saved_at).isoformat(" ", "seconds"),
         "bytes": manifest.nbytes,
         "scores": dict(manifest.scores.values),
         "kept": list(reasons),
@@ -82,72 +78,67 @@ def _row(checkpoints: Checkpoints, step: int, reasons: Sequence[str]) -> dict[st
 
 
 def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> None:
-    """Reads back every tensor of the checkpoints of a run and compares its checksums.
-
-    Raises:
-      UserError: a checkpoint is damaged. The message names what is damaged.
-      TryAgain: a checkpoint cannot be read now.
-    """
-    checkpoints, _ = _open(workdir)
+    """Reads back every tensor of the checkpoints of a run; raises an error that names what is damaged."""
+    checkpoints = _open(workdir)
     steps = [_existing(checkpoints, step)] if step is not None else checkpoints.steps()
     results: list[dict[str, Any]] = []
-    damaged: list[int] = []
+    damaged: list[str] = []
     unread: UserError | TryAgain | None = None
     for number in steps:
-        outcome = "sound"
+        folder = checkpoints.folder / str(number)
+        problems: list[str] = []
+        tensors = 0
         try:
-            problems, tensors = _problems(checkpoints, number, workdir)
-            if problems:
-                outcome = "damaged"
-                damaged.append(number)
+            tensors = _find_problems(checkpoints, number, workdir, problems)
+            outcome = "damaged" if problems else "sound"
+            damaged += [f"{folder}: {problem}" for problem in problems]
         except UnreadableError as problem:
-            outcome, problems, tensors = "cannot be read", [str(problem)], 0
-            unread = failure(checkpoints.folder / str(number), problem)
+            outcome, problems, unread = "cannot be read", [str(problem)], failure(folder, problem)
         results.append({"step": number, "tensors": tensors, "problems": problems})
         if not as_json:
             _say(f"step {number}: {tensors} tensors, {outcome}")
     if as_json:
         _print_json(results)
     if damaged:
-        lines = [
-            f"{checkpoints.folder / str(result['step'])}: {problem}"
-            for result in results
-            for problem in result["problems"]
-        ]
+        folders = {line.partition(": ")[0] for line in damaged}
         raise UserError(
-            f"{len(damaged)} of {len(results)} checkpoints cannot be used:\n  "
-            + "\n  ".join(lines)
+            f"{len(folders)} of {len(results)} checkpoints cannot be used:\n  "
+            + "\n  ".join(damaged)
             + "\nTraining goes on from the newest sound checkpoint; decoding uses the best sound one."
         )
     if unread is not None:
         raise unread
 
 
-def _problems(checkpoints: Checkpoints, step: int, workdir: Path) -> tuple[list[str], int]:
-    try:
+def _find_problems(checkpoints: Checkpoints, step: int, workdir: Path, problems: list[str]) -> int:
+    """Adds what is damaged in a checkpoint to `problems`. Returns the number of its tensors."""
+    with _noted(problems):
         manifest = checkpoints.manifest(step)
-    except UnreadableError:
-        raise
-    except UnsoundError as problem:
-        return [str(problem)], 0
-    problems = []
+    if problems:
+        return 0
     for name, digest in manifest.files.items():
         file = workdir / name
         if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != digest:
             problems.append(f"it was made with another {name}")
     names = list(_tensors(manifest))
     for group, name in _shown(names, f"verifying step {step}"):
-        try:
+        with _noted(problems):
             checkpoints.read(manifest, group, name)
-        except UnreadableError:
-            raise
-        except UnsoundError as problem:
-            problems.append(str(problem))
-    return problems, len(names)
+    return len(names)
 
 
-@dataclasses.dataclass(frozen=True)
-class Difference:
+@contextlib.contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """Adds an UnsoundError of the block to `problems`. UnreadableError is no damage, and is raised."""
+    try:
+        yield
+    except UnreadableError:
+        raise
+    except UnsoundError as problem:
+        problems.append(str(problem))
+
+
+class Difference(NamedTuple):
     """How a tensor of two checkpoints differs: why it cannot be compared, or the largest difference.
 
     `relative` is the norm of the difference, divided by the norm of the first tensor; None if that is 0.
@@ -158,16 +149,7 @@ class Difference:
     reason: str = ""
     largest: float = 0.0
     relative: float | None = 0.0
-    slices: tuple[str, ...] = ()
-
-    @property
-    def row(self) -> tuple[str, str, str, str]:
-        """A row of the table."""
-        if self.reason:
-            return self.tensor, "", "", self.reason
-        relative = "the first is 0" if self.relative is None else f"{self.relative:.3g}"
-        more = f" and {len(self.slices) - 4} more" if len(self.slices) > 4 else ""
-        return self.tensor, f"{self.largest:.3g}", relative, "; ".join(self.slices[:4]) + more
+    slices: Sequence[str] = ()
 
 
 def diff(
@@ -185,7 +167,7 @@ def diff(
     ]
     common = sorted(tensors.keys() & others.keys())
     changed = [key for key in common if not _equal(tensors[key], others[key])]
-    differences += [_difference(key, left, right) for key in _shown(changed, "comparing")]
+    differences += [_compared(key, left, right) for key in _shown(changed, "comparing")]
     differences.sort(
         key=lambda row: (
             not row.reason,
@@ -195,21 +177,16 @@ def diff(
     )
     equal = len(common) - len(changed)
     if as_json:
-        rows = [dataclasses.asdict(difference) for difference in differences]
-        _print_json({"equal": equal, "different": rows})
+        _print_json({"equal": equal, "different": [row._asdict() for row in differences]})
         return
     if differences:
-        table = Table(title=f"{left.label} and {right.label}")
-        for name in ("tensor", "largest difference", "relative norm", "experts and repeats"):
-            table.add_column(name, overflow="fold")
-        for difference in differences:
-            table.add_row(*difference.row)
-        Console(highlight=False, markup=False).print(table)
+        columns = ("tensor", "largest difference", "relative norm", "experts and repeats")
+        cells = [_cells(row) for row in differences]
+        _print_table(f"{left.label} and {right.label}", columns, cells)
     _say(f"equal to the bit: {equal} of {equal + len(differences)} tensors")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Chosen:
+class _Chosen(NamedTuple):
     """A checkpoint of a run. Its label is the run folder and the step."""
 
     checkpoints: Checkpoints
@@ -217,44 +194,45 @@ class _Chosen:
     label: str
 
     def read(self, group: str, name: str) -> np.ndarray:
-        with _usable(self.label):
-            return self.checkpoints.read(self.manifest, group, name)
+        with usable(self.label, _CHOOSE):
+            array = self.checkpoints.read(self.manifest, group, name)
+        return array.astype(np.float64)
+
+
+_CHOOSE = "; choose a sound checkpoint."
 
 
 def _chosen(workdir: Path, step: int | None) -> _Chosen:
-    checkpoints, _ = _open(workdir)
+    checkpoints = _open(workdir)
     step = _existing(checkpoints, step)
     label = f"{workdir}/checkpoints/{step}"
-    with _usable(label):
+    with usable(label, _CHOOSE):
         return _Chosen(checkpoints, checkpoints.manifest(step), label)
 
 
-@contextlib.contextmanager
-def _usable(label: str) -> Iterator[None]:
-    """Turns an UnsoundError of the block into the error that ends the program."""
-    try:
-        yield
-    except UnreadableError as problem:
-        raise failure(label, problem) from problem
-    except UnsoundError as problem:
-        raise UserError(f"{label}: {problem}; choose a sound checkpoint.") from None
-
-
-def _difference(key: tuple[str, str], left: _Chosen, right: _Chosen) -> Difference:
-    (group, tensor_name), name = key, "/".join(key)
-    tensor, against = (c.manifest.tensors[group][tensor_name] for c in (left, right))
+def _compared(key: tuple[str, str], left: _Chosen, right: _Chosen) -> Difference:
+    name = "/".join(key)
+    tensor, against = (chosen.manifest.tensors[key[0]][key[1]] for chosen in (left, right))
     if (tensor.shape, tensor.dtype) != (against.shape, against.dtype):
         shapes = [f"{t.dtype}{list(t.shape)}" for t in (tensor, against)]
         return Difference(name, f"{shapes[0]} and {shapes[1]}")
-    before = left.read(*key).astype(np.float64)
-    change = right.read(*key).astype(np.float64) - before
+    before = left.read(*key)
+    change = right.read(*key) - before
     norm = float(np.linalg.norm(before))
-    slices: tuple[str, ...] = ()
+    slices: list[str] = []
     if tensor.sums.ndim and tensor.letters == against.letters:
         indices = np.argwhere(tensor.sums != against.sums).tolist()
-        slices = tuple(slice_name(tensor.letters, index) for index in indices)
+        slices = [slice_name(tensor.letters, index) for index in indices]
     relative = float(np.linalg.norm(change)) / norm if norm else None
     return Difference(name, "", float(np.abs(change).max(initial=0)), relative, slices)
+
+
+def _cells(row: Difference) -> tuple[str, str, str, str]:
+    if row.reason:
+        return row.tensor, "", "", row.reason
+    norm = "the first is 0" if row.relative is None else f"{row.relative:.3g}"
+    more = f" and {len(row.slices) - 4} more" if len(row.slices) > 4 else ""
+    return row.tensor, f"{row.largest:.3g}", norm, "; ".join(row.slices[:4]) + more
 
 
 def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
@@ -265,19 +243,15 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     outputs.check_folder("--out", out, replaced=True)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} is not empty; give a new folder.")
-    # No accelerator is needed.
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    import jax
-
-    checkpoints, _ = _open(workdir)
+    os.environ["JAX_PLATFORMS"] = "cpu"  # no accelerator is needed
+    checkpoints = _open(workdir)
     existing = checkpoints.steps()
     if not steps and len(existing) < last:
         raise UserError(
             f"--last is {last}, and {checkpoints.folder} has {len(existing)} checkpoints; give a smaller "
             "number, or train with a larger Train.keep_last."
         )
-    numbers = sorted(set(steps)) or existing[-last:]
-    chosen = [_chosen(workdir, step) for step in numbers]
+    chosen = [_chosen(workdir, step) for step in sorted(set(steps)) or existing[-last:]]
     newest = chosen[-1].manifest
     weights = newest.tensors["parameters"]
     for part in chosen:
@@ -286,18 +260,11 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
             part.manifest.check_arrays(part.manifest.group_to_decode, weights)
         except UnsoundError as problem:
             raise UserError(f"{part.label}: {problem}; choose checkpoints of one run.") from None
-    host = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    specs = {
-        name: jax.ShapeDtypeStruct(tensor.shape, np.dtype(tensor.dtype), sharding=host)
-        for name, tensor in weights.items()
-    }
-
-    def parts() -> Iterator[tuple[float, Mapping[str, Any]]]:
-        for part in _shown(chosen, f"averaging {len(chosen)} checkpoints"):
-            group = part.manifest.group_to_decode
-            yield 1.0, checkpoints.restore({group: specs}, [part.manifest.step]).groups[group]
-
-    means = mean_of_weights(parts(), specs)
+    means: dict[str, Any] = {}
+    for name in _shown(list(weights), f"averaging {len(chosen)} checkpoints"):
+        parts = (part.read(part.manifest.group_to_decode, name) for part in chosen)
+        total = functools.reduce(np.add, parts)
+        means[name] = (total / len(chosen)).astype(weights[name].dtype)
     labels = [part.label + " (Train.ema)" * part.manifest.has_average for part in chosen]
     with outputs.new_folder(out) as run:
         for name in _COPIED:
@@ -311,9 +278,9 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
     _say(f"{out}: the mean of {', '.join(labels)}; decode with gshard-decode --workdir {out}")
 
 
-def _open(workdir: Path) -> tuple[Checkpoints, Retention]:
-    rules = Retention.of(read_run_config(RunFolder(workdir).config).train)
-    return Checkpoints(RunFolder(workdir).checkpoints, rules), rules
+def _open(workdir: Path) -> Checkpoints:
+    run = RunFolder(workdir)
+    return Checkpoints(run.checkpoints, Retention.of(read_run_config(run.config).train))
 
 
 def _existing(checkpoints: Checkpoints, step: int | None) -> int:
@@ -349,6 +316,17 @@ def _shown(items: Sequence[Item], title: str) -> Iterator[Item]:
     console = Console(stderr=True, highlight=False, markup=False)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         yield from progress.track(items, description=title)
+
+
+def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(title=title)
+    for name in columns:
+        table.add_column(
+            name, justify="right" if name in ("step", "size") else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False).print(table)
 
 
 def _say(text: str) -> None:

@@ -16,12 +16,11 @@ from gshard_nmt.decoding.pieces import pieces_note
 from gshard_nmt.decoding.progress import DecodingProgress
 from gshard_nmt.decoding.resumable_file import ResumableFile, progress_file
 from gshard_nmt.decoding.source_lines import (
-    FORMATS,
     InputChanged,
-    Render,
     SourceLines,
     Survey,
     opened,
+    rendered,
     survey,
 )
 from gshard_nmt.decoding.text_translator import TextTranslator, ending, load_translator
@@ -96,9 +95,7 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
     ):
         lines = SourceLines(stream, name)
         translator = job.load()
-        if job.processes.count > 1:
-            translator = translator.lead()
-        request = Request(job.source, job.target, FORMATS[job.form], translator.of_ids.rows)
+        translator.leads = job.processes.count > 1
         origin = job.origin(translator.checkpoint)
         if beside:
             origin[f"file of --{flag}"] = beside.sha256
@@ -108,10 +105,7 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
             if flag:
                 texts = SourceLines(until.enter_context(path.open("rb")), f"--{flag} {path}")
             output = until.enter_context(_open_output(target, known, origin))
-            if texts and flag == "score":
-                score(translator, request, lines, texts, output, progress)
-            else:
-                decode(translator, request, lines, output, progress, texts)
+            decode(job, translator, lines, output, progress, texts)
             if known and lines.sha256 != known.sha256:
                 raise InputChanged(
                     f"{name} was changed while it was translated. Start again when it is complete."
@@ -144,99 +138,55 @@ def show_check(job: Job, source: Path | None) -> None:
     company.show(outcomes, len(sentences))
 
 
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What to translate, from `source` to `target`; how to write a line; and the sentences of a batch."""
-
-    source: str
-    target: str
-    render: Render
-    rows: int = 64
-
-
 def decode(
+    job: Job,
     translator: TextTranslator,
-    request: Request,
     lines: SourceLines,
     output: "ResumableFile | _Stream",
     progress: DecodingProgress,
-    prefixes: SourceLines | None = None,
+    beside: SourceLines | None = None,
 ) -> None:
-    """Translates lines, in order, from the first that the output does not have yet.
+    """Translates or scores lines, in order, from the first that the output does not have yet.
 
-    A line of `prefixes` begins the translation of each line; an empty one leaves it free.
+    A line of `beside` begins the translation of each line, and an empty one leaves it free; or with
+    --score it is the translation to score.
 
     Raises:
-      UserError: a line is not UTF-8, or the numbers of the model are not finite. Or the prefixes do not
-        have as many lines as the input, or one is too long.
+      UserError: a line is not UTF-8 or is too long, `beside` does not have as many lines as the input, or
+        the numbers of the model are not finite.
     """
-    lines.skip(output.lines)
-    if prefixes is not None:
-        prefixes.skip(output.lines)
+    flag = job.beside[0] if job.beside else ""
+    for stream in (lines, beside) if beside else (lines,):
+        stream.skip(output.lines)
     progress.begin(output.lines)
     in_pieces: list[int] = []
-    while chunk := lines.take(chunk_size(output.lines, request.rows)):
-        number = output.lines
-        options: dict[str, Any] = {}
-        if prefixes is not None:
-            begins = _lines_beside(prefixes, "--prefix", number, len(chunk))
-            options = {"prefixes": begins, "first_line": number + 1}
-        translations = translator.translate(chunk, request.source, request.target, **options)
-        for line, hypotheses in zip(chunk, translations, strict=True):
-            number += 1
-            output.write(request.render(number, line, hypotheses))
-            if hypotheses[0].pieces > 1:
-                in_pieces.append(number)
-        output.commit(number)
-        progress.show(number)
-    if prefixes is not None:
-        _check_ended(prefixes, "--prefix", output.lines)
+    while chunk := lines.take(chunk_size(output.lines, translator.of_ids.rows)):
+        first = output.lines + 1
+        texts: list[str] = []
+        while beside and len(texts) < len(chunk) and (more := beside.take(len(chunk) - len(texts))):
+            texts += more
+        if beside and len(texts) < len(chunk):
+            ends = f"ends after line {output.lines + len(texts)}, and the input goes on"
+            raise UserError(f"the file of --{flag} {ends}. {_ONE_EACH}")
+        if flag == "score":
+            pairs = zip(chunk, texts, strict=True)
+            for value in translator.score(pairs, job.source, job.target, first_line=first):
+                output.write(f"{value:.4f}\n")
+        else:
+            options: dict[str, Any] = {"prefixes": texts, "first_line": first} if beside else {}
+            translations = translator.translate(chunk, job.source, job.target, **options)
+            for number, line in enumerate(chunk, first):
+                hypotheses = next(translations)
+                output.write(rendered(job.form, number, line, hypotheses))
+                if hypotheses[0].pieces > 1:
+                    in_pieces.append(number)
+        output.commit(output.lines + len(chunk))
+        progress.show(output.lines)
+    if beside and beside.take(1):
+        more_lines = f"has more lines than the input, which has {output.lines}"
+        raise UserError(f"the file of --{flag} {more_lines}. {_ONE_EACH}")
     if in_pieces:
         sys.stderr.write(f"{pieces_note(in_pieces, translator.longest_source)}\n")
-
-
-def score(
-    translator: TextTranslator,
-    request: Request,
-    lines: SourceLines,
-    translations: SourceLines,
-    output: "ResumableFile | _Stream",
-    progress: DecodingProgress,
-) -> None:
-    """Writes the score of a given translation of each line, in order, as `decode` does.
-
-    Raises:
-      UserError: the two files have different numbers of lines, or a line is too long to be scored.
-    """
-    lines.skip(output.lines)
-    translations.skip(output.lines)
-    progress.begin(output.lines)
-    while chunk := lines.take(chunk_size(output.lines, request.rows)):
-        number = output.lines
-        texts = _lines_beside(translations, "--score", number, len(chunk))
-        pairs = zip(chunk, texts, strict=True)
-        for value in translator.score(pairs, request.source, request.target, first_line=number + 1):
-            output.write(f"{value:.4f}\n")
-        output.commit(number + len(chunk))
-        progress.show(output.lines)
-    _check_ended(translations, "--score", output.lines)
-
-
-def _lines_beside(lines: SourceLines, flag: str, before: int, count: int) -> list[str]:
-    """Returns the next `count` lines of a file that is read beside the input, after `before` lines."""
-    texts: list[str] = []
-    while len(texts) < count and (more := lines.take(count - len(texts))):
-        texts += more
-    if len(texts) < count:
-        ends = f"ends after line {before + len(texts)}, and the input goes on"
-        raise UserError(f"the file of {flag} {ends}. {_ONE_EACH}")
-    return texts
-
-
-def _check_ended(lines: SourceLines, flag: str, count: int) -> None:
-    if lines.take(1):
-        more = f"has more lines than the input, which has {count}"
-        raise UserError(f"the file of {flag} {more}. {_ONE_EACH}")
 
 
 def chunk_size(done: int, rows: int) -> int:

@@ -1,10 +1,9 @@
 """gshard-export: a trained model as files that other software loads, or as a smaller run folder."""
 
-import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +18,11 @@ from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange import ctranslate2, huggingface_weights, saved_model
+from gshard_nmt.exchange import ctranslate2, huggingface_weights, saved_model, smaller
+from gshard_nmt.exchange import huggingface as hf
+from gshard_nmt.exchange import huggingface_tokenizer as tokenizers
 from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.huggingface import (
-    CONFIG,
-    GENERATION,
-    Layout,
-    layout_of,
-    read_config,
-    read_generation,
-)
-from gshard_nmt.exchange.huggingface_tokenizer import (
-    FACTS,
-    IMPORTED,
-    SIDES,
-    TOKENIZER_FILES,
-    read_tokenizer,
-)
 from gshard_nmt.exchange.run_folders import Direction, check_new, chosen_directions, write_run
-from gshard_nmt.exchange.smaller import (
-    Cut,
-    cut_vocabulary,
-    kept_experts,
-    kept_ids,
-    least_share,
-    used_ids,
-)
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.folder import RunFolder
@@ -53,15 +31,21 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.mesh import nearest_mesh
 
-FORMATS = ("savedmodel", "huggingface", "ctranslate2")
+FORMATS = {
+    "savedmodel": "import tensorflow and tensorflow_text, then call "
+    "tf.saved_model.load({out!r}).signatures['serving_default']",
+    "huggingface": "call transformers.AutoModelForSeq2SeqLM.from_pretrained({out!r})",
+    "ctranslate2": "call ctranslate2.Translator({out!r})",
+}
+"""How to load each format."""
 
 _FACTS = json_shape.fields({"format": json_shape.text(f"gshard-nmt ({'|'.join(FORMATS)}) .*")})
 _FILES = {
-    FACTS,
+    tokenizers.FACTS,
     *saved_model.FILES,
     *ctranslate2.FILES,
-    *(huggingface_weights.SINGLE, CONFIG, GENERATION),
-    *TOKENIZER_FILES,
+    *(huggingface_weights.SINGLE, hf.CONFIG, hf.GENERATION),
+    *tokenizers.TOKENIZER_FILES,
 }
 """All files that an export of some format has."""
 
@@ -69,8 +53,6 @@ _BLOCK = 4096
 """Lines that are encoded together."""
 _MOST_DEV_LINES = 500
 """The dev lines of a direction whose choices of experts are counted."""
-
-Texts = Mapping[Direction, CorpusPair]
 
 
 def export(
@@ -100,124 +82,112 @@ def export(
     run = RunFolder(workdir)
     config = (changes or Changes()).apply(read_run_config(run.config))
     config = config.replace(decode={"method": "beam"}, mesh=nearest_mesh(config.mesh, 1))
-    if form == "huggingface":
-        _layout(config, run)  # refuses a model before its weights are read
-    elif form == "ctranslate2":
-        ctranslate2.check(config.model)
+    write = _WRITERS[form](config, run)  # refuses a model before its weights are read
     translator = load_translator(config, run, checkpoint=checkpoint)
-    _check_finite(translator)
-    write = {
-        "savedmodel": _write_savedmodel,
-        "huggingface": _write_huggingface,
-        "ctranslate2": _write_ctranslate2,
-    }[form]
+    weights = {name: np.asarray(array) for name, array in translator.of_ids.parameters.items()}
+    for name, array in weights.items():
+        if not np.isfinite(array.astype(np.float32)).all():
+            raise UserError(
+                f"the weight {name} of {translator.origin} has values that are not finite, so the "
+                "model cannot translate. Choose another checkpoint of the run."
+            )
     with outputs.new_folder(out) as folder:
-        facts, remark = write(config, run, translator, folder)
         facts = {
             "format": f"gshard-nmt {form} 1",
             "version": gshard_nmt.__version__,
             "step": translator.step,
             "checkpoint": translator.checkpoint,
             "directions": [list(direction) for direction in _directions(run)],
-            **facts,
+            **write(translator, weights, folder),
         }
-        (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        (folder / tokenizers.FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     origin = f"{translator.origin} of {workdir}, {size_text(size)}"
-    _say(f"{out}: {origin}. {remark.format(out=str(out))}")
+    _say(f"{out}: {origin}. To load it, {FORMATS[form].format(out=str(out))}.")
 
 
-_Written = tuple[dict[str, Any], str]
-"""Further content of `FACTS`, and how to load the model, with {out} for the folder."""
+_Texts = Mapping[Direction, CorpusPair]
+_Weights = Mapping[str, np.ndarray]
+_Write = Callable[[TextTranslator, _Weights, Path], dict[str, Any]]
+"""Writes the files of a format into a folder, and returns further content of `tokenizers.FACTS`."""
 
 
-def _write_savedmodel(
-    config: Config, run: RunFolder, translator: TextTranslator, folder: Path
-) -> _Written:
-    """Writes a SavedModel.
-
-    Raises:
-      UserError: translations begin with a tag.
-    """
+def _savedmodel(config: Config, run: RunFolder) -> _Write:
+    """Returns the writer of a SavedModel; raises UserError if translations begin with a tag."""
     source, target = run.vocabularies()
-    if any(target.first(pair["target"]) for pair in run.data["pairs"]):
+    if any(target.first(language) for _, language in _directions(run)):
         raise UserError(
             f"{run.path} has a model whose translations begin with a tag of their language, as in "
             "M2M-100 and NLLB; a SavedModel cannot force it. Choose --format huggingface or ctranslate2."
         )
-    decode = config.decode
-    lengths = sorted(decode.source_lengths)
-    shown = ", ".join(map(str, lengths))
-    _say(f"{translator.origin}: tracing the search for sources of {shown} tokens")
-    ids = translator.of_ids
-    model = saved_model.TrainedModel(
-        config,
-        ids.search,
-        {name: np.asarray(array) for name, array in ids.prepared_weights().items()},
-        (run.path / "source.model").read_bytes(),
-        (run.path / "target.model").read_bytes(),
-        [
-            saved_model.Direction(*direction, tuple(source.tags(*direction)))
-            for direction in _directions(run)
-        ],
-    )
-    saved_model.write(model, folder)
-    search = ("beam", "length_norm", "alpha", "precision")
-    facts = {
-        "search": {name: getattr(decode, name) for name in search},
-        "source_lengths": lengths,
-        "target_length": config.data.target_length,
-        "rows": decode.rows,
-    }
-    return facts, (
-        "To load it, import tensorflow and tensorflow_text, then call "
-        "tf.saved_model.load({out!r}).signatures['serving_default']."
-    )
+
+    def write(translator: TextTranslator, _: _Weights, folder: Path) -> dict[str, Any]:
+        decode, ids = config.decode, translator.of_ids
+        lengths = sorted(decode.source_lengths)
+        shown = ", ".join(map(str, lengths))
+        _say(f"{translator.origin}: tracing the search for sources of {shown} tokens")
+        model = saved_model.TrainedModel(
+            config,
+            ids.search,
+            {name: np.asarray(array) for name, array in ids.prepared_weights().items()},
+            (run.path / "source.model").read_bytes(),
+            (run.path / "target.model").read_bytes(),
+            {direction: source.tags(*direction) for direction in _directions(run)},
+        )
+        saved_model.write(model, folder)
+        search = ("beam", "length_norm", "alpha", "precision")
+        return {
+            "search": {name: getattr(decode, name) for name in search},
+            "source_lengths": lengths,
+            "target_length": config.data.target_length,
+            "rows": decode.rows,
+        }
+
+    return write
 
 
-def _layout(config: Config, run: RunFolder) -> tuple[Layout, bool]:
-    """Returns the layout of the model in transformers, and whether it was imported with this layout."""
-    imported = run.path / IMPORTED
-    if not imported.is_dir():
-        return layout_of(config, _vocabularies(run)), False
-    contents = read_config(imported)
-    return Layout(contents, config.model, read_tokenizer(imported, contents).orders), True
-
-
-def _write_huggingface(
-    config: Config, run: RunFolder, translator: TextTranslator, folder: Path
-) -> _Written:
-    layout, was_imported = _layout(config, run)
-    weights, imported = _weights(translator), run.path / IMPORTED
-    generation = read_generation(imported, layout.config).content if was_imported else {}
-    huggingface_weights.write(layout, weights, folder, restrictions(run)["never"], generation)
-    if was_imported:
-        for name in TOKENIZER_FILES:
-            if (imported / name).is_file():
-                files.write(folder / name, (imported / name).read_bytes())
+def _huggingface(config: Config, run: RunFolder) -> _Write:
+    """Returns the writer of a Hugging Face folder. An imported model has the layout that it had."""
+    imported = run.path / tokenizers.IMPORTED
+    generation: Mapping[str, Any] = {}
+    if imported.is_dir():
+        contents = hf.read_config(imported)
+        layout = hf.Layout(
+            contents, config.model, tokenizers.read_tokenizer(imported, contents).orders
+        )
+        generation = hf.read_generation(imported, contents).content
+        copies = {name: imported / name for name in tokenizers.TOKENIZER_FILES}
     else:
-        for side, name in SIDES.items():
-            files.write(folder / name, layout.orders[side].model)
-    bias = weights.get("output_bias", np.zeros(0, np.float32))
-    return {"never": np.flatnonzero(bias == NEVER).tolist()}, (
-        "To load it, call transformers.AutoModelForSeq2SeqLM.from_pretrained({out!r})."
-    )
+        layout = hf.layout_of(config, _vocabularies(run))
+        copies = {name: run.path / name for name in tokenizers.SIDES.values()}
+
+    def write(_: TextTranslator, weights: _Weights, folder: Path) -> dict[str, Any]:
+        never = restrictions(run)["never"]
+        huggingface_weights.write(layout, weights, folder, never, generation)
+        for name, file in copies.items():
+            if file.is_file():
+                files.write(folder / name, file.read_bytes())
+        bias = weights.get("output_bias", np.zeros(0))
+        return {"never": np.flatnonzero(bias == np.float32(NEVER)).tolist()}
+
+    return write
 
 
-def _write_ctranslate2(
-    config: Config, run: RunFolder, translator: TextTranslator, folder: Path
-) -> _Written:
+def _ctranslate2(config: Config, run: RunFolder) -> _Write:
+    """Returns the writer of a folder of CTranslate2."""
+    ctranslate2.check(config.model)
     lengths = (config.data.source_length, config.data.target_length, *config.decode.source_lengths)
-    never = restrictions(run)["never"]
-    vocabularies, weights = _vocabularies(run), _weights(translator)
-    ctranslate2.write(config.model, weights, vocabularies, folder, never, max(lengths))
-    return {}, "To load it, call ctranslate2.Translator({out!r})."
+
+    def write(_: TextTranslator, weights: _Weights, folder: Path) -> dict[str, Any]:
+        never = restrictions(run)["never"]
+        floats = {name: np.asarray(array, np.float32) for name, array in weights.items()}
+        ctranslate2.write(config.model, floats, _vocabularies(run), folder, never, max(lengths))
+        return {}
+
+    return write
 
 
-def _weights(translator: TextTranslator) -> dict[str, np.ndarray]:
-    return {
-        name: np.asarray(array, np.float32) for name, array in translator.of_ids.parameters.items()
-    }
+_WRITERS = {"savedmodel": _savedmodel, "huggingface": _huggingface, "ctranslate2": _ctranslate2}
 
 
 def _vocabularies(run: RunFolder) -> dict[str, Vocabulary]:
@@ -237,22 +207,12 @@ def _check_is_an_export(out: Path) -> None:
     if not out.is_dir() or not any(out.iterdir()):
         return
     try:
-        json_shape.parse((out / FACTS).read_bytes(), _FACTS)
+        json_shape.parse((out / tokenizers.FACTS).read_bytes(), _FACTS)
     except (FileNotFoundError, ValueError):
         raise UserError(
             f"--out {out} is not empty and not an earlier export; choose another folder."
         ) from None
     outputs.check_only_has("--out", out, _FILES, "gshard-export")
-
-
-def _check_finite(translator: TextTranslator) -> None:
-    """Raises UserError if a weight has values that are not finite. Then there are no translations."""
-    for name, array in translator.of_ids.parameters.items():
-        if not np.isfinite(np.asarray(array).astype(np.float32)).all():
-            raise UserError(
-                f"the weight {name} of {translator.origin} has values that are not finite, so the "
-                "model cannot translate. Choose another checkpoint of the run."
-            )
 
 
 def export_smaller(
@@ -288,24 +248,26 @@ def export_smaller(
     dropped = set(itertools.chain(*_directions(run))) - set(itertools.chain(*directions))
     ids = _kept_ids(config, vocabularies, texts, dropped)
     translator = load_translator(config, run, checkpoint=checkpoint)
-    cut = Cut(ids)
-    if config.model.experts and keep_choices < 1:
-        cut = _with_experts(cut, translator, texts, keep_choices)
     weights = {name: np.asarray(a) for name, a in translator.of_ids.parameters.items()}
     declared = declare(config.model, *(v.size for v in vocabularies.values()))
-    smaller = cut.weights(config.model, declared, weights)
-    if cut.experts is not None:
-        config = config.replace(model={"experts": cut.experts.shape[1]})
+    experts: dict[str, np.ndarray] = {}
+    if config.model.experts and keep_choices < 1:
+        experts = _kept_experts(translator, texts, keep_choices)
+    cut = smaller.cut_weights(config.model, declared, weights, ids, experts)
+    if experts:
+        config = config.replace(model={"experts": len(next(iter(experts.values())))})
     pairs = [pair for pair in run.data["pairs"] if (pair["source"], pair["target"]) in texts]
     facts = {**run.data, "pairs": pairs}
     if "never" in facts:
         facts["never"] = np.flatnonzero(np.isin(ids["target"], facts["never"])).tolist()
-    contents = {side: cut_vocabulary(v, ids[side]) for side, v in vocabularies.items()}
+    contents = {side: smaller.cut_vocabulary(v, ids[side]) for side, v in vocabularies.items()}
     with outputs.new_folder(out) as folder:
-        write_run(folder, config, contents, smaller, facts)
+        write_run(folder, config, contents, cut, facts)
     table = Table("weights", "before", "after", "saved", box=None)
-    for part, old, new in saved(weights, smaller):
-        table.add_row(part, size_text(old), size_text(new), f"{1 - new / old:.0%}")
+    for part, has in (("embeddings", "_embedding"), ("experts", "/moe_"), ("all weights", "")):
+        if names := [name for name in weights if has in name]:
+            old, new = (sum(arrays[name].nbytes for name in names) for arrays in (weights, cut))
+            table.add_row(part, size_text(old), size_text(new), f"{1 - new / old:.0%}")
     Console(highlight=False, markup=False).print(table)
     _say(
         f"{out}: a smaller model of {translator.origin}; decode with gshard-decode --workdir {out}. To "
@@ -324,9 +286,8 @@ def _corpus_pair(corpus: Path, direction: Direction) -> CorpusPair:
     )
 
 
-def _blocks(texts: Texts, side: str) -> Iterator[list[str]]:
-    """Yields the lines of one side of all directions and splits, in blocks."""
-    column = ("source", "target").index(side)
+def _blocks(texts: _Texts, column: int) -> Iterator[list[str]]:
+    """Yields the source (0) or target (1) lines of all directions and splits, in blocks."""
     for direction, pair in texts.items():
         for split in ("train", "dev", "test"):
             lines = (row[column] for row in read_pairs(pair, split, *direction))
@@ -335,20 +296,21 @@ def _blocks(texts: Texts, side: str) -> Iterator[list[str]]:
 
 
 def _kept_ids(
-    config: Config, vocabularies: Mapping[str, Vocabulary], texts: Texts, dropped: set[str]
+    config: Config, vocabularies: Mapping[str, Vocabulary], texts: _Texts, dropped: set[str]
 ) -> dict[str, np.ndarray]:
     """Returns the ids of each side that stay."""
-    used = {side: used_ids(v, _blocks(texts, side)) for side, v in vocabularies.items()}
+    sides = enumerate(vocabularies.items())
+    used = {side: smaller.used_ids(v, _blocks(texts, column)) for column, (side, v) in sides}
     if not config.model.shared_embedding and config.data.vocabulary != "joint":
-        return {side: kept_ids(v, used[side], dropped) for side, v in vocabularies.items()}
+        return {s: smaller.kept_ids(v, used[s], dropped) for s, v in vocabularies.items()}
     # Both sides have one embedding or one vocabulary, so they keep the same ids.
     both = used["source"] | used["target"]
-    joint = np.union1d(*(kept_ids(v, both, dropped) for v in vocabularies.values()))
+    joint = np.union1d(*(smaller.kept_ids(v, both, dropped) for v in vocabularies.values()))
     return {"source": joint, "target": joint}
 
 
-def _with_experts(cut: Cut, translator: TextTranslator, texts: Texts, share: float) -> Cut:
-    """Adds the experts that stay."""
+def _kept_experts(translator: TextTranslator, texts: _Texts, share: float) -> dict[str, np.ndarray]:
+    """Returns the experts of each MoE layer that stay."""
     tests = []
     for direction, pair in texts.items():
         rows = list(itertools.islice(read_pairs(pair, "dev", *direction), _MOST_DEV_LINES))
@@ -359,29 +321,9 @@ def _with_experts(cut: Cut, translator: TextTranslator, texts: Texts, share: flo
             "or leave --keep_choices out to keep all experts."
         )
     use = translator.expert_use(tests)
-    experts = kept_experts(use, share)
+    experts, least = smaller.kept_experts(use, share)
     _say(
-        f"Each layer keeps {experts.shape[1]} of {use.chosen.shape[-1]} experts; they get "
-        f"{least_share(use, experts):.0%} or more of the weight of its choices on dev text."
+        f"Each layer keeps {experts.shape[1]} of {use.chosen.shape[-1]} experts; they get {least:.0%} or "
+        "more of the weight of its choices on dev text."
     )
-    return dataclasses.replace(cut, layers=use.layers, experts=experts)
-
-
-def saved(
-    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
-) -> list[tuple[str, int, int]]:
-    """Returns the bytes of each part of a model, before and after the cut: name, before, after."""
-    parts = {
-        "embeddings": [name for name in before if name.endswith("_embedding")],
-        "experts": [name for name in before if "/moe_" in name],
-        "all weights": list(before),
-    }
-    return [
-        (
-            part,
-            sum(before[name].nbytes for name in names),
-            sum(after[name].nbytes for name in names),
-        )
-        for part, names in parts.items()
-        if names
-    ]
+    return dict(zip(use.layers, experts, strict=True))

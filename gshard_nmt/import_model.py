@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,8 @@ import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.text.vocabulary import PAD
-from gshard_nmt.exchange.foreign_vocabulary import Order
-from gshard_nmt.exchange.huggingface import (
-    CONFIG,
-    GENERATION,
-    Layout,
-    model_of,
-    read_config,
-    read_generation,
-)
-from gshard_nmt.exchange.huggingface_tokenizer import (
-    IMPORTED,
-    TOKENIZER_FILES,
-    own_tokenizer,
-    read_tokenizer,
-)
+from gshard_nmt.exchange import huggingface as hf
+from gshard_nmt.exchange import huggingface_tokenizer as tokenizers
 from gshard_nmt.exchange.huggingface_weights import Tensors, read_weights
 from gshard_nmt.exchange.run_folders import check_new, chosen_directions, write_run
 from gshard_nmt.model.config import Model
@@ -59,33 +46,49 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
     check_new("--workdir", workdir)
     # The weights only pass through the host, so no accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
-    contents = read_config(source)
-    model, own = model_of(contents), own_tokenizer(source)
-    tokenizer = own or read_tokenizer(source, contents)
+    contents = hf.read_config(source)
+    model, own = hf.model_of(contents), tokenizers.own_tokenizer(source)
+    tokenizer = own or tokenizers.read_tokenizer(source, contents)
     orders = tokenizer.orders
     # A model that was trained here may write each of its tokens, and then it needs no bias.
     needs_bias = any(order.never for order in orders.values())
     model = dataclasses.replace(model, output_bias=needs_bias or own is None)
     directions = chosen_directions(tokenizer.directions, languages)
-    generation = read_generation(source, contents)
+    generation = hf.read_generation(source, contents)
     config = _config(contents, model, generation.beam)
     declared = declare(model, len(orders["source"].rows), len(orders["target"].rows))
-    weights = read_weights(Layout(contents, model, orders), Tensors(source), declared)
+    weights = read_weights(hf.Layout(contents, model, orders), Tensors(source), declared)
     if generation.unused:
         sys.stderr.write(
             f"--from {source} has settings that change translations in transformers, and are not used "
             f"here: {', '.join(generation.unused)}.\n"
         )
     with outputs.new_folder(workdir) as folder:
-        facts = _facts(config, directions)
-        facts["corpus_fingerprint"] = hashlib.sha256((source / CONFIG).read_bytes()).hexdigest()
+        facts: dict[str, Any] = {
+            "format": RUN_FORMAT,
+            "version": gshard_nmt.__version__,
+            "direction": config.data.direction,
+            "pairs": [
+                {
+                    "source": source_tag,
+                    "target": target_tag,
+                    "language": "-".join(tag for tag in (source_tag, target_tag) if tag != "en"),
+                    **dict.fromkeys(("train_pairs", "dev_pairs", "test_pairs"), 0),
+                }
+                for source_tag, target_tag in directions
+            ],
+            "corpus_fingerprint": hashlib.sha256((source / hf.CONFIG).read_bytes()).hexdigest(),
+        }
         if own is None:
-            facts["never"] = _never(orders["target"], generation.never)
+            # The search never writes PAD, what the folder says, and what is no token.
+            order = orders["target"]
+            banned = np.flatnonzero(np.isin(order.rows, list(generation.never))).tolist()
+            facts["never"] = sorted({PAD, *order.never, *banned})
             # The model is exported with these.
-            (folder / IMPORTED).mkdir()
-            for name in (CONFIG, GENERATION, *TOKENIZER_FILES):
+            (folder / tokenizers.IMPORTED).mkdir()
+            for name in (hf.CONFIG, hf.GENERATION, *tokenizers.TOKENIZER_FILES):
                 if (source / name).is_file():
-                    files.write(folder / IMPORTED / name, (source / name).read_bytes())
+                    files.write(folder / tokenizers.IMPORTED / name, (source / name).read_bytes())
         vocabularies = {side: order.model for side, order in orders.items()}
         write_run(folder, config, vocabularies, weights, facts)
     count = sum(array.size for array in weights.values())
@@ -94,11 +97,6 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
         f"{workdir}: a model of the type {contents['model_type']} with {count:,} weights and "
         f"{len(directions):,} directions; decode with gshard-decode --workdir {workdir} {first}"
     )
-
-
-def _never(order: Order, tokens: Collection[int]) -> list[int]:
-    """Returns our ids that the search never writes: PAD, what the folder says, and what is no token."""
-    return sorted({PAD, *order.never, *np.flatnonzero(np.isin(order.rows, list(tokens))).tolist()})
 
 
 def _config(contents: dict[str, Any], model: Model, beam: int | None) -> Config:
@@ -113,23 +111,3 @@ def _config(contents: dict[str, Any], model: Model, beam: int | None) -> Config:
     # transformers lets hypotheses end by the rule of fairseq.
     decode = Decode(source_lengths=lengths, expansion="fairseq", beam=beam or Decode.beam)
     return Config(model, Mesh(), data, Optimizer(), Train(), decode)
-
-
-def _facts(config: Config, directions: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Returns the content of data.json that is not the same for every run folder."""
-    pairs = [
-        {
-            "source": source,
-            "target": target,
-            "language": "-".join(language for language in (source, target) if language != "en"),
-            **dict.fromkeys(("train_pairs", "dev_pairs", "test_pairs"), 0),
-        }
-        for source, target in directions
-    ]
-    version = gshard_nmt.__version__
-    return {
-        "format": RUN_FORMAT,
-        "version": version,
-        "direction": config.data.direction,
-        "pairs": pairs,
-    }

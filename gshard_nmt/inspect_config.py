@@ -128,20 +128,15 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
         ranked = ranking.rank(config, weight_specs(functions), arrays, topology)
     ahead_of_time.check_available([topology])
     compiled: list[tuple[ranking.Candidate, Inspection]] = []
-
-    def compile_candidate(candidate: ranking.Candidate) -> None:
+    for candidate in [*ranked.candidates[: 2 * best], *([ranked.own] if ranked.own else [])]:
+        is_enough = sum(inspection.fits for _, inspection in compiled) >= best
+        if is_enough and candidate is not ranked.own:
+            continue
         sys.stderr.write(f"{candidate.title}\n")
         own = candidate.config(config)
         target = Target(topology, own, step_functions(own), [candidate.title])
-        inspection = inspect_one(request, target)
-        compiled.append((candidate, inspection))
-        sys.stderr.write(f"{ranking.compiled_text(inspection)}\n")
-
-    for candidate in ranked.candidates[: 2 * best]:
-        if sum(inspection.fits for _, inspection in compiled) < best:
-            compile_candidate(candidate)
-    if ranked.own is not None:
-        compile_candidate(ranked.own)
+        compiled.append((candidate, inspect_one(request, target)))
+        sys.stderr.write(f"{ranking.compiled_text(compiled[-1][1])}\n")
     compiled = ranking.compiled_first(compiled)
     sys.stdout.write(ranking.report(ranked, compiled, request.name, topology))
     records = [as_json(inspection) for _, inspection in compiled]
@@ -198,29 +193,26 @@ def _scale(config: Config, before: int, after: int, decoding: bool) -> tuple[Con
     Returns:
       The scaled config, and a note for each changed setting.
     """
+    values = {
+        ("model", "experts"): config.model.experts,
+        ("model", "num_groups"): config.model.num_groups,
+        ("data", "rows"): config.data.rows,
+        ("decode", "rows"): config.decode.rows if decoding else 0,
+    }
     notes: list[str] = []
-
-    def scaled(part: str, field: str, value: int) -> int:
+    parts: dict[str, dict[str, Any]] = {}
+    for (part, field), value in values.items():
+        setting = f"{part.capitalize()}.{field}"
         if value * after % before:
             raise UserError(
-                f"--scale_with_devices: {part}.{field} = {value} for {before} devices cannot be "
+                f"--scale_with_devices: {setting} = {value} for {before} devices cannot be "
                 f"scaled to {after}: {value * after / before:g} is not a whole number. Choose another "
-                f"--topology or another {part}.{field}."
+                f"--topology or another {setting}."
             )
         new_value = value * after // before
         if new_value != value:
-            notes.append(f"{part}.{field} {value} was changed to {new_value}")
-        return new_value
-
-    model, data = config.model, config.data
-    changes: dict[str, Any] = {
-        field: scaled("Model", field, getattr(model, field))
-        for field in ("experts", "num_groups")
-        if getattr(model, field)
-    }
-    parts = {"model": changes, "data": {"rows": scaled("Data", "rows", data.rows)}}
-    if decoding:
-        parts["decode"] = {"rows": scaled("Decode", "rows", config.decode.rows)}
+            notes.append(f"{setting} {value} was changed to {new_value}")
+            parts.setdefault(part, {})[field] = new_value
     return config.replace(**parts), notes
 
 
@@ -292,34 +284,31 @@ def _tokens_per_step(request: Request, config: Config, topology: Topology) -> in
 def count(config: Config, functions: StepFunctions) -> Counts:
     """Counts the weights of a config; nothing is allocated."""
     model, mesh = config.model, config.mesh
-    total = active = per_device = nbytes = 0
+    total = active = per_device = 0
     for name, spec in weight_specs(functions).items():
         size = math.prod(spec.shape)
-        shards = math.prod(mesh.axis_size(axes) for axes in mesh.partition(spec.letters, name))
         # Experts are [E, ...], or [R, E, ...] in a stack of R blocks. A token uses a few of the E.
         is_expert = spec.letters.removeprefix("R").startswith("E")
-        choices = model.moe(training=True).gating.choices if is_expert else 0
-        used = size * choices // model.experts if is_expert else size
+        used = size
+        if is_expert:
+            used = size * model.moe(training=True).gating.choices // model.experts
         total, active = total + size, active + used
-        per_device, nbytes = per_device + size // shards, nbytes + spec.nbytes // shards
-    return Counts(total, active, per_device, nbytes)
+        per_device += size // math.prod(map(mesh.axis_size, mesh.partition(spec.letters, name)))
+    return Counts(total, active, per_device)
 
 
 def _refused(
     config: Config, lowered: LoweredFunction, error: DoesNotFit, decoding: bool
 ) -> tuple[memory.Memory, list[str]]:
     """Returns the estimated memory of a program that the compiler refused, and what would help."""
+    needed, available = error.needed_bytes, error.available_bytes
+    only_temporaries = "temporaries" in error.what
     estimated = memory.estimated(
-        lowered.signature,
-        config.mesh,
-        error.needed_bytes,
-        error.available_bytes,
-        temporaries="temporaries" in error.what,
+        lowered.signature, config.mesh, needed, available, only_temporaries
     )
     return estimated, [
-        f"DOES NOT FIT: {error.what} need {size_text(error.needed_bytes)}, but only "
-        f"{size_text(error.available_bytes)} are available: "
-        f"{size_text(error.needed_bytes - error.available_bytes)} too much.",
+        f"DOES NOT FIT: {error.what} need {size_text(needed)}, but only {size_text(available)} are "
+        f"available: {size_text(needed - available)} too much.",
         "The compiler gives only these two sizes and no program, so the breakdown is estimated.",
         "What would help:",
         *(f"  - {line}" for line in memory.suggestions(config, estimated, decoding)),

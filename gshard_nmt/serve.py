@@ -1,7 +1,7 @@
 """gshard-serve: translates for HTTP clients with a trained model."""
 
+import asyncio
 import contextlib
-import dataclasses
 import errno
 import ipaddress
 import os
@@ -16,51 +16,36 @@ import uvicorn
 from gshard_nmt.errors import UserError
 from gshard_nmt.serving.application import Application
 from gshard_nmt.serving.batching import Batcher, LineTranslator
-from gshard_nmt.serving.languages import Languages
 from gshard_nmt.serving.requests import Limits
 
 GRACE_SECONDS = 10.0
 """How long a server that is stopped goes on with the requests that it has accepted."""
-
 _CLOSING_SECONDS = 2.0
 """How long the last answers may take after that."""
-
 _MOST_CONNECTIONS = 512
 """The most open connections. A client of one more gets an error."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Address:
-    """The address that a server listens on: a name or an IP address of this machine, and a port or 0."""
-
-    host: str = "127.0.0.1"
-    port: int = 5000
-
-    def listen(self) -> socket.socket:
-        """Opens a socket; raises UserError if the host is not this machine, or the port cannot be had."""
-        try:
-            family, *_, place = socket.getaddrinfo(
-                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            return socket.create_server(place[:2], family=family)
-        except PermissionError:
+def listen(host: str, port: int) -> socket.socket:
+    """Opens a socket; port 0 takes any. Raises UserError if no server can listen at this address."""
+    try:
+        family, *_, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(place[:2], family=family)
+    except PermissionError:
+        problem = "this user may not open it. Give a port from 1024 to 65535."
+        raise UserError(f"--port {port}: {problem}") from None
+    except (OSError, UnicodeError) as error:
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
             raise UserError(
-                f"--port {self.port}: this user may not open it. Give a port from 1024 to 65535."
+                f"--port {port}: another program uses this port of {host}. Stop it, or give another "
+                "--port; 0 takes any that is free."
             ) from None
-        except (OSError, UnicodeError) as error:
-            if getattr(error, "errno", None) == errno.EADDRINUSE:
-                raise UserError(
-                    f"--port {self.port}: another program uses this port of {self.host}. Stop it, or "
-                    "give another --port; 0 takes any that is free."
-                ) from None
-            raise UserError(
-                f"--host {self.host}: no server can listen there ({error}). Give an address of this "
-                "machine, such as 127.0.0.1."
-            ) from None
-
-    def check(self) -> None:
-        """Checks that a server can listen there; raises UserError if not."""
-        self.listen().close()
+        raise UserError(
+            f"--host {host}: no server can listen there ({error}). Give an address of this machine, such "
+            "as 127.0.0.1."
+        ) from None
 
 
 class Server:
@@ -71,35 +56,27 @@ class Server:
         translator: LineTranslator,
         directions: Collection[tuple[str, str]],
         rows: int,
-        address: Address,
+        address: tuple[str, int],
         limits: Limits,
         log: Callable[[str], None] | None = None,
         origins: Collection[str] = (),
     ) -> None:
         """Starts the server, which alone calls the translator from now on.
 
-        Args:
-          translator: translates lines.
-          directions: the (source, target) languages that it translates, as BCP 47 tags.
-          rows: the most lines of a batch.
-          address, limits: the address to listen on, and the limits on requests.
-          log: gets one line for each request; None writes to stderr.
-          origins: the origins whose pages may use the server; "*" stands for all.
+        It translates in `directions`, pairs of BCP 47 tags, at most `rows` lines at a time. `log` gets a
+        line for each request; None writes to stderr. Pages of `origins` may use it; "*" stands for all.
 
         Raises:
           UserError: nothing can listen at the address.
         """
-        listener = address.listen()
+        listener = listen(*address)
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
         self.port = int(listener.getsockname()[1])
-        host = f"[{address.host}]" if ":" in address.host else address.host
         self.url = f"http://{host}:{self.port}"
         self._batcher = Batcher(translator, rows, limits.queue)
-        application = Application(
-            Languages(directions), self._batcher, limits, log or _write_to_stderr, origins
-        )
+        log = log or _write_to_stderr
         config = uvicorn.Config(
-            application,
-            loop="asyncio",
+            Application(directions, self._batcher, limits, log, origins),
             http="h11",
             ws="none",
             interface="asgi3",
@@ -113,6 +90,7 @@ class Server:
             timeout_keep_alive=30,
         )
         self._server = uvicorn.Server(config)
+        self._loop = asyncio.new_event_loop()
         # A signal that interrupts `Thread.join` marks the thread as ended, so we wait for an event.
         self._ended = threading.Event()
         # uvicorn handles signals only in the main thread. Here the command handles them.
@@ -121,7 +99,7 @@ class Server:
     @property
     def waiting(self) -> int:
         """The number of requests that wait for their translations."""
-        return self._batcher.unfinished
+        return len(self._batcher.unfinished)
 
     def wait(self) -> None:
         """Waits until the server ends, which it does only if it fails or is stopped."""
@@ -139,16 +117,18 @@ class Server:
           Whether the translator is at rest. If not, its last batch goes on in its thread.
         """
         self._server.should_exit = True
-        self._ended.wait(grace)
-        self._batcher.close()
+        if not self._ended.wait(grace):
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._batcher.close)
         self._ended.wait(closing)
         self._server.force_exit = True
         self._ended.wait(closing)
-        return self._batcher.join(closing)
+        return self._batcher.is_idle(closing)
 
     def _run(self, listener: socket.socket) -> None:
         try:
-            self._server.run([listener])
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._server.serve([listener]))
         finally:
             self._ended.set()
 
@@ -156,9 +136,7 @@ class Server:
 def serve(server: Server, about: str) -> None:
     """Serves until a signal stops the program, and then raises KeyboardInterrupt.
 
-    Args:
-      server: the server.
-      about: what it serves, for the line that says that it is ready.
+    `about` is what it serves, for the line that says that it is ready.
     """
     sys.stdout.write(f"gshard-serve: ready at {server.url} ({about})\n")
     sys.stdout.flush()
@@ -181,10 +159,8 @@ def serve(server: Server, about: str) -> None:
 def warn_of_open_address(host: str) -> str:
     """Returns a warning if other machines can reach the address; "" if it is on loopback."""
     with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(host).is_loopback:
+        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
             return ""
-    if host == "localhost":
-        return ""
     return (
         f"--host {host}: every machine that can reach it may use this server, which has no passwords "
         "and no encryption"

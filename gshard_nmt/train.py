@@ -18,37 +18,33 @@ from gshard_nmt.run.checkpoint.retention import check_metric
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.hangup import Stopped
 from gshard_nmt.run.lock import RunLock, run_lock
 from gshard_nmt.run.log import progress as messages
-from gshard_nmt.run.log.clock import RunCounters, TimeLimit
-from gshard_nmt.run.log.monitor import CollapseAlarm, FigureNames, Monitor
-from gshard_nmt.run.log.progress import Interrupt, MetricsLog, TrainingProgress
+from gshard_nmt.run.log.clock import TimeLimit
+from gshard_nmt.run.log.line_log import MetricsLog
+from gshard_nmt.run.log.monitor import FigureNames, Monitor
+from gshard_nmt.run.log.progress import Interrupt, TrainingProgress
 from gshard_nmt.run.profile import Profile
 from gshard_nmt.run.starting_point import Init, StartingPoint
+from gshard_nmt.run.together import Stopped
 from gshard_nmt.run.training_state import TrainingState
 from gshard_nmt.settings.config import Config, Key, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
-from gshard_nmt.spmd import runtime
+from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.spmd import machine, runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What the user asks of one start of a run.
+    """What the user asks of one start of a run."""
 
-    Attributes:
-      limit: the time that it may take. Then it saves and ends.
-      profile: whether to write a trace of a few steps.
-      command: the command that the user typed, for the run folder.
-      set_by_user: the settings of --gin.
-    """
-
+    # the time that it may take; then it saves and ends
     limit: TimeLimit = dataclasses.field(default_factory=TimeLimit)
-    profile: bool = False
-    command: str = ""
+    profile: bool = False  # whether to write a trace of a few steps
+    command: str = ""  # what the user typed, for the run folder
     init: Init | None = None
-    set_by_user: Collection[Key] = ()
+    set_by_user: Collection[Key] = ()  # the settings of --gin
 
 
 def train(
@@ -72,86 +68,90 @@ def train(
     """
     # 1. Data and run folder
     start = start or Start()
-    prepared = PreparedData.open(data, check_files=processes.is_first)
+    is_first = processes.is_first
+    prepared = PreparedData.open(data, check_files=is_first)
     set_by_user = [field for class_name, field in start.set_by_user if class_name == "Data"]
     wanted, config = config.data, config.replace(data=prepared.fitted(config.data, set_by_user))
     check_metric(config.train, prepared.languages(config.data))
+    run = RunFolder(workdir)
+    config = with_precision(config, run, processes)
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
     check_validation(config)
     check_can_decode(config)
-    run = RunFolder(workdir)
-    run.check(config, prepared, processes.is_first)
+    run.check(config, prepared, is_first)
     origin = StartingPoint.find(run, start.init, config, prepared, functions)
-    progress = TrainingProgress(paths.absolute(workdir).name, quiet=not processes.is_first)
+    progress = TrainingProgress(paths.absolute(workdir).name, quiet=not is_first)
     for line in differences(wanted, config.data):
         progress.note(f"--data was prepared with another value of {line}, which holds")
-    if processes.is_first:
+    if is_first:
         run.path.mkdir(parents=True, exist_ok=True)
-    with run_lock(run.path, processes.is_first, progress.note) as lock:
-
-        def record_start() -> None:
+    with run_lock(run.path, is_first, progress.note) as lock:
+        if is_first:
             if origin:
                 origin.record(run)
-
-        run.claim(config, prepared, processes.is_first, record_start)
+            run.claim(config, prepared)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
         return trainer.train(functions, origin)
 
 
+def with_precision(config: Config, run: RunFolder, processes: Processes) -> Config:
+    """Replaces Model.matmul_precision = 'auto' by what a run has, or what is fast on this CPU."""
+    if config.model.matmul_precision != "auto":
+        return config
+
+    def decide() -> str:
+        if run.config.is_file():
+            return read_run_config(run.config).model.matmul_precision
+        return "bfloat16" if machine.multiplies_bfloat16() else "default"
+
+    return config.replace(model={"matmul_precision": processes.from_first(decide)})
+
+
+@dataclasses.dataclass
 class _Trainer:
     """One start of a run, in a run folder that this process has claimed and locked."""
 
-    def __init__(
-        self,
-        config: Config,
-        prepared: PreparedData,
-        run: RunFolder,
-        lock: RunLock,
-        progress: TrainingProgress,
-        processes: Processes,
-        start: Start,
-    ) -> None:
-        self.config, self.prepared, self.run, self.lock = config, prepared, run, lock
-        self.progress, self.processes, self.start = progress, processes, start
-        self.languages = prepared.languages(config.data)
-        self.watch, self.failure = StepWatch(), ""
+    config: Config
+    prepared: PreparedData
+    run: RunFolder
+    lock: RunLock
+    progress: TrainingProgress
+    processes: Processes
+    start: Start
+    watch: StepWatch = dataclasses.field(default_factory=StepWatch)
+    failure: str = ""
 
     def train(self, functions: StepFunctions, origin: StartingPoint | None) -> bool:
         """Does stages 2 to 6 of `train`."""
-        limits, workdir, is_first = self.config.train, self.run.path, self.processes.is_first
-        note = self.progress.note
+        config, run, is_first = self.config, self.run, self.processes.is_first
+        workdir, note = run.path, self.progress.note
+        self.languages = self.prepared.languages(config.data)
 
         # 2. Devices, before anything else starts jax
-        devices = runtime.start(self.config.mesh, self.run.programs, self.processes)
+        devices = runtime.start(config.mesh, run.programs, self.processes)
         self.processes.barrier("the run folder is claimed")
-        self.run.wait_for("data.json")
+        run.wait_for("data.json")
         # Only now the folder of a new run says what the others must have too.
-        self.run.check(self.config, self.prepared, is_first)
+        run.check(config, self.prepared, is_first)
         if is_first:
-            table = parameter_table(state_specs(functions), self.config.mesh)
-            self.run.write_text("parameters.txt", table)
-        self.checkpoints = training_state.open_checkpoints(self.run, limits, self.processes, note)
+            run.write_text("parameters.txt", parameter_table(state_specs(functions), config.mesh))
+        self.checkpoints = training_state.open_checkpoints(run, config.train, self.processes, note)
         resumes, newest = bool(self.checkpoints.steps()), self.checkpoints.newest()
-        if not resumes:
-            training_state.check_is_new(self.run)
-        state = training_state.without_arrays(newest, limits.metric)
-        if newest and is_first:
-            # A kill just before a commit may have left the budget of a checkpoint that does not exist.
-            training_state.write_budget(self.run, newest)
-        if self._over(state) and not state.owes_validation:
+        self.state = training_state.without_arrays(newest, config.train.metric)
+        if self._over() and not self.state.owes_validation:
             self.checkpoints.remove_superseded()
-            note(f"{workdir} is finished: {state.counters.step} steps, nothing to do")
+            note(f"{workdir} is finished: {self.state.counters.step} steps, nothing to do")
             return True
 
         # 3. Compiled programs
-        note(messages.starting(workdir, state.counters, self.config.mesh))
+        note(messages.starting(workdir, self.state.counters, config.mesh))
         old = origin.read(devices, self.processes) if origin and not resumes else None
         if old:
-            old.report(self.run, is_first, note)
-            state.moment_steps = old.moment_steps
-        functions = dataclasses.replace(functions, moment_steps=state.moment_steps)
-        self.programs = CompiledSteps(self.config, functions, devices, is_new=not resumes)
+            old.report(run, is_first, note)
+            self.state.moment_steps = old.moment_steps
+        functions = dataclasses.replace(functions, moment_steps=self.state.moment_steps)
+        self.programs = CompiledSteps(config, functions, devices, is_new=not resumes)
         note(messages.compiled(self.programs.train_step))
         devices.check_fits(self.programs.train_step)
 
@@ -159,35 +159,29 @@ class _Trainer:
         if resumes:
             self.state = self._restore()
         else:
-            self.state = state
             self.state.arrays = self.programs.initialize()
             if old:  # the weights of another run
                 self.state.arrays = old.applied_to(self.state.arrays)
         training_state.start_saving(self.checkpoints, self.programs, note)
         self.rows = devices.local_rows(self.programs.batch_specs["source_ids"]).tolist()
-        self.batches = TrainBatches(
-            self.prepared, self.config.data, self.rows, state=self.state.cursors
-        )
+        self.batches = TrainBatches(self.prepared, config.data, self.rows, state=self.state.cursors)
         interrupt = Interrupt(self.processes)
-        self.validation = Validation(
-            self.run, self.programs, self.prepared, interrupt.stops_at_once
-        )
-        components = self.prepared.components(self.config.data)
-        notes = messages.void_settings(
-            self.config, not self.validation.warning, components, self.start.set_by_user
-        )
+        self.validation = Validation(run, self.programs, self.prepared, interrupt.stops_at_once)
+        has_dev_text = not self.validation.warning
+        components = self.prepared.components(config.data)
+        self.has_validations = bool(config.train.dev_every) and has_dev_text
+        notes = messages.void_settings(config, has_dev_text, components, self.start.set_by_user)
         for line in filter(None, (self.validation.warning, *notes)):
             note(line)
         self.lock.check()
         if is_first:
-            self.run.write_config(self.config)
-            self.run.record_command(self.start.command)
+            run.write_config(config)
+            run.record_command(self.start.command)
         rollbacks = self.state.divergence.total_rollbacks
-        self.log = MetricsLog(self.run, self.state.counters.step, is_first, note, rollbacks)
+        self.log = MetricsLog(run, self.state.counters.step, is_first, note, rollbacks)
         names = FigureNames(functions.moe_layer_names(), self.languages)
-        alarm = CollapseAlarm(self.config.model.experts, names.layers)
         self.monitor = Monitor(
-            self.log, self.progress, self.processes, self.start.limit, names, alarm
+            self.log, self.progress, self.processes, self.start.limit, names, config.model.experts
         )
         self.profile = Profile(workdir / "tensorboard", self.start.profile, self.processes.index)
 
@@ -210,42 +204,34 @@ class _Trainer:
         limits, clock = self.config.train, self.monitor.clock
         control = self.programs.control()
         # The validation of the last checkpoint may have failed, or was stopped. Now it gets its scores.
-        ending = self._validate() if self.state.owes_validation else self._over(self.state)
-        if ending:
-            return ending
+        ending = self._validate() if self.state.owes_validation else self._over()
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
-        while True:
+        while not ending:
             with clock.phase("input"):
                 batch = self._next_batch()
             with clock.phase("step"):
                 metrics = self._train_step(batch, control)
-            clock.count_step()
-            counters = self.state.counters
-            step, ending = counters.step, self._ending(interrupt)
-            logs, saves = step % limits.log_every == 0, step % limits.checkpoint_every == 0
-            validates = (
-                bool(limits.dev_every)
-                and not self.validation.warning
-                and (step % limits.dev_every == 0 or ending == "done")
-            )
+            step, ending = self.state.counters.step, self._ending(interrupt)
+            logs = step % limits.log_every == 0 or ending == "done"
+            saves = step % limits.checkpoint_every == 0
+            validates = self.has_validations and (step % limits.dev_every == 0 or ending == "done")
             # To read the counters and the status is to wait for the step, so we do it only if needed.
             if logs or validates or saves or ending:
                 with clock.phase("step"):
-                    counters.read()
+                    self.state.counters.read()
                     self.watch.settle()
-            decision = self._react() if self.watch.bad else "skip"
-            if decision == "rollback":
-                if ending in ("interrupted", "time"):
-                    return ending  # the next start comes to the same bad step, and goes back again
-                continue
-            if decision == "stop":
+            if self.watch.bad and (decision := self._react()) != "skip":
+                if decision == "rollback":
+                    # A start that ends here leaves the bad step, and this decision, to the next one.
+                    ending = ending if ending in ("interrupted", "time") else ""
+                    continue
                 ending = "diverged"
             self.progress.advance(step)
             if logs or validates or ending:
                 self.lock.check()
-            if logs or ending == "done":
-                self.monitor.log_step(counters, metrics)
+            if logs:
+                self.monitor.log_step(self.state.counters, metrics)
             if saves or validates or ending:
                 # A machine that is taken away leaves less time than a validation may need, so we save
                 # first. The checkpoint gets its scores later.
@@ -259,8 +245,7 @@ class _Trainer:
                 self.checkpoints.check_for_errors()
             if line := self.profile.count_step(step):
                 self.progress.note(line)
-            if ending:
-                return ending
+        return ending
 
     def _next_batch(self) -> dict[str, Any]:
         """Returns the next batch. If the data cannot be read, it saves the steps so far."""
@@ -282,53 +267,55 @@ class _Trainer:
     def _ending(self, interrupt: Interrupt) -> str:
         """Returns "done", "interrupted" or "time" if the run ends after this step, otherwise ""."""
         interrupted = interrupt.stops_now()
-        if self._is_complete(self.state.counters):
+        if self._is_complete():
             return "done"
         if interrupted:
             return "interrupted"
         return "time" if self.monitor.time_is_up() else ""
 
+    def _over(self) -> str:
+        """Returns "done" or "patience" if the run is finished, otherwise ""."""
+        if self._is_complete():
+            return "done"
+        return "patience" if self.state.patience.is_over(self.config.train.patience) else ""
+
+    def _is_complete(self) -> bool:
+        limits, batch_tokens = self.config.train, self.config.data.batch_tokens
+        return self.state.counters.is_complete(limits.steps, limits.tokens, batch_tokens)
+
     def _react(self) -> Decision:
-        """Decides what to do about the steps whose update was withheld, and records it."""
-        policy = self.config.train.on_divergence
-        decision: Decision = "skip"
+        """Decides what to do about the steps whose update was withheld, and records it.
+
+        It keeps the batch of each such step, and goes back to a checkpoint if that is the decision.
+        """
+        policy, processes = self.config.train.on_divergence, self.processes
         for bad in self.watch.take_bad():
-            back_to = self._newest_checkpoint()
+            back_to = self._newest_step() if policy == "rollback" else None
             decision = self.state.divergence.decide(policy, bad.number, back_to)
             self.progress.note(divergence.explanation(bad, decision, back_to))
-            file = self._record(bad, decision)
+            metrics = divergence.as_json(self.monitor.names.values(bad.metrics))
+            facts = {"reason": bad.reason(), "decision": decision}
+            try:
+                record = facts | {"metrics": metrics}
+                file = divergence.record(self.run, bad, record, self.languages, processes.index)
+            except OSError as error:
+                file = ""
+                self.progress.note(
+                    f"the batch of step {bad.number} cannot be kept: {error.strerror}"
+                )
+            if decision == "rollback":
+                self._go_back()
+            event = facts | {"bad_step": bad.number} | metrics
+            event |= {"batch": file, "rollbacks": self.state.divergence.total_rollbacks}
+            self.log.write_event(min(bad.number, self.state.counters.step), "divergence", event)
             if decision == "stop":
                 workdir = str(self.run.path)
                 self.failure = divergence.stop_message(bad, policy, workdir, file)
             if decision != "skip":
-                break
-        return decision
+                return decision
+        return "skip"
 
-    def _record(self, bad: Step, decision: Decision) -> str:
-        """Keeps the batch of a bad step and the decision; goes back if that is the decision.
-
-        Returns the name of the file with the batch; "" if it is not kept.
-        """
-        metrics = divergence.as_json(self.monitor.names.values(bad.metrics))
-        facts = {"reason": bad.reason(), "decision": decision}
-        try:
-            file = divergence.record(
-                self.run, bad, facts | {"metrics": metrics}, self.languages, self.processes.index
-            )
-        except OSError as error:
-            file = ""
-            self.progress.note(f"the batch of step {bad.number} cannot be kept: {error.strerror}")
-        if decision == "rollback":
-            self._go_back()
-        event = facts | {"bad_step": bad.number} | metrics
-        event |= {"batch": file, "rollbacks": self.state.divergence.total_rollbacks}
-        self.log.write_event(min(bad.number, self.state.counters.step), "divergence", event)
-        return file
-
-    def _newest_checkpoint(self) -> int | None:
-        """Returns the step of the newest checkpoint, if the run would go back to it."""
-        if self.config.train.on_divergence != "rollback":
-            return None
+    def _newest_step(self) -> int | None:
         self.checkpoints.wait()
         newest = self.checkpoints.newest()
         return newest.step if newest else None
@@ -361,7 +348,7 @@ class _Trainer:
         self.state.patience.count(scores)
         training_state.update(self.checkpoints, self.state, scores)
         self.state.counters.skip_time()
-        return self._over(self.state)
+        return self._over()
 
     def _save(self) -> None:
         self.lock.check()
@@ -394,26 +381,16 @@ class _Trainer:
                 self.lock.check()
                 self.checkpoints.close()
 
-    def _over(self, state: TrainingState) -> str:
-        if self._is_complete(state.counters):
-            return "done"
-        return "patience" if state.patience.is_over(self.config.train.patience) else ""
-
-    def _is_complete(self, counters: RunCounters) -> bool:
-        limits, data = self.config.train, self.config.data
-        batch_tokens = data.rows * (data.source_length + data.target_length)
-        return counters.is_complete(limits.steps, limits.tokens, batch_tokens)
-
     def _close(self, ending: str) -> bool:
-        counters, workdir, limits = self.state.counters, self.run.path, self.config.train
+        counters, workdir, note = self.state.counters, self.run.path, self.progress.note
         if ending == "diverged":
             raise UserError(self.failure)
         if ending == "interrupted":
             raise KeyboardInterrupt(messages.interrupted(workdir, counters))
         if ending == "time":
-            self.progress.note(messages.out_of_time(workdir, counters, self.start.limit))
+            note(messages.out_of_time(workdir, counters, self.start.limit))
             return False
         if ending == "patience":
-            self.progress.note(messages.out_of_patience(limits, self.state.patience))
-        self.progress.note(messages.finished(workdir, counters))
+            note(messages.out_of_patience(self.config.train, self.state.patience))
+        note(messages.finished(workdir, counters))
         return True

@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from gshard_nmt import files, outputs
 from gshard_nmt.data.cleaning.block import About
@@ -34,42 +34,29 @@ _BLOCK = 4096
 _QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5)
 
 
-@dataclasses.dataclass(frozen=True)
-class Files:
-    """The files of one input: in the corpus folder `out`, by the direction of the model and a name.
+class Files(NamedTuple):
+    """The files of one input, and the languages of the source side and the target side of its pairs.
 
-    With `back`, the input is the target side of the pairs.
+    With `back`, the input is the target side.
     """
 
-    out: Path
-    source: str
-    target: str
-    name: str
-    back: bool = False
+    languages: tuple[str, str]
+    back: bool
+    decoded: Path
+    facts: Path
+    pairs: Path
 
     @classmethod
     def of_input(cls, out: Path, direction: tuple[str, str], file: Path, back: bool) -> Self:
-        """Returns the files for an input. Their name is that of the input, with - for other signs."""
-        name = re.sub(r"\W+", "-", without_compression(file.name)).strip("-")
-        return cls(out, *direction, name or "text", back)
+        """Returns the files in the corpus folder `out`, for an input and the direction of the model.
 
-    @property
-    def languages(self) -> tuple[str, str]:
-        """The languages of the source side and the target side of the pairs."""
-        return (self.target, self.source) if self.back else (self.source, self.target)
-
-    @property
-    def decoded(self) -> Path:
-        folder = self.out / "translations" / f"{self.source}-{self.target}"
-        return folder / f"{self.name}.jsonl"
-
-    @property
-    def facts(self) -> Path:
-        return self.decoded.with_suffix(".json")
-
-    @property
-    def pairs(self) -> Path:
-        return self.out / "-".join(self.languages) / f"train-{self.name}.tsv"
+        Their name is that of the input, with - for other signs.
+        """
+        name = re.sub(r"\W+", "-", without_compression(file.name)).strip("-") or "text"
+        languages = (direction[1], direction[0]) if back else direction
+        decoded = out / "translations" / "-".join(direction) / f"{name}.jsonl"
+        pairs = out / "-".join(languages) / f"train-{name}.tsv"
+        return cls(languages, back, decoded, decoded.with_suffix(".json"), pairs)
 
     def holds(self, made_of: Mapping[str, str]) -> bool:
         """Returns whether the translations are there and were made of this.
@@ -119,25 +106,9 @@ class Report:
                 result[shares.pop(0)] = score
         return result
 
-    def counts(self) -> dict[str, Any]:
-        return {
-            "lines": self.lines,
-            "translations": self.translations,
-            "passed": self.passed,
-            "dropped": dict(self.dropped.most_common()),
-            "score_quantiles": {str(share): score for share, score in self.quantiles().items()},
-        }
-
-    def text(self, pairs: Path) -> str:
-        share = 100 * self.passed / max(self.translations, 1)
-        dropped = ", ".join(f"{name} {number:,}" for name, number in self.dropped.most_common())
-        quantiles = ", ".join(f"{s:.0%} below {score:.2f}" for s, score in self.quantiles().items())
-        return (
-            f"{self.lines:,} lines, {self.translations:,} translations; {self.passed:,} passed "
-            f"({share:.1f} %) and are in {pairs}\n"
-            f"dropped by filter: {dropped or 'none'}\n"
-            f"scores: {quantiles}\n"
-        )
+    @property
+    def drops(self) -> str:
+        return ", ".join(f"{name} {number:,}" for name, number in self.dropped.most_common())
 
 
 def translate_corpus(out: Files, min_score: float | None = None, max_ratio: float = 3.0) -> Report:
@@ -157,7 +128,8 @@ def translate_corpus(out: Files, min_score: float | None = None, max_ratio: floa
     with outputs.text_file(out.pairs) as file:
         # The names of the columns tell the reader which column is the score, whatever the text is.
         file.write("\t".join((*out.languages, "score")) + "\n")
-        for rows in _blocks(_candidates(out, report)):
+        candidates = _candidates(out, report)
+        while rows := list(itertools.islice(candidates, _BLOCK)):
             cleaned = clean(rows, about)
             report.dropped += cleaned.removed
             report.passed += len(cleaned.rows)
@@ -165,18 +137,32 @@ def translate_corpus(out: Files, min_score: float | None = None, max_ratio: floa
                 file.write(f"{row.source}\t{row.target}\t{row.score:.4f}\n")
     if not report.passed:
         out.pairs.unlink()
-        names = ", ".join(f"{name} {number:,}" for name, number in report.dropped.most_common())
         raise UserError(
             f"none of the {report.translations:,} translations in {out.decoded} passes the filters "
-            f"({names or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train the "
-            "model longer."
+            f"({report.drops or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train "
+            "the model longer."
         )
-    out.record(out.recorded(), report.counts())
-    sys.stdout.write(report.text(out.pairs))
+    quantiles = report.quantiles()
+    counts = {
+        "lines": report.lines,
+        "translations": report.translations,
+        "passed": report.passed,
+        "dropped": dict(report.dropped.most_common()),
+        "score_quantiles": {str(share): score for share, score in quantiles.items()},
+    }
+    out.record(out.recorded(), counts)
+    scores = ", ".join(f"{share:.0%} below {score:.2f}" for share, score in quantiles.items())
+    sys.stdout.write(
+        f"{report.lines:,} lines, {report.translations:,} translations; {report.passed:,} passed "
+        f"({100 * report.passed / report.translations:.1f} %) and are in {out.pairs}\n"
+        f"dropped by filter: {report.drops or 'none'}\n"
+        f"scores: {scores}\n"
+    )
     return report
 
 
 def _candidates(out: Files, report: Report) -> Iterator[SentencePair]:
+    """Yields the pairs of all translations, and counts them."""
     with out.decoded.open(encoding="utf-8") as lines:
         for line in lines:
             record = json.loads(line)
@@ -195,8 +181,3 @@ def _candidates(out: Files, report: Report) -> Iterator[SentencePair]:
 def _in_one_cell(text: str) -> str:
     """A byte token of a translation can also be a tab or a carriage return."""
     return re.sub(r"[\t\r]", " ", text).strip()
-
-
-def _blocks(rows: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
-    while block := list(itertools.islice(rows, _BLOCK)):
-        yield block

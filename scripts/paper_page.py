@@ -1,10 +1,12 @@
 """Makes the sections of docs/paper_tables.md: the papers' figures beside the compiled ones."""
 
+import itertools
 import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from paper_rows import GSHARD, POD, ROWS, Row
 
 from gshard_nmt.inspection import links
@@ -274,7 +276,9 @@ def collectives_section() -> str:
     lines = []
     for name in ("v3:2x4", "v3:4x4", "v3:8x8", "v3:8x16", "v3:16x16", "v3:16x32", "v3:32x32"):
         topology = Topology.parse(name)
-        placement, cells = links.whole(topology), []
+        chips = np.array(list(itertools.product(*map(range, topology.grid))))
+        members = np.repeat(np.arange(topology.num_chips), topology.chip.devices_per_chip)
+        placement, cells = links.place(members, chips, topology), []
         for kind in ("all-to-all", "all-reduce"):
             for size in (8, 32):
                 seconds = links.seconds(kind, size * 2**20, placement, topology.chip)

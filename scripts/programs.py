@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from gshard_nmt.run.hangup import stop_signals
+from gshard_nmt.run.together import stop_signals
 
 
 @dataclasses.dataclass(frozen=True)

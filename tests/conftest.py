@@ -18,8 +18,8 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 # Threads of numerical libraries change no result here and only compete for the cores.
 os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
 # Most test programs run once: LLVM spends more time on optimizing them than they run. These flags leave
-# XLA's own passes alone: partitioning, fusion and the choice of collectives are the same. The programs
-# that tests start as processes do not get them (tests/integration/conftest.py).
+# XLA's own passes alone: partitioning, fusion and the choice of collectives are the same. Programs that
+# tests start as processes inherit them.
 os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     + os.environ.get("XLA_FLAGS", "")

@@ -301,14 +301,6 @@ def test_missing_text_is_refused(request_for, made, tmp_path, split):
     assert not (tmp_path / "run-data").exists()
 
 
-def test_dev_text_without_a_usable_line_is_refused(request_for, made, tmp_path):
-    shutil.copytree(made[0] / "new", tmp_path / "part")
-    (tmp_path / "part" / "el-en" / "dev.en").write_text("\n" * 12)
-    with pytest.raises(UserError, match="has dev text of el, but no line of it can be used"):
-        add_language(request_for(corpus=tmp_path / "part"), Trainer())
-    assert not (tmp_path / "run-data").exists()
-
-
 def test_the_data_of_the_old_run_must_be_there_and_unchanged(request_for, made, tmp_path):
     folder, run = made
     unknown = tmp_path / "copied run"

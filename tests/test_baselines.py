@@ -177,18 +177,6 @@ def test_shards_cover_the_languages_exactly_once(parts):
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
-def test_languages_and_shards_train_their_part(root, prepared):
-    trainer = FakeTrainer(root)
-    part = Request(sizes=CONVERGED.sizes, languages=("it", "fr"), shard=(2, 2))
-    assert trained(root, prepared, trainer, part)
-    assert trainer.calls == ["it"]
-    wrong = Request(languages=("frr",))
-    with pytest.raises(
-        UserError, match=r"has no language 'frr'; did you mean 'fr'\? It has de, fr,"
-    ):
-        trained(root, prepared, trainer, wrong)
-
-
 def test_to_a_budget_a_model_has_the_tokens_of_the_multilingual_run(root, prepared):
     trainer = FakeTrainer(root)
     assert trained(root, prepared, trainer, BUDGET)
@@ -250,12 +238,6 @@ def test_a_model_that_cannot_converge_is_refused_before_anything_is_written(
     assert not root.exists()
 
 
-def test_baselines_need_a_trained_multilingual_run(prepared, tmp_path):
-    with pytest.raises(UserError, match=r"has no budget\.json; train it with gshard-train before"):
-        train_baselines(None, CONFIG, prepared, tmp_path, tmp_path / "baselines", CONVERGED)
-    assert not (tmp_path / "baselines").exists()
-
-
 @pytest.mark.parametrize("request_", [BUDGET, CONVERGED], ids=["budget", "converged"])
 def test_a_schedule_keeps_the_weights_of_the_language_of_each_baseline(root, prepared, request_):
     schedule = (
@@ -270,28 +252,6 @@ def test_a_schedule_keeps_the_weights_of_the_language_of_each_baseline(root, pre
         assert config.data.schedule == ({**schedule[0], "weights": {}}, schedule[1])
         components = PreparedData.open(prepared).components(config.data)
         assert [phase.rates(components).tolist() for phase in config.data.phases] == [[1.0], [1.0]]
-
-
-def test_a_baseline_trains_all_weights(root, prepared):
-    trainer = FakeTrainer(root)
-    config = CONFIG.replace(train={"freeze": ("encoder/*",)})
-    assert trained(root, prepared, trainer, BUDGET, config)
-    assert {config.train.freeze for config in trainer.configs} == {()}
-
-
-def test_a_schedule_with_a_wrong_name_is_refused_before_any_training(root, prepared):
-    config = CONFIG.replace(data={"schedule": ({"from_step": 0, "weights": {"frr": 1.0}},)})
-    trainer = FakeTrainer(root)
-    with pytest.raises(UserError, match="a weight names 'frr', which the data does not have"):
-        trained(root, prepared, trainer, BUDGET, config)
-    assert not trainer.calls
-
-
-def test_a_pair_that_is_used_in_both_directions_is_one_training_pair(root, tmp_path):
-    config = CONFIG.replace(data={"direction": "many-to-many"})
-    folder = write_prepared_data(tmp_path / "data", config.data, {"fr": 20}).folder
-    assert trained(root, folder, FakeTrainer(root), Request("budget", languages=("fr",)), config)
-    assert record(root, "fr")["train_pairs"] == 20
 
 
 def test_a_model_that_has_converged_cools_down(root, prepared):

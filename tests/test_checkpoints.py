@@ -66,16 +66,6 @@ def test_list_shows_why_each_is_kept(run, capsys):
     assert second["scores"] == {"dev_nll": 8.0}
 
 
-def test_list_names_what_cannot_be_read(run, capsys):
-    (run / "checkpoints" / "1" / "manifest.json").write_text("")
-    program.list_checkpoints(run, as_json=True)
-    first, second = json.loads(capsys.readouterr().out)
-    assert first["problem"].startswith("manifest.json is damaged")
-    assert second["kept"] == ["last", "best"]
-    program.list_checkpoints(run)
-    assert "manifest.json is damaged" in capsys.readouterr().out
-
-
 def test_verify_reads_every_tensor(run, capsys):
     assert checkpoint("verify", "--workdir", run) == 0
     assert capsys.readouterr().out == "step 1: 3 tensors, sound\nstep 2: 3 tensors, sound\n"
@@ -225,14 +215,6 @@ def test_an_average_that_cannot_be_written_leaves_nothing_behind(run, tmp_path, 
     with pytest.raises(UserError, match="the disk is full"):
         program.average(run, [], 2, tmp_path / "averaged")
     assert list(tmp_path.iterdir()) == [run]
-
-
-def test_a_folder_that_is_no_run_is_said(tmp_path):
-    with pytest.raises(UserError, match="is not a run folder"):
-        program.list_checkpoints(tmp_path)
-    (tmp_path / "config.gin").write_text(CONFIG.text)
-    with pytest.raises(UserError, match="has no checkpoint; give the --workdir of a run that has"):
-        program.diff((tmp_path, None), (tmp_path, None))
 
 
 def test_a_run_in_a_bucket_has_all_verbs(bucket, tmp_path, capsys):

@@ -8,19 +8,20 @@ import pytest
 
 from gshard_nmt.decode import (
     Job,
-    Request,
     chunk_size,
     decode,
-    score,
     show_check,
 )
 from gshard_nmt.decoding.progress import DecodingProgress
-from gshard_nmt.decoding.source_lines import FORMATS, SourceLines
+from gshard_nmt.decoding.source_lines import SourceLines
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.processes import ALONE
+
+CONFIG = load_config("demo")
+JOB = Job(CONFIG, types.SimpleNamespace(), "fr", "en", 2, "tsv", "best", ALONE, fits=True)
 
 
 class Shouting:
@@ -31,8 +32,8 @@ class Shouting:
 
     longest_source = 64
 
-    def __init__(self, nbest: int = 1) -> None:
-        self.nbest = nbest
+    def __init__(self, nbest: int = 1, rows: int = 64) -> None:
+        self.nbest, self.of_ids = nbest, types.SimpleNamespace(rows=rows)
         self.chunks: list[int] = []
 
     def translate(self, lines, source, target):
@@ -61,23 +62,24 @@ class Sheet:
         self.commits.append(lines)
 
 
-def run(translator, text: str, form: str = "text", rows: int = 64, done: int = 0) -> Sheet:
+def run(translator, text: str, done: int = 0, beside: str = "", flag: str = "") -> Sheet:
     output = Sheet(done)
-    request = Request("fr", "en", FORMATS[form], rows)
-    lines = SourceLines(io.BytesIO(text.encode()), "stdin")
-    decode(translator, request, lines, output, DecodingProgress(None, quiet=True))
+    job = dataclasses.replace(JOB, form="text" if flag else "tsv", beside=flag and (flag, None))
+    lines, other = (SourceLines(io.BytesIO(t.encode()), "a file") for t in (text, beside))
+    progress = DecodingProgress(None, quiet=True)
+    decode(job, translator, lines, output, progress, other if flag else None)
     return output
 
 
 def test_several_translations_of_a_line_have_the_same_number():
-    written = run(Shouting(nbest=2), "ab\nc\n", "tsv").text
+    written = run(Shouting(nbest=2), "ab\nc\n").text
     assert written == "1\t-0.5000\tAB\n1\t-1.2500\t2\n2\t-0.5000\tC\n2\t-1.2500\t1\n"
 
 
 def test_a_long_input_is_translated_in_chunks_without_a_break_in_the_numbers():
-    translator = Shouting()
+    translator = Shouting(rows=4)
     lines = [f"line {i}" for i in range(133)]
-    output = run(translator, "\n".join(lines), "tsv", rows=4)
+    output = run(translator, "\n".join(lines))
     assert translator.chunks == [8, 8, 16, 32, 64, 5]
     assert output.commits == [8, 16, 32, 64, 128, 133]
     assert output.text.splitlines() == [f"{i + 1}\t-0.5000\tLINE {i}" for i in range(len(lines))]
@@ -85,9 +87,9 @@ def test_a_long_input_is_translated_in_chunks_without_a_break_in_the_numbers():
 
 @pytest.mark.parametrize("done", [8, 16, 64, 133])
 def test_lines_that_are_done_are_skipped_and_the_chunks_stay_the_same(done):
-    translator = Shouting()
+    translator = Shouting(rows=4)
     lines = [f"line {i}" for i in range(133)]
-    output = run(translator, "\n".join(lines), "tsv", rows=4, done=done)
+    output = run(translator, "\n".join(lines), done)
     assert output.commits == [end for end in (8, 16, 32, 64, 128, 133) if end > done]
     assert output.text.splitlines() == [f"{i + 1}\t-0.5000\tLINE {i}" for i in range(done, 133)]
 
@@ -110,17 +112,10 @@ class Beginning(Shouting):
         yield from (-first_line - len(line) - len(text) / 8 for line, text in pairs)
 
 
-def source_lines(text: str) -> SourceLines:
-    return SourceLines(io.BytesIO(text.encode()), "a file")
-
-
 def with_prefixes(text: str, prefixes: str, done: int = 0) -> str:
-    output, request = Sheet(done), Request("fr", "en", FORMATS["text"], 1)
-    translator = Beginning()
+    translator = Beginning(rows=1)
     translator.chunks.append(done)
-    progress = DecodingProgress(None, quiet=True)
-    decode(translator, request, source_lines(text), output, progress, source_lines(prefixes))
-    return output.text
+    return run(translator, text, done, prefixes, "prefix").text
 
 
 @pytest.mark.parametrize("done", [0, 2])
@@ -143,10 +138,7 @@ def test_there_is_a_prefix_for_each_line(prefixes, message):
 
 
 def scores_of(lines: str, translations: str) -> str:
-    output, request = Sheet(), Request("fr", "en", FORMATS["text"], 1)
-    files = (source_lines(lines), source_lines(translations))
-    score(Beginning(), request, *files, output, DecodingProgress(None, quiet=True))
-    return output.text
+    return run(Beginning(rows=1), lines, 0, translations, "score").text
 
 
 def test_one_score_a_line():
@@ -165,10 +157,6 @@ def test_there_is_a_translation_for_each_line(lines, translations, message):
     with pytest.raises(UserError) as error:
         scores_of(lines, translations)
     assert str(error.value).startswith(message)
-
-
-CONFIG = load_config("demo")
-JOB = Job(CONFIG, types.SimpleNamespace(), "fr", "en", 2, "tsv", "best", ALONE, fits=True)
 
 
 @pytest.mark.parametrize(

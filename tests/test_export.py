@@ -9,7 +9,6 @@ import pytest
 from gshard_nmt import __version__, export
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import saved_model
-from gshard_nmt.exchange.saved_model import Direction
 from gshard_nmt.import_model import import_model
 from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.gin_reader import load_config
@@ -95,7 +94,7 @@ def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
         b"the source pieces",
         b"the target pieces",
     )
-    assert model.directions == [Direction("fr", "en", (22,)), Direction("de", "en", (22,))]
+    assert model.directions == {("fr", "en"): [22], ("de", "en"): [22]}
     assert json.loads((out / "gshard_nmt.json").read_text()) == {
         "format": "gshard-nmt savedmodel 1",
         "version": __version__,
@@ -157,7 +156,7 @@ def test_weights_that_are_not_finite_are_an_error(run, tmp_path):
     ("form", "message"),
     [
         ("huggingface", "\n  Model.norm is 'rms'; it must be 'layer'\n"),
-        ("ctranslate2", "Model.experts is 8; it must be 0 for --format ctranslate2"),
+        ("ctranslate2", "layout of CTranslate2:\n  Model.experts is 8; it must be 0\n"),
     ],
 )
 def test_a_model_that_a_format_lacks_is_refused_before_its_weights_are_read(

@@ -10,8 +10,7 @@ from gshard_nmt.exchange import run_folders
 from gshard_nmt.exchange.run_folders import chosen_directions
 from gshard_nmt.export import export_smaller
 from gshard_nmt.import_model import import_model
-from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.identity import hash_of_settings
+from gshard_nmt.run.folder import RunFolder, hash_of_settings
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import read_run_config
 from tests.exchange.test_huggingface import GOLDENS
@@ -90,9 +89,11 @@ def test_sides_with_one_embedding_or_one_vocabulary_keep_the_ids_of_both(
     monkeypatch, name, is_shared, is_same
 ):
     """Each side uses an id of its own, and each vocabulary has an id that always stays."""
-    monkeypatch.setattr(program, "used_ids", lambda number, blocks: {number})
+    monkeypatch.setattr(program.smaller, "used_ids", lambda number, blocks: {number})
     monkeypatch.setattr(
-        program, "kept_ids", lambda number, used, dropped: np.array(sorted({*used, 10 * number}))
+        program.smaller,
+        "kept_ids",
+        lambda number, used, dropped: np.array(sorted({*used, 10 * number})),
     )
     config = load_config(name).replace(model={"shared_embedding": is_shared})
     kept = program._kept_ids(config, {"source": 1, "target": 2}, {}, set())

@@ -64,7 +64,7 @@ def test_a_folder_that_is_not_empty_is_refused(folder):
             1,
             "has tensors that the model of its config.json does not have: model.encoder.layers.1.fc1",
         ),
-        (3, "has no tensor model.encoder.layers.2."),
+        (3, "the tensor model.encoder.layers.2."),
     ],
 )
 def test_weights_of_another_model_are_refused_and_nothing_is_left(

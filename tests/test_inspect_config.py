@@ -141,7 +141,7 @@ def test_advice_compiles_the_best_meshes_and_the_configs_own_until_enough_fit(
             step="training",
             topology=target.topology,
             mesh={"x": 8},
-            counts=Counts(1, 1, 1, 1),
+            counts=Counts(1, 1, 1),
             compilation=Compilation(1.0, 1.0, 1.0, 5),
             memory=total,
             tokens_per_step=1,

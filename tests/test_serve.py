@@ -12,7 +12,7 @@ import libretranslatepy
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
+from gshard_nmt.serve import Server, listen, serve, warn_of_open_address
 from gshard_nmt.serving.requests import Limits
 from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
 from tests.soak.hostile_requests import LONGEST_WAIT, attack
@@ -24,7 +24,7 @@ RIGHT = {"q": "un", "source": "fr", "target": "en"}
 @contextlib.contextmanager
 def serving(**limits):
     translator, log = FakeTranslator(), []
-    server = Server(translator, DIRECTIONS, 4, Address(port=0), Limits(**limits), log=log.append)
+    server = Server(translator, DIRECTIONS, 4, ("127.0.0.1", 0), Limits(**limits), log=log.append)
     try:
         yield server, translator, log
     finally:
@@ -90,7 +90,7 @@ def test_hostile_bodies_make_no_other_client_wait():
 
 def test_fifty_clients_get_their_own_answers_from_shared_batches():
     with serving() as (server, translator, log):
-        translator.hold()
+        translator.gate.clear()
 
         def ask(i):
             with contextlib.closing(connect(server)) as connection:
@@ -111,7 +111,7 @@ def test_fifty_clients_get_their_own_answers_from_shared_batches():
 
 def test_a_server_that_stops_does_not_wait_for_ever():
     with serving() as (server, translator, _):
-        translator.hold()
+        translator.gate.clear()
         with concurrent.futures.ThreadPoolExecutor() as threads:
             connection = connect(server)
             answer = threads.submit(post, connection, RIGHT)
@@ -151,13 +151,13 @@ def test_a_translator_that_is_at_work_ends_with_the_process(capsys, monkeypatch,
 def test_a_port_in_use_is_named(shared):
     server, _, _ = shared
     with pytest.raises(UserError, match=f"--port {server.port}: another program uses this port"):
-        Address(port=server.port).check()
+        listen("127.0.0.1", server.port)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no host", "x" * 100])
 def test_a_host_that_is_not_this_machine_is_named(host):
     with pytest.raises(UserError, match=f"--host {host}: no server can listen there"):
-        Address(host, 0).check()
+        listen(host, 0)
 
 
 def test_loopback_needs_no_warning():

@@ -9,6 +9,7 @@ from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.processes import ALONE
 from tests.data.synthetic import write_prepared_data
 
 DEMO = load_config("demo").replace(
@@ -37,6 +38,21 @@ def test_a_run_that_cannot_start_leaves_no_run_folder(prepared, tmp_path, monkey
     with pytest.raises(UserError, match="there is no such folder"):
         train.train(DEMO, tmp_path / "none", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_keeps_the_precision_of_products_with_which_it_began(prepared, tmp_path, monkeypatch):
+    run = RunFolder(tmp_path / "run")
+
+    def precision(is_fast: bool) -> str:
+        monkeypatch.setattr(train.machine, "multiplies_bfloat16", lambda: is_fast)
+        return train.with_precision(DEMO, run, ALONE).model.matmul_precision
+
+    assert [precision(True), precision(False)] == ["bfloat16", "default"]
+    run.claim(DEMO.replace(model={"matmul_precision": "default"}), prepared)
+    assert precision(True) == "default"
+    other = DEMO.replace(model={"matmul_precision": "bfloat16"})
+    with pytest.raises(UserError, match=r"Model\.matmul_precision: 'default', now 'bfloat16'"):
+        train.train(other, prepared.folder, run.path)
 
 
 def test_a_finished_run_is_left_as_it_is(prepared, tmp_path, monkeypatch, capsys):

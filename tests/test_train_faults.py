@@ -26,7 +26,6 @@ from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import LOCK_NAME, Owner
-from tests.data.synthetic import write_prepared_data
 from tests.faults import full_disk
 from tests.run.checkpoints import files_of, whole_state
 from tests.train_loop import CONFIG, Step, Steps, prepared
@@ -285,25 +284,3 @@ def test_another_version_of_the_package_reads_what_it_can_and_leaves_the_rest_al
     monkeypatch.setattr("gshard_nmt.__version__", "99.0")
     assert start(prepared, workdir)
     assert end_of(workdir) == undisturbed
-
-
-def test_other_data_or_another_vocabulary_ends_a_start_before_anything_is_written(
-    prepared, tmp_path
-):
-    workdir = tmp_path / "run"
-    trained_to_step_4(prepared, workdir)
-    before = contents_of(workdir)
-    other = write_prepared_data(tmp_path / "other", CONFIG.data, {"fr": 40, "de": 21})
-    anew = tmp_path / "anew"
-    shutil.copytree(prepared.folder, anew)
-    (anew / "source.model").write_bytes(b"another vocabulary")
-    manifest = json.loads((anew / "manifest.json").read_text())
-    del manifest["checksums"]
-    (anew / "manifest.json").write_text(json.dumps(manifest))
-    for folder, message in (
-        (other.folder, "the prepared data: other contents"),
-        (anew, "the source vocabulary: SHA-256"),
-    ):
-        with pytest.raises(UserError, match=message):
-            train.train(CONFIG, folder, workdir)
-        assert contents_of(workdir) == before

@@ -14,7 +14,6 @@ from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.lock import LOCK_NAME
 from gshard_nmt.spmd.memory import ProgramMemory
-from tests.run.checkpoints import make_readable, make_unreadable
 from tests.train_loop import (
     CONFIG,
     Step,
@@ -296,19 +295,6 @@ def test_a_run_whose_checkpoints_are_missing_does_not_start_from_step_0(run, los
     (run.folder.path / "budget.json").unlink()
     assert run(steps=4)
     assert final(run) == (4, 4.0, 400)
-
-
-def test_a_disk_that_fails_at_the_start_costs_no_steps(run, monkeypatch):
-    monkeypatch.setattr(Checkpoints, "pauses", ())
-    assert run(steps=4)
-    file = run.folder.checkpoints / "4" / "manifest.ocdbt"
-    content = make_unreadable(file)
-    with pytest.raises(TryAgain, match=r"checkpoints/4: its arrays cannot be read: "):
-        run()
-    make_readable(file, content)
-    assert run()
-    assert final(run) == (6, 6.0, 600)
-    assert len(calls) == 6
 
 
 def test_a_run_does_not_go_back_to_a_later_checkpoint_that_is_damaged(run, capsys):

@@ -21,7 +21,7 @@ LINES = [
 
 def decoded(folder, back: bool = False, lines=LINES, target: str = "fr") -> Files:
     """Writes translations as gshard-decode does."""
-    files = Files(folder / "out", "en", target, "news", back)
+    files = Files.of_input(folder / "out", ("en", target), Path("news"), back)
     files.decoded.parent.mkdir(parents=True)
     records = [
         {"line": n, "source": s, "translations": [{"text": t, "score": x} for t, x in best]}
@@ -36,7 +36,7 @@ def test_bad_translations_are_dropped_and_counted_by_filter(tmp_path, capsys):
     report = translate_corpus(files, min_score=-1.8)
     assert (report.lines, report.translations, report.passed) == (6, 7, 2)
     assert report.dropped == {"empty": 1, "loop": 1, "identical": 1, "ratio": 1, "score": 1}
-    (pair,) = find_pairs(files.out)
+    (pair,) = find_pairs(tmp_path / "out")
     assert pair.name == "en-fr"
     assert list(read_pairs(pair, "train", "en", "fr")) == [
         ("the file is not there", "le fichier n'est pas là"),
@@ -60,7 +60,7 @@ def test_other_limits_drop_other_pairs_of_the_same_translations(tmp_path):
 def test_the_input_of_a_back_translation_is_the_target_side(tmp_path):
     files = decoded(tmp_path, back=True)
     translate_corpus(files)
-    (pair,) = find_pairs(files.out)
+    (pair,) = find_pairs(tmp_path / "out")
     assert (pair.source, pair.target) == ("fr", "en")
     first, *_ = read_pairs(pair, "train", "fr", "en")
     assert first == ("le fichier n'est pas là", "the file is not there")
@@ -82,7 +82,8 @@ def test_the_files_have_the_name_of_the_input(tmp_path):
     assert files.pairs == tmp_path / "fr-en" / "train-news-2024-en.tsv"
     assert files.decoded == tmp_path / "translations" / "en-fr" / "news-2024-en.jsonl"
     for file, name in (("(news).en", "news-en"), ("+.gz", "text")):
-        assert Files.of_input(tmp_path, ("en", "fr"), Path(file), False).name == name
+        files = Files.of_input(tmp_path, ("en", "fr"), Path(file), False)
+        assert files.decoded.stem == name
 
 
 def test_translations_are_reused_only_if_nothing_else_was_translated(tmp_path):

@@ -73,9 +73,10 @@ def _average(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     steps, last = _steps(values.steps), values["last"].value
     if bool(last) == bool(steps) or (steps and len(set(steps)) < max(len(steps), 2)):
+        given = f"--last is {last}" if last else "--last is missing"
         raise UserError(
-            f"--last is {last} and --steps is {values.steps!r}; give one of them, with at least two "
-            "different checkpoints, such as --last 5 or --steps 300,400,500."
+            f"{given} and --steps is {values.steps!r}; give one of them, with at least two different "
+            "checkpoints, such as --last 5 or --steps 300,400,500."
         )
     from gshard_nmt.checkpoints import average
 

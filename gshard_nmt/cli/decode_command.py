@@ -292,12 +292,9 @@ def _decode_once(job: "Job", source: Path, files: "Files") -> None:
     from gshard_nmt.decode import decode_file
     from gshard_nmt.decoding.source_lines import survey
     from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-    from gshard_nmt.run.checkpoint.retention import Retention
     from gshard_nmt.run.checkpoint.weights import Chosen, expected_label
 
-    checkpoints = Checkpoints(
-        job.run.checkpoints, Retention.of(job.config.train), job.run.identity(), job.processes
-    )
+    checkpoints = Checkpoints.of(job.run, job.config.train, job.processes)
     label = expected_label(checkpoints, Chosen.parse(job.checkpoint))
     known = survey(source, f"--input {source}")
     made_of = {"file": str(source.resolve()), "input": known.sha256, **job.origin(label)}

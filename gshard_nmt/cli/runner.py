@@ -21,7 +21,7 @@ import gshard_nmt
 from gshard_nmt.cli.flags import Command, help_text, parse_flags
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run import together
-from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
+from gshard_nmt.run.together import Stopped, leave_terminal, stop_signals
 from gshard_nmt.spmd.waiting import work_goes_on
 
 EXIT_USER_ERROR = 2

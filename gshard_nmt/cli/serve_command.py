@@ -83,12 +83,12 @@ def _serve(values: FlagValues) -> None:
             "--nbest, or set a larger --beam."
         )
     directions = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
-    from gshard_nmt.serve import Address, Server, serve, warn_of_open_address
+    from gshard_nmt.serve import Server, listen, serve, warn_of_open_address
     from gshard_nmt.serving.requests import Limits
 
     # Loading the model takes long, so we check the address before that.
-    address = Address(values.host, values.port)
-    address.check()
+    address = (values.host, values.port)
+    listen(*address).close()
     if warning := warn_of_open_address(values.host):
         sys.stderr.write(f"gshard-serve: {warning}\n")
     from gshard_nmt.decoding.text_translator import load_translator

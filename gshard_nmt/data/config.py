@@ -205,6 +205,11 @@ class Data:
                 ["Data.romanize_source", "Data.vocabulary"],
             )
 
+    @property
+    def batch_tokens(self) -> int:
+        """The most tokens that a batch can have, of both sides."""
+        return self.rows * (self.source_length + self.target_length)
+
     def uses(self, source: str, target: str, name: str) -> bool:
         """Returns whether `languages` names a pair: by its name, or by all its languages but English.
 

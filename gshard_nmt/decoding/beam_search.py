@@ -108,61 +108,38 @@ class BeamSearch:
         return log_probs + np.where(is_never, MISSING, 0).astype(np.float32)
 
 
-@dataclasses.dataclass(frozen=True)
-class Hypotheses:
+class Hypotheses(NamedTuple):
     """The n-best translations of each row, best first.
 
-    If two scores are equal, the shorter translation comes first.
-
-    Attributes:
-      ids: int32[B, nbest, I], the tokens with EOS as the last one, then 0.
-      lengths: int32[B, nbest], the number of tokens, EOS included. 0 if the hypothesis is missing.
-      scores: float32[B, nbest], normalized by length. -1e9 if the hypothesis is missing.
-      log_probs: float32[B, nbest], not normalized, EOS included. -1e9 if the hypothesis is missing.
+    If two scores are equal, the shorter translation comes first. A missing hypothesis has length 0, and
+    -1e9 as score and as log-probability.
     """
 
-    ids: "tf.Tensor"
-    lengths: "tf.Tensor"
-    scores: "tf.Tensor"
-    log_probs: "tf.Tensor"
+    ids: Any  # int32[B, nbest, I], the tokens with EOS as the last one, then 0
+    lengths: Any  # int32[B, nbest], the number of tokens, EOS included
+    scores: Any  # float32[B, nbest], normalized by length
+    log_probs: Any  # float32[B, nbest], not normalized, EOS included
 
 
 class _Finished(NamedTuple):
-    """The n-best translations so far.
+    """The n-best translations so far."""
 
-    Attributes:
-      mask: float32[B, nbest, T], the slots of all tokens except EOS.
-      scores: float32[B, nbest], normalized by length.
-      log_probs: float32[B, nbest], not normalized.
-      lengths: int32[B, nbest], EOS included.
-    """
-
-    mask: Any
-    scores: Any
-    log_probs: Any
-    lengths: Any
+    mask: Any  # float32[B, nbest, T], the slots of all tokens except EOS
+    scores: Any  # float32[B, nbest], normalized by length
+    log_probs: Any  # float32[B, nbest], not normalized
+    lengths: Any  # int32[B, nbest], EOS included
 
 
 class _State(NamedTuple):
-    """The state of the loop.
+    """The state of the loop."""
 
-    Attributes:
-      i: int32[], the next step.
-      ids: int32[B, K], the tokens to feed for each live hypothesis.
-      mask: float32[B, K, T], the slots of the tokens before `ids`.
-      log_probs: float32[B, K], the log-probability of each live hypothesis.
-      history: int32[B, T], the token that was fed at each slot.
-      finished: the n-best translations so far.
-      cache: the nest of tensors of the decoder.
-    """
-
-    i: Any
-    ids: Any
-    mask: Any
-    log_probs: Any
-    history: Any
+    i: Any  # int32[], the next step
+    ids: Any  # int32[B, K], the tokens to feed for each live hypothesis
+    mask: Any  # float32[B, K, T], the slots of the tokens before `ids`
+    log_probs: Any  # float32[B, K], the log-probability of each live hypothesis
+    history: Any  # int32[B, T], the token that was fed at each slot
     finished: _Finished
-    cache: Any
+    cache: Any  # the nest of tensors of the decoder
 
 
 def flat_beam_search(

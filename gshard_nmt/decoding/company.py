@@ -10,6 +10,7 @@ must agree within TOLERANCE.
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,13 +30,12 @@ NewTranslator = Callable[[Mesh, int], Translate]
 """(mesh, rows of a batch) -> a translator."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Arrangement:
+class Arrangement(NamedTuple):
     """One way to put the sentences into batches."""
 
     name: str  # what is different, for the user
-    mesh: Mesh  # the devices
-    rows: int  # the rows of a batch
+    mesh: Mesh
+    rows: int  # of a batch
     # draws an order and groups of 1 to 2 * rows sentences that are translated together; 0 keeps the
     # order, in one group
     seed: int = 0
@@ -56,39 +56,13 @@ class Subject:
     is_cpu: bool = True  # whether the devices are CPU devices
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What an arrangement gave, compared with the first one."""
 
-    arrangement: Arrangement  # the arrangement
-    other_ids: Sequence[int]  # the lines of the sentences whose ids differ
-    # the lines of the sentences whose ids are the same, but not the bits of their scores
-    other_scores: Sequence[int]
-    difference: float  # the largest difference of these scores
-    excuse: str  # why the bits may differ; "" if they must be the same
-
-    @property
-    def is_right(self) -> bool:
-        """Whether the arrangement gave what it must."""
-        if self.excuse:
-            return not self.other_ids and self.difference <= TOLERANCE
-        return not self.other_ids and not self.other_scores
-
-    @property
-    def text(self) -> str:
-        """One line for the user."""
-        if self.other_ids:
-            lines = ", ".join(map(str, list(dict.fromkeys(self.other_ids))[:3]))
-            result = f"DIFFERENT: {len(self.other_ids)} translations, such as of line {lines}"
-        elif self.other_scores:
-            result = "" if self.is_right else "DIFFERENT: "
-            result += f"same translations; {len(self.other_scores)} scores differ, by at most "
-            result += f"{self.difference:.1e}"
-        else:
-            result = "same translations and scores, bit for bit"
-        if self.excuse:
-            result += f" ({self.excuse})"
-        return f"{self.arrangement.name}: {result}"
+    arrangement: Arrangement
+    text: str  # one line for the user
+    is_right: bool  # whether it gave what it must
+    is_exact: bool  # whether all scores of the same translations are the same, bit for bit
 
 
 _SUMMED = "MHNDVT"
@@ -120,16 +94,14 @@ def arrangements(
     """
     unit = least * mesh.axis_size(mesh.partition("B")[0])
     fewer = max(unit, rows // 4 // unit * unit)
-    others = [2 * rows, 3 * rows if fewer == rows else fewer]
     plans = [
         Arrangement(f"{rows} rows a batch, in the order of the input", mesh, rows),
         Arrangement("in random groups", mesh, rows, seed=1),
         Arrangement("in random groups beside very long sentences", mesh, rows, 2, True),
-        *[
-            Arrangement(f"{number} rows a batch, in random groups", mesh, number, seed=number)
-            for number in sorted(others)
-        ],
     ]
+    for number in sorted([2 * rows, 3 * rows if fewer == rows else fewer]):
+        name = f"{number} rows a batch, in random groups"
+        plans.append(Arrangement(name, mesh, number, seed=number))
     for devices in DEVICES if is_cpu else ():
         if devices != mesh.num_devices and not experts % devices:
             number = -(-rows // (least * devices)) * least * devices
@@ -153,23 +125,31 @@ def compare(
                 "no sentence has a translation: the weights have values that are not finite. Use another "
                 "--checkpoint."
             )
-        other_ids, other_scores, difference = [], [], 0.0
+        other_ids, gaps = [], []
         for line, ours, others in zip(subject.lines, expected, results, strict=True):
             if [ids for ids, _ in ours] != [ids for ids, _ in others]:
                 other_ids.append(line)
                 continue
-            gaps = [abs(a - b) for (_, a), (_, b) in zip(ours, others, strict=True)]
-            if any(gaps):
-                other_scores.append(line)
-                difference = max(difference, *gaps)
+            gap = max((abs(a - b) for (_, a), (_, b) in zip(ours, others, strict=True)), default=0)
+            gaps += [gap] if gap else []
         excuse = "" if subject.is_cpu else "an accelerator may add in another order"
         for mesh, owner in ((plans[0].mesh, "the mesh of the first line"), (plan.mesh, "the mesh")):
             if letters := split_sums(mesh, subject.weights):
                 excuse = f"{owner} splits the sums over {', '.join(letters)}"
-        yield Outcome(plan, other_ids, other_scores, difference, excuse)
+        is_right = not other_ids and max(gaps, default=0) <= (TOLERANCE if excuse else 0)
+        text = "same translations and scores, bit for bit"
+        if other_ids:
+            lines = ", ".join(map(str, list(dict.fromkeys(other_ids))[:3]))
+            text = f"{len(other_ids)} translations, such as of line {lines}"
+        elif gaps:
+            text = f"same translations; {len(gaps)} scores differ, by at most {max(gaps):.1e}"
+        text = f"{plan.name}: {'' if is_right else 'DIFFERENT: '}{text}"
+        text += f" ({excuse})" if excuse else ""
+        yield Outcome(plan, text, is_right, not gaps)
 
 
 def _translate(subject: Subject, plan: Arrangement, translate: Translate) -> Translations:
+    """Translates all sentences, in random groups if the plan has a seed."""
     sources = subject.sources
     if not plan.seed:
         return translate(sources)
@@ -181,20 +161,18 @@ def _translate(subject: Subject, plan: Arrangement, translate: Translate) -> Tra
         group, order = order[:size], order[size:]
         company = [sources[index] for index in group]
         if plan.long_neighbors:
-            company = [*_long_sentences(company, subject.lengths), *company]
+            # A sentence that fills a row for each length of batches, made of the ids of these.
+            end = company[0][-1]
+            ids = [token for source in company for token in source[:-1]] or [end]
+            company[:0] = [
+                [*(ids[i % len(ids)] for i in range(length - 1)), end]
+                for length in subject.lengths
+                if length > 1
+            ]
         translated = translate(company)[-len(group) :]
         for index, translations in zip(group, translated, strict=True):
             results[index] = translations
     return results
-
-
-def _long_sentences(company: Sequence[Sequence[int]], lengths: Sequence[int]) -> list[list[int]]:
-    """Returns a sentence that fills a row for each length of batches, made of the ids of these."""
-    ids = [token for source in company for token in source[:-1]] or [company[0][-1]]
-    end = company[0][-1]
-    return [
-        [*(ids[i % len(ids)] for i in range(length - 1)), end] for length in lengths if length > 1
-    ]
 
 
 def show(outcomes: Iterator[Outcome], sentences: int) -> None:
@@ -211,7 +189,7 @@ def show(outcomes: Iterator[Outcome], sentences: int) -> None:
             f"translations or scores; the first is: {wrong[0].text}. This is a bug of gshard-nmt on this "
             "machine; please report it with this output."
         )
-    exact = sum(not outcome.other_scores for outcome in all_outcomes)
+    exact = sum(outcome.is_exact for outcome in all_outcomes)
     sys.stdout.write(
         f"{sentences} sentences have the same translations in {len(all_outcomes)} arrangements, and "
         f"the same scores, bit for bit, in {exact} of them\n"

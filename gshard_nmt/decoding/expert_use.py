@@ -16,14 +16,12 @@ import numpy as np
 
 from gshard_nmt.data.batching.packing import Row, to_arrays
 from gshard_nmt.data.sets.examples import Example
-from gshard_nmt.decoding.fitting import lowering_mesh
 from gshard_nmt.model.dispatch import BY_SLOTS
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import batch_specs, weight_specs
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import lower
-from gshard_nmt.spmd.program import Program
 
 ENOUGH_ROWS = 64
 """A batch need not have more rows than this, unless groups or devices ask for them."""
@@ -35,25 +33,19 @@ class ExpertUse:
 
     The router chooses as in decoding: no choice is dropped. `lost` says what the capacity of evaluation
     would drop.
-
-    Attributes:
-      layers: the names of the MoE layers, encoder first, such as "decoder_3".
-      tokens: float64[layers, directions], the tokens of each direction that visit a layer.
-      chosen: float64[layers, directions, A, E], the tokens that choose an expert, first and second
-        choices apart.
-      weight: float64[layers, directions, A, E], the sum of the weights of these choices.
-      lost: float64[layers, directions, 2], the tokens that would lose one, or both, of their experts.
-      left_out: int64[directions], sentences that are empty or too long for a row, and were not counted.
-      origin: the weights in words, such as "step 500".
     """
 
-    layers: Sequence[str]
-    tokens: np.ndarray
+    layers: Sequence[str]  # the names of the MoE layers, encoder first, such as "decoder_3"
+    tokens: np.ndarray  # float64[layers, directions], the tokens that visit a layer
+    # float64[layers, directions, A, E]: the tokens that choose an expert, first and second choices apart,
+    # and the sum of the weights of these choices
     chosen: np.ndarray
     weight: np.ndarray
-    lost: np.ndarray
-    left_out: np.ndarray
-    origin: str = ""
+    lost: (
+        np.ndarray
+    )  # float64[layers, directions, 2], the tokens that would lose one, or both, experts
+    left_out: np.ndarray  # int64[directions], sentences that are empty or too long for a row
+    origin: str = ""  # the weights in words, such as "step 500"
 
 
 def count(
@@ -66,11 +58,16 @@ def count(
     """Counts the choices of the router for pairs of each direction: ids of both sides, with EOS."""
     functions = dataclasses.replace(functions, languages=len(texts))
     sizes = group_sizes(config)
-    rows = _rows(config, sizes, devices.mesh.axis_size(devices.mesh.partition("B")[0]))
-    config = config.replace(data={"rows": rows})
+    shards = devices.mesh.axis_size(devices.mesh.partition("B")[0])
+    config = config.replace(data={"rows": _rows(config, sizes, shards)})
     examples, left_out = _fitting(config, texts)
-    specs = batch_specs(config)
-    program = _compiled(config, functions, devices, sizes)
+    specs, data = batch_specs(config), config.data
+    key = [repr(functions), [data.rows, data.source_length, data.target_length, *sizes]]
+    function = functools.partial(functions.expert_use, group_sizes=sizes)
+    program = devices.compile(
+        json.dumps(["expert use", *key]),
+        lambda: lower(function, [weight_specs(functions), specs], [{}], devices.mesh),
+    )
     layers = functions.moe_layer_names()
     gate = config.model.moe(training=False).gating
     experts = (gate.choices, gate.experts)
@@ -108,35 +105,20 @@ def _rows(config: Config, sizes: Sequence[int], shards: int) -> int:
     return unit * max(1, min(data.rows, ENOUGH_ROWS) // unit)
 
 
-def _compiled(
-    config: Config, functions: StepFunctions, devices: runtime.Runtime, sizes: Sequence[int]
-) -> Program:
-    data = config.data
-    shape = [data.rows, data.source_length, data.target_length, *sizes]
-    key = json.dumps(["expert use", repr(functions), shape])
-    function = functools.partial(functions.expert_use, group_sizes=sizes)
-    inputs = [weight_specs(functions), batch_specs(config)]
-    mesh = lowering_mesh(config.model, devices.mesh)
-    return devices.compile(key, lambda: lower(function, inputs, [{}], mesh))
-
-
 def _fitting(
     config: Config, texts: Sequence[Sequence[tuple[Sequence[int], Sequence[int]]]]
 ) -> tuple[list[Example], np.ndarray]:
     """Returns the examples that fit into a row, directions in turns, and the number of the others."""
     data = config.data
-    by_direction: list[list[Example]] = []
-    for number, pairs in enumerate(texts):
-        fitting = [
+    by_direction = [
+        [
             Example(np.array(source), np.array(target), number)
             for source, target in pairs
-            if source and target
-            if len(source) <= data.source_length and len(target) <= data.target_length
+            if 0 < len(source) <= data.source_length and 0 < len(target) <= data.target_length
         ]
-        by_direction.append(fitting)
-    left_out = [
-        len(pairs) - len(fitting) for pairs, fitting in zip(texts, by_direction, strict=True)
+        for number, pairs in enumerate(texts)
     ]
+    left_out = [len(pairs) - len(kept) for pairs, kept in zip(texts, by_direction, strict=True)]
     turns = itertools.zip_longest(*by_direction)
     examples = [example for turn in turns for example in turn if example is not None]
     return examples, np.array(left_out, np.int64)

@@ -8,13 +8,12 @@ import math
 import sys
 from collections.abc import Sequence
 
-from gshard_nmt.model.config import Model
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.divides import check_decoding, decoding_problems
+from gshard_nmt.settings.divides import decoding_problems
 from gshard_nmt.spmd.machine import device_counts
-from gshard_nmt.spmd.mesh import Mesh, nearest_mesh, of_shape
+from gshard_nmt.spmd.mesh import nearest_mesh, of_shape
 from gshard_nmt.spmd.processes import Processes
 
 
@@ -53,19 +52,6 @@ def _first_that_fits(
         if candidate.mesh == config.mesh:
             reason = problem.text
     return config
-
-
-def check(config: Config, functions: StepFunctions) -> None:
-    """Raises UserError if weights do not divide over the mesh, or the positions are too few."""
-    check_decoding(config, weight_specs(functions))
-
-
-def lowering_mesh(model: Model, mesh: Mesh) -> Mesh:
-    """Returns the mesh that decoding is lowered for.
-
-    In decoding, experts run in manual regions (`expert_shards`), and Shardy does not take them yet.
-    """
-    return dataclasses.replace(mesh, partitioner="gspmd") if model.experts else mesh
 
 
 @dataclasses.dataclass(frozen=True)

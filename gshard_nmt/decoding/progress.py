@@ -5,14 +5,16 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gshard_nmt.quantities import duration_text
 
 SECONDS_BETWEEN_LINES = 30.0
 
 
-class DecodingProgress:
+class DecodingProgress(contextlib.ExitStack):
     """Shows how many lines are done, how fast, and how long the rest will take.
 
     An input that is translated at once shows nothing.
@@ -25,60 +27,49 @@ class DecodingProgress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Shows nothing yet, and if `quiet` never. `total` is None if the input is a stream."""
+        super().__init__()
         self._total, self._quiet, self._clock = total, quiet, clock
-        self._last = (0, clock())
-        self._until = contextlib.ExitStack()
-        self._advance: Callable[[int], None] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._until.close()
+        self._first = self._last = (0, clock())
+        self._bar: Progress | None = None
 
     def begin(self, done: int) -> None:
         """Starts to measure the speed. `done` lines were finished before."""
-        self._last = (done, self._clock())
+        self._first = self._last = (done, self._clock())
 
     def show(self, done: int) -> None:
         """Shows that this number of lines is done."""
-        if self._quiet or (self._total is not None and done >= self._total and not self._advance):
+        if self._quiet or (self._total is not None and done >= self._total and not self._bar):
             return
+        now = self._clock()
         if sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
-            self._advance = self._advance or self._bar()
-            self._advance(done)
+            before, then = self._first
+            if self._bar is None:
+                self._bar = self.enter_context(_new_bar())
+                self._bar.add_task("", total=self._total, completed=before, speed=0.0)
+            (task,) = self._bar.task_ids
+            speed = (done - before) / max(now - then, 1e-9)
+            self._bar.update(task, completed=done, speed=speed, refresh=True)
             return
         before, then = self._last
-        seconds = self._clock() - then
-        if seconds < SECONDS_BETWEEN_LINES:
+        if now - then < SECONDS_BETWEEN_LINES:
             return
-        self._last = (done, then + seconds)
-        speed = (done - before) / seconds
+        self._last = (done, now)
+        speed = (done - before) / (now - then)
         of_all = "" if self._total is None else f" of {self._total:,}"
         left = ""
         if self._total is not None and speed > 0:
             left = f", {duration_text((self._total - done) / speed)} left"
         sys.stderr.write(f"{done:,}{of_all} lines, {speed:.1f} lines/s{left}\n")
 
-    def _bar(self) -> Callable[[int], None]:
-        """Starts a bar, and returns the function that moves it."""
-        from rich import progress
-        from rich.console import Console
-        from rich.text import Text
 
-        class Speed(progress.ProgressColumn):
-            """Lines a second."""
-
-            def render(self, task: progress.Task) -> Text:
-                return Text("" if task.speed is None else f"{task.speed:,.1f} lines/s")
-
-        bar = progress.Progress(
-            *(progress.TextColumn("translating"), progress.BarColumn()),
-            *(progress.MofNCompleteColumn(), Speed(), progress.TimeRemainingColumn()),
-            console=Console(stderr=True, highlight=False, markup=False),
-            transient=True,
-            redirect_stdout=False,  # translations may go there
-        )
-        self._until.enter_context(bar)
-        task = bar.add_task("", total=self._total, completed=self._last[0])
-        return lambda done: bar.update(task, completed=done, refresh=True)
+def _new_bar() -> Progress:
+    return Progress(
+        TextColumn("translating"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]:,.1f} lines/s"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, highlight=False, markup=False),
+        transient=True,
+        redirect_stdout=False,  # translations may go there
+    )

@@ -76,7 +76,8 @@ class ResumableFile:
             self._bytes += len(content)
             os.fsync(self._text)
         self.lines = lines
-        self._record()
+        digest = self._digest.hexdigest()
+        self._append({"lines": lines, "bytes": self._bytes, "sha256": digest})
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._until:
@@ -105,7 +106,6 @@ class ResumableFile:
     def _resume(self) -> None:
         """Finds the last commit and removes what was written after it; or begins anew, and says why."""
         made_of, commit, length = self._read_progress()
-        is_there = os.fstat(self._text).st_size > 0
         names = {**self._made_of, **made_of}
         changed = [name for name in names if made_of.get(name) != self._made_of.get(name)]
         if commit is not None and not changed and self._has(commit):
@@ -120,13 +120,13 @@ class ResumableFile:
                 f"{self._partial} has the first {self.lines:,} lines; going on there\n"
             )
             return
-        if is_there and commit is None:
-            sys.stderr.write(f"{self._partial} has no record of its lines; starting anew\n")
-        elif is_there and changed:
-            other = ", ".join(changed)
-            sys.stderr.write(f"{self._partial} was made with another {other}; starting anew\n")
-        elif is_there:
-            sys.stderr.write(f"{self._partial} has been changed or damaged; starting anew\n")
+        if os.fstat(self._text).st_size:
+            why = "has been changed or damaged"
+            if commit is None:
+                why = "has no record of its lines"
+            elif changed:
+                why = f"was made with another {', '.join(changed)}"
+            sys.stderr.write(f"{self._partial} {why}; starting anew\n")
         self._digest = hashlib.sha256()
         # A record that is older than the text must never be read with it, so it is emptied first.
         self._record_file = self._until.enter_context(outputs.opened(self._progress, os.O_TRUNC))
@@ -161,10 +161,6 @@ class ResumableFile:
                 self._digest.update(block)
                 left -= len(block)
         return not left and self._digest.hexdigest() == commit["sha256"]
-
-    def _record(self) -> None:
-        digest = self._digest.hexdigest()
-        self._append({"lines": self.lines, "bytes": self._bytes, "sha256": digest})
 
     def _append(self, record: Mapping[str, Any]) -> None:
         with outputs.named(self._progress):

@@ -46,23 +46,14 @@ class Sampling:
 
 
 class _State(NamedTuple):
-    """The state of the loop.
+    """The state of the loop."""
 
-    Attributes:
-      i: int32[], the next step.
-      ids: int32[B, K], the tokens to feed.
-      tokens: int32[B, K, I], the tokens so far, EOS included, then 0.
-      lengths: int32[B, K], the number of tokens of a sample that has ended, and 0 of others.
-      log_probs: float32[B, K], the log-probability of each sample.
-      cache: the nest of tensors of the decoder.
-    """
-
-    i: Any
-    ids: Any
-    tokens: Any
-    lengths: Any
-    log_probs: Any
-    cache: Any
+    i: Any  # int32[], the next step
+    ids: Any  # int32[B, K], the tokens to feed
+    tokens: Any  # int32[B, K, I], the tokens so far, EOS included, then 0
+    lengths: Any  # int32[B, K], the number of tokens of a sample that has ended, and 0 of others
+    log_probs: Any  # float32[B, K], the log-probability of each sample
+    cache: Any  # the nest of tensors of the decoder
 
 
 def random_words(ids: Sequence[int], seed: int) -> np.ndarray:

@@ -13,9 +13,9 @@ import json
 import re
 import select
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 from gshard_nmt.data.reading import text_lines
 from gshard_nmt.data.text.vocabulary import LINE_BREAKS
@@ -24,9 +24,6 @@ from gshard_nmt.errors import UserError
 _BLOCK = 1 << 16
 _PATIENCE = 50
 """Milliseconds to wait for more lines before the lines that have come are translated."""
-
-_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
-
 
 INVISIBLE = "\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 """Characters without a shape that no language needs, as ranges of a regular expression: the soft hyphen,
@@ -52,8 +49,7 @@ class InputChanged(UserError):
     """The input was changed while it was translated, so the finished lines may be of the old text."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """The number of lines of a file, and the SHA-256 of its bytes, decompressed, as hex digits."""
 
     lines: int
@@ -149,22 +145,19 @@ class SourceLines:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self._problem(line, error.start) from None
+            if self.number == 0 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise UserError(
+                    f"{self._name} is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16 "
+                    "-t UTF-8."
+                ) from None
+            raise UserError(
+                f"{self._name}, line {self.number + 1}, byte {error.start + 1}: "
+                f"0x{line[error.start]:02x} is not UTF-8. Convert the text, for instance with iconv -f "
+                "ISO-8859-1 -t UTF-8."
+            ) from None
         if self.number == 0:
             text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
         return text.removesuffix("\r").replace("\r", " ")
-
-    def _problem(self, line: bytes, index: int) -> UserError:
-        """Returns the error that names the line and the byte that are not UTF-8."""
-        if self.number == 0 and line.startswith(_WIDE_MARKS):
-            return UserError(
-                f"{self._name} is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16 -t "
-                "UTF-8."
-            )
-        return UserError(
-            f"{self._name}, line {self.number + 1}, byte {index + 1}: 0x{line[index]:02x} is not UTF-8. "
-            "Convert the text, for instance with iconv -f ISO-8859-1 -t UTF-8."
-        )
 
 
 class _Decompressed:
@@ -219,27 +212,21 @@ class Hypothesis:
     pieces: int = 1
 
 
-Render = Callable[[int, str, Sequence[Hypothesis]], str]
-"""(number of the line, from 1; the line; its translations, best first) -> text with newlines."""
-
 _SEPARATORS = "\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
 """What some programs take for the end of a line, and JSON need not escape."""
 
 
-def as_text(number: int, source: str, translations: Sequence[Hypothesis]) -> str:
-    """Returns the best translation alone."""
-    del number, source
-    return f"{translations[0].text}\n"
+def rendered(form: str, number: int, source: str, translations: Sequence[Hypothesis]) -> str:
+    """Returns the output for a line, from its number, itself and its translations, best first.
 
-
-def as_tsv(number: int, source: str, translations: Sequence[Hypothesis]) -> str:
-    """Returns a row for each translation: number of the line, score, text."""
-    del source
-    return "".join(f"{number}\t{best.score:.4f}\t{best.text}\n" for best in translations)
-
-
-def as_jsonl(number: int, source: str, translations: Sequence[Hypothesis]) -> str:
-    """Returns a JSON object in one line: "line", "source", "translations"; "pieces" if it was split."""
+    The form "text" has the best translation alone, and "tsv" a row for each: number of the line, score,
+    text. "jsonl" has a JSON object in one line: "line", "source", "translations", and "pieces" if the
+    line was split.
+    """
+    if form == "text":
+        return f"{translations[0].text}\n"
+    if form == "tsv":
+        return "".join(f"{number}\t{best.score:.4f}\t{best.text}\n" for best in translations)
     record = {
         "line": number,
         "source": source,
@@ -253,22 +240,17 @@ def as_jsonl(number: int, source: str, translations: Sequence[Hypothesis]) -> st
     return text + "\n"
 
 
-FORMATS: dict[str, Render] = {"text": as_text, "tsv": as_tsv, "jsonl": as_jsonl}
-"""The formats by the values of --format."""
-
-
 def chosen_format(name: str | None, nbest: int, scores: bool) -> str:
     """Returns --format, or without it "tsv" with scores or several translations, and otherwise "text".
 
     Raises:
       UserError: the format has no place for what the other flags ask for.
     """
-    for flag, is_given, lacks in (
-        ("--nbest", nbest > 1, f"one translation a line, and --nbest is {nbest}"),
-        ("--scores", scores, "no scores, and --scores is given"),
-    ):
-        if name == "text" and is_given:
-            raise UserError(
-                f"--format is text, which has {lacks}. Give --format tsv or jsonl, or leave out {flag}."
-            )
+    if name == "text" and (nbest > 1 or scores):
+        flag, lacks = "--scores", "no scores, and --scores is given"
+        if nbest > 1:
+            flag, lacks = "--nbest", f"one translation a line, and --nbest is {nbest}"
+        raise UserError(
+            f"--format is text, which has {lacks}. Give --format tsv or jsonl, or leave out {flag}."
+        )
     return name or ("tsv" if scores or nbest > 1 else "text")

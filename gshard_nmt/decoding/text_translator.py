@@ -1,7 +1,6 @@
 """A trained model that translates text, with the vocabularies of its run."""
 
 import contextlib
-import copy
 import dataclasses
 import itertools
 import math
@@ -10,18 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gshard_nmt.data.text.vocabulary import Vocabulary
-from gshard_nmt.decoding import fitting
 from gshard_nmt.decoding.expert_use import ExpertUse
+from gshard_nmt.decoding.fitting import fitted
 from gshard_nmt.decoding.pieces import Translation, join, separator, split
 from gshard_nmt.decoding.source_lines import Hypothesis, copied, visible
 from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.divides import check_decoding
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
@@ -67,7 +66,11 @@ class TextTranslator:
         `step` is that of the weights, of an average the newest one; `checkpoint` is their label, see
         `weights.Loaded`, and `origin` what they are in words.
         """
-        self._processes, self._leads, self._translator = processes, False, translator
+        self._processes = processes
+        # In process 0 alone, if the other processes `follow`.
+        self.leads = False
+        # It has the weights and the search.
+        self.of_ids = translator
         self._source, self._target = run.vocabularies()
         self.step, self.checkpoint = step, checkpoint
         self.origin = origin or f"step {step}"
@@ -77,30 +80,19 @@ class TextTranslator:
     def target_vocabulary(self) -> Vocabulary:
         return self._target
 
-    @property
-    def of_ids(self) -> Translator:
-        """The translator of token ids, which has the weights and the search."""
-        return self._translator
-
     def warm_up(self) -> None:
         """Compiles all programs and runs them once, so that no translation waits for a compiler."""
-        self._translator.warm_up()
-
-    def lead(self) -> "TextTranslator":
-        """Returns a translator for process 0 alone. The other processes must `follow` it."""
-        translator = copy.copy(self)
-        translator._leads = True
-        return translator
+        self.of_ids.warm_up()
 
     def follow(self) -> None:
         """Translates together with process 0, until it ends the calls (`ending`)."""
-        follow(self._processes, self._translator)
+        follow(self._processes, self.of_ids)
 
     def _run(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the translator of ids, which runs programs."""
-        if self._leads:
-            return call(self._processes, self._translator, method, *arguments)
-        return getattr(self._translator, method)(*arguments)
+        if self.leads:
+            return call(self._processes, self.of_ids, method, *arguments)
+        return getattr(self.of_ids, method)(*arguments)
 
     def translate(
         self,
@@ -141,7 +133,7 @@ class TextTranslator:
             for line, pieces in zip(chunk, sources, strict=True):
                 parts = [self._decode(line, next(translations)) for _ in pieces]
                 if len(parts) > 1:
-                    joined = join(parts, separator(target), self._translator.length_norms)
+                    joined = join(parts, separator(target), self.of_ids.length_norms)
                     hypotheses = [Hypothesis(text, score, len(parts)) for text, score in joined]
                 else:
                     (nbest,) = parts or [[Translation(copied(line) or "", 0.0, 0)]]
@@ -171,15 +163,13 @@ class TextTranslator:
             return [len(ids) for ids in self._ids(texts, source, target)]
 
         (without_text,) = measure([""])
-        longest = self._translator.longest_source
         sources = []
         for line, ids in zip(lines, self._ids(lines, source, target), strict=True):
-            pieces = [ids]
-            if len(ids) > longest:
-                pieces = self._ids(split(line, measure, longest), source, target)
+            pieces = [ids] if copied(line) is None else []
+            if pieces and len(ids) > self.longest_source:
+                pieces = self._ids(split(line, measure, self.longest_source), source, target)
             # A line of characters that the vocabulary ignores is empty.
-            filled = [piece for piece in pieces if len(piece) > without_text]
-            sources.append(filled if copied(line) is None else [])
+            sources.append([piece for piece in pieces if len(piece) > without_text])
         return sources
 
     def _decode(self, line: str, nbest: Sequence[tuple[list[int], float]]) -> list[Translation]:
@@ -216,13 +206,11 @@ class TextTranslator:
             targets = [ids[:-1] for ids in texts]
             for i, ids, translation in zip(filled, sources, targets, strict=True):
                 self._check_lengths(first + i, "translation", ids, translation)
-            scores = [0.0] * len(chunk)
-            values = self._run("score_ids", sources, targets)
-            for i, value in zip(filled, values, strict=True):
-                if math.isnan(value):
-                    raise self._not_finite(chunk[i][0])
-                scores[i] = value
-            yield from scores
+            scores = dict(zip(filled, self._run("score_ids", sources, targets), strict=True))
+            for i, (line, _) in enumerate(chunk):
+                if math.isnan(score := scores.get(i, 0.0)):
+                    raise self._not_finite(line)
+                yield score
             first += len(chunk)
 
     def expert_use(self, tests: Sequence[Sequence]) -> ExpertUse:
@@ -237,28 +225,24 @@ class TextTranslator:
                 self._target.encode_target(references, target),
                 strict=True,
             )
-            filled = [bool(a.strip() and b.strip()) for a, b in zip(lines, references, strict=True)]
-            texts.append(
-                [pair if has_text else ([], []) for pair, has_text in zip(ids, filled, strict=True)]
-            )
-        return dataclasses.replace(self._translator.count_experts(texts), origin=self.origin)
+            both = zip(ids, lines, references, strict=True)
+            texts.append([p if a.strip() and b.strip() else ([], []) for p, a, b in both])
+        return dataclasses.replace(self.of_ids.count_experts(texts), origin=self.origin)
 
     def _check_lengths(
         self, number: int, forced: str, source: Sequence[int], target: Sequence[int]
     ) -> None:
         """Raises UserError if a line with EOS, or the "translation" or "prefix" of it, is too long."""
-        longest_source = self._translator.longest_source
-        longest_target = self._translator.longest_target
-        if len(source) > longest_source:
+        if len(source) > self.longest_source:
             raise UserError(
                 f"line {number} has {len(source)} tokens; a line with a given {forced} can have at most "
-                f"{longest_source} (Decode.source_lengths). Split the line, or leave it out.",
+                f"{self.longest_source} (Decode.source_lengths). Split the line, or leave it out.",
                 ["Decode.source_lengths"],
             )
-        if len(target) >= longest_target:
+        if len(target) >= (longest := self.of_ids.longest_target):
             raise UserError(
                 f"line {number}: the {forced} has {len(target)} tokens; this model can write at most "
-                f"{longest_target - 1}. Shorten the {forced}, or leave the line out.",
+                f"{longest - 1}. Shorten the {forced}, or leave the line out.",
             )
 
     def _not_finite(self, line: str) -> UserError:
@@ -291,13 +275,12 @@ def load_translator(
     choice = Chosen.parse(checkpoint)
     functions = step_functions(config, run.data)
     if fits:
-        config = fitting.fitted(config, functions, processes)
-    fitting.check(config, functions)
+        config = fitted(config, functions, processes)
+    check_decoding(config, weight_specs(functions))
     # Reading a checkpoint starts jax, so the devices must be set up before.
     cache = run.programs_to_decode
-    devices = runtime.start(config.mesh, cache, processes, shares_cache=cache == run.programs)
-    retention = Retention.of(config.train)
-    checkpoints = Checkpoints(run.checkpoints, retention, run.identity(), processes)
+    devices = runtime.start(config.mesh, cache, processes)
+    checkpoints = Checkpoints.of(run, config.train, processes)
     # The processes agree on a checkpoint in a collective. On CPU devices it fails if one of them comes 30
     # seconds after the others, and process 0 may have read a large input first.
     processes.barrier("all processes read the weights")

@@ -20,7 +20,6 @@ from gshard_nmt.decoding.fitting import (
     batch_rows,
     batch_shape,
     least_rows,
-    lowering_mesh,
 )
 from gshard_nmt.model import decoder_step, decoding_weights
 from gshard_nmt.model.steps import StepFunctions
@@ -72,7 +71,21 @@ class Translator:
         self.least_rows = least_rows(config, devices.is_cpu, nbest)
         self.rows = batch_rows(config.replace(mesh=devices.mesh), devices.is_cpu, nbest)
         self._programs: dict[BatchShape, Program] = {}
-        self._pieces = self._plan()
+        # The arrays that the search reads; none if it reads the weights as they are. An accelerator cuts
+        # weights out of a stack while it multiplies, and copies would fill it.
+        self._pieces: dict[str, decoding_weights.Piece] = {}
+        if devices.is_cpu or config.decode.precision != "model":
+            declared = functions.declare_parameters()
+            self._pieces = decoding_weights.plan(functions.model, declared, self._precision)
+        self._specs = {
+            name: ArraySpec(piece.shape, np.dtype(piece.dtype), piece.letters)
+            for name, piece in self._pieces.items()
+        } or weight_specs(functions)
+        self.mesh, self.is_on_cpu = devices.mesh, devices.is_cpu
+        self.longest_source = max(config.decode.source_lengths)
+        """The largest number of tokens of a source that is translated whole, EOS included."""
+        self.longest_target = batch_shape(config, self.longest_source).max_steps
+        """The largest number of tokens of a translation, EOS included."""
         self.parameters = parameters
 
     @property
@@ -86,28 +99,9 @@ class Translator:
         self._weights = None if self._pieces else parameters
 
     @property
-    def mesh(self) -> Mesh:
-        return self._devices.mesh
-
-    @property
-    def is_on_cpu(self) -> bool:
-        return self._devices.is_cpu
-
-    @property
     def letters(self) -> dict[str, str]:
         """The letters of each array of weights that the search reads, by name."""
-        return {name: spec.letters for name, spec in self._specs().items()}
-
-    def _specs(self) -> dict[str, ArraySpec]:
-        return {
-            name: ArraySpec(piece.shape, np.dtype(piece.dtype), piece.letters)
-            for name, piece in self._pieces.items()
-        } or weight_specs(self._functions)
-
-    @property
-    def longest_source(self) -> int:
-        """The largest number of tokens of a source that is translated whole, EOS included."""
-        return max(self._config.decode.source_lengths)
+        return {name: spec.letters for name, spec in self._specs.items()}
 
     def length_norms(self, longest: int) -> np.ndarray:
         """Returns the divisor of scores for each number of tokens from 0 to `longest`: float32[n + 1]."""
@@ -116,11 +110,6 @@ class Translator:
             max_steps=longest, length_norm=decode.length_norm, alpha=decode.alpha
         )
         return search.norms()
-
-    @property
-    def longest_target(self) -> int:
-        """The largest number of tokens of a translation, EOS included."""
-        return batch_shape(self._config, self.longest_source).max_steps
 
     def translate_ids(
         self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None = None
@@ -196,7 +185,7 @@ class Translator:
 
         The weights are those that `prepared_weights` returns.
         """
-        rows, mesh = self.rows, lowering_mesh(self._config.model, self._devices.mesh)
+        rows, mesh = self.rows, self._devices.mesh
         tokens = ArraySpec((rows, shape.source_length), np.dtype(np.int32), "BL")
         batch = dict.fromkeys(("source_ids", "source_segments", "source_positions"), tokens)
         batch["max_lengths"] = ArraySpec((rows,), np.dtype(np.int32), "B")
@@ -205,18 +194,14 @@ class Translator:
             words = ArraySpec((rows,), np.dtype(np.uint32), "B")
             batch |= {"random0": words, "random1": words}
         letters = {"ids": "BKL", "scores": "BK", "lengths": "BK"}
-        return lower(self.search(shape), [self._specs(), batch], [letters], mesh)
+        return lower(self.search(shape), [self._specs, batch], [letters], mesh)
 
-    def _plan(self) -> dict[str, decoding_weights.Piece]:
-        """Returns the arrays that the search reads; none if it reads the weights as they are.
-
-        An accelerator cuts weights out of a stack while it multiplies, and copies would fill it.
-        """
-        precision = self._config.decode.precision
-        if not self._devices.is_cpu and precision == "model":
-            return {}
-        declared = self._functions.declare_parameters()
-        return decoding_weights.plan(self._functions.model, declared, precision)
+    @property
+    def _precision(self) -> str:
+        """The precision of products with weights: on a CPU, a model decodes as it was trained."""
+        wanted = self._config.decode.precision
+        rounds = self._functions.model.matmul_precision == "bfloat16"
+        return "bfloat16" if wanted == "model" and rounds and self._devices.is_cpu else wanted
 
     def prepared_weights(self) -> Mapping[str, object]:
         """Returns the weights that the search reads. They are computed when they are first needed."""
@@ -236,8 +221,7 @@ class Translator:
             letters = {name: piece.letters for name, piece in pieces.items()}
             return lower(prepare, [specs], [letters], self._devices.mesh)
 
-        precision = self._config.decode.precision
-        key = json.dumps(["decoding weights", repr(self._functions), precision])
+        key = json.dumps(["decoding weights", repr(self._functions), self._precision])
         return self._devices.compile(key, lowered, independent_rows=True)
 
     def _batches(
@@ -248,17 +232,13 @@ class Translator:
         Sentences of similar length share a batch, because the search goes on until its longest
         translation has ended.
         """
-        decode = self._config.decode
-        allowed = sorted(decode.source_lengths)
+        allowed = sorted(self._config.decode.source_lengths)
         most_steps = {length: batch_shape(self._config, length).max_steps for length in allowed}
-        needs = [(len(ids), _steps(start)) for ids, start in zip(sources, prefixes, strict=True)]
         by_length: dict[int, list[int]] = {}
-        for index in sorted(range(len(needs)), key=lambda i: needs[i][0]):
-            tokens, steps = needs[index]
-            long_enough = [
-                length for length in allowed if tokens <= length and steps <= most_steps[length]
-            ]
-            by_length.setdefault(long_enough[0] if long_enough else allowed[-1], []).append(index)
+        for index in sorted(range(len(sources)), key=lambda i: len(sources[i])):
+            tokens, steps = len(sources[index]), _steps(prefixes[index])
+            long_enough = (n for n in allowed if tokens <= n and steps <= most_steps[n])
+            by_length.setdefault(next(long_enough, allowed[-1]), []).append(index)
         return [
             (batch_shape(self._config, length), indices[start : start + self.rows])
             for length, indices in by_length.items()
@@ -266,10 +246,11 @@ class Translator:
         ]
 
     def _compile(self, shapes: Iterable[BatchShape]) -> None:
-        """Compiles the program of each shape of batch, unless it has been compiled, two at a time.
+        """Compiles the program of each new shape of batch, two at a time.
 
-        While XLA compiles one of the two, TensorFlow lowers the other, and XLA begins with it. More at a
-        time would need more memory of the host, and XLA has most cores for one already.
+        While XLA compiles one of the two, TensorFlow lowers the other, and XLA begins with it. Beside the
+        last is the program of `prepared_weights`. More at a time would need more memory of the host, and
+        XLA has most cores for one already.
         """
         missing = iter([shape for shape in dict.fromkeys(shapes) if shape not in self._programs])
         for shape in missing:
@@ -277,7 +258,6 @@ class Translator:
             self._programs[shape] = self._program(shape, meanwhile=beside)
 
     def _compile_beside(self, shape: BatchShape | None) -> None:
-        """Compiles the program of a shape of batch, or without one that of `prepared_weights`."""
         if shape is not None:
             self._programs[shape] = self._program(shape)
         elif self._pieces:
@@ -285,10 +265,9 @@ class Translator:
 
     def _program(self, shape: BatchShape, meanwhile: Callable[[], object] | None = None) -> Program:
         # The seed is in the batches, so all seeds share a program.
-        decode = repr(dataclasses.replace(self._config.decode, seed=0))
-        functions = repr(self._functions)
+        settings = [repr(self._functions), repr(dataclasses.replace(self._config.decode, seed=0))]
         sizes = [*dataclasses.astuple(shape), self._nbest, self.rows, self._devices.is_cpu]
-        key = json.dumps(["decode", functions, decode, sizes, self._never, self._tags])
+        key = json.dumps(["decode", *settings, sizes, self._never, self._tags])
         program = self._devices.compile(
             key, lambda: self.lower(shape), independent_rows=True, meanwhile=meanwhile
         )
@@ -326,11 +305,8 @@ class Translator:
                 del positions  # every hypothesis starts at step 0, so all positions are i
                 return decoder_step.step(model, p, ids, mask, i, cache)
 
-            limits = {
-                "live": batch["source_segments"][:, 0] > 0,
-                "max_lengths": batch["max_lengths"],
-                "prefix": batch.get("prefix"),
-            }
+            limits = {name: batch.get(name) for name in ("max_lengths", "prefix")}
+            limits["live"] = batch["source_segments"][:, 0] > 0
             if samples:
                 drawing = sampling.Sampling(decode.temperature, decode.top_k, decode.top_p)
                 words = (batch["random0"], batch["random1"])

@@ -21,10 +21,10 @@ from gshard_nmt.decoding.text_translator import TextTranslator
 from gshard_nmt.evaluation.metrics import significance
 from gshard_nmt.evaluation.validation import DevOutput, DevText, bleu_of_languages, by_language
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import run_lock
-from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.config import Config, Train
 
 RATE = 0.05
 """The false discovery rate."""
@@ -156,7 +156,7 @@ class Comparison:
 
 def save_average(
     run: RunFolder,
-    rules: Retention,
+    train: Train,
     weights: Mapping[str, Any],
     letters: Mapping[str, str],
     scores: Mapping[str, float],
@@ -167,9 +167,9 @@ def save_average(
     Only it has scores with these settings, so it is the best one. The newest checkpoint stays beside it,
     because an average cannot be trained further.
     """
-    rules = dataclasses.replace(rules, last=rules.last + 1)
+    train = dataclasses.replace(train, keep_last=train.keep_last + 1)
     with run_lock(run.path):
-        writer = CheckpointWriter(run.checkpoints, rules, run.identity())
+        writer = CheckpointWriter.of(run, train)
         with contextlib.closing(writer):
             newest = writer.newest()
             assert newest is not None

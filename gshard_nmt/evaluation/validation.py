@@ -20,7 +20,7 @@ from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.clock import RunCounters
-from gshard_nmt.run.log.progress import MetricsLog
+from gshard_nmt.run.log.line_log import MetricsLog
 from gshard_nmt.spmd.program import Program
 
 

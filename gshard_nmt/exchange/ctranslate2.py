@@ -14,6 +14,7 @@ import numpy as np
 
 from gshard_nmt.data.text.vocabulary import BOS, EOS, UNK, Vocabulary
 from gshard_nmt.errors import UserError
+from gshard_nmt.exchange.huggingface import check_settings
 from gshard_nmt.model.attention import MAX_DISTANCE
 from gshard_nmt.model.config import SINUSOIDS, Model
 from gshard_nmt.model.layers import EPSILONS
@@ -36,22 +37,7 @@ _BANNED = -1e4
 
 def check(model: Model) -> None:
     """Raises UserError if CTranslate2 is not installed, or does not have a part of the model."""
-    if model.experts:
-        raise UserError(
-            f"Model.experts is {model.experts}; it must be 0 for --format ctranslate2, as CTranslate2 "
-            "has no such experts. Export another format, or train a dense student on the translations "
-            "of this model (configs/experiments/student.gin)."
-        )
-    if not model.encoder_layers:
-        raise UserError(
-            "Model.encoder_layers is 0; it must be at least 1 for --format ctranslate2, which translates "
-            "with an encoder and a decoder. Export another model."
-        )
-    if model.heads * model.head_dim != model.model_dim:
-        raise UserError(
-            f"Model.heads * Model.head_dim is {model.heads * model.head_dim}; it must be Model.model_dim "
-            f"= {model.model_dim} for --format ctranslate2. Export another format."
-        )
+    check_settings(model, "CTranslate2")
     _specs()
 
 

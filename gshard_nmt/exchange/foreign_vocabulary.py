@@ -15,7 +15,7 @@ import base64
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -32,8 +32,7 @@ _UNKNOWN_PENALTY = 10.0
 """SentencePiece gives an unknown character a score that is lower than all others by this number."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokens:
+class Tokens(NamedTuple):
     """The tokens of a folder: the name of each old id, and those of the special ones.
 
     The decoder reads `start` first. `tags` are the symbols that replace some names, such as `<fr>`.
@@ -44,13 +43,7 @@ class Tokens:
     eos: int
     unk: int
     start: int
-    tags: Mapping[int, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def order(self) -> list[int]:
-        """The old id of each new id, without the pieces that are no tokens."""
-        first = [self.pad, self.eos, self.unk, self.start]
-        return first + [i for i in range(len(self.names)) if i not in first[:3]]
+    tags: Mapping[int, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +59,7 @@ class Order:
 
 
 def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
-    """Returns a vocabulary that splits text as a SentencePiece model, with the ids of `Tokens.order`.
+    """Returns a vocabulary that splits text as a SentencePiece model, with new ids (see the table above).
 
     It has at least `size` ids. Ids without a piece read as UNK.
     """
@@ -74,7 +67,8 @@ def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
     known = {p.piece: p for p in model.pieces if p.type not in (p.CONTROL, p.UNKNOWN)}
     lowest = min((p.score for p in known.values() if p.type == p.NORMAL), default=0.0)
     is_bpe = model.trainer_spec.model_type == model.trainer_spec.BPE
-    rows, pieces = tokens.order, []
+    first = [tokens.pad, tokens.eos, tokens.unk, tokens.start]
+    rows, pieces = first + [i for i in range(len(tokens.names)) if i not in first[:3]], []
     for new, old in enumerate(rows):
         name = _START if new == SPECIALS - 1 else tokens.tags.get(old, tokens.names[old])
         if new >= SPECIALS and old not in tokens.tags and name in known:

@@ -12,9 +12,9 @@ move, and all other ids stay:
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ NEW_IDS = (1, 2, 3, 0)
 """The new ids of our PAD, EOS, UNK and BOS."""
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-_REMEDY = "Copy the file again from where the model was published."
+REMEDY = "Copy the file again from where the model was published."
 _SIZE = whole(1, LARGEST_SIZE)
 _SIZES = ("layers", "ffn_dim", "attention_heads")
 _CONFIG = fields(
@@ -53,59 +53,28 @@ _CONFIG = fields(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """How a family names its tensors, and its settings of `Model` that config.json does not have.
-
-    `defaults` are keys that config.json may leave out, with their values in transformers; `names` the
-    beginnings of the names of the parts of a layer, by our names.
-    """
-
-    settings: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-    names: Mapping[str, str]
-
-
 _FAIRSEQ = {"positions": "sinusoidal", "norm": "layer", "biases": True, "output_bias": True}
-_NAMES = {
-    "self_attention": "self_attn.",
-    "self_attention/norm": "self_attn_layer_norm",
-    "cross_attention": "encoder_attn.",
-    "cross_attention/norm": "encoder_attn_layer_norm",
-    "feed_forward": "",
-    "feed_forward/norm": "final_layer_norm",
-}
-_MOE_NAMES = _NAMES | {
-    "cross_attention": "cross_attention.",
-    "cross_attention/norm": "cross_attention_layer_norm",
-    "feed_forward": "ffn.",
-    "feed_forward/norm": "ff_layer_norm",
-    "moe": "ffn.",
-    "moe/norm": "ff_layer_norm",
-}
 # fmt: off
 _START = {
     "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2,
     "activation_function": "relu", "dropout": 0.1, "attention_dropout": 0.0,
 }
-# fmt: on
-
-FAMILIES: Mapping[str, Family] = {
-    "m2m_100": Family(_FAIRSEQ, _START, _NAMES),
-    "nllb-moe": Family(
+_FAMILIES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "m2m_100": (_FAIRSEQ, _START),
+    "nllb-moe": (
         {**_FAIRSEQ, "moe_place": "last"},
-        _START | {"encoder_sparse_step": 4, "decoder_sparse_step": 4, "num_experts": 128}
-        | {"moe_token_dropout": 0.2},
-        _MOE_NAMES,
+        {**_START, "encoder_sparse_step": 4, "decoder_sparse_step": 4, "num_experts": 128,
+         "moe_token_dropout": 0.2},
     ),
-    "marian": Family(
+    "marian": (
         {**_FAIRSEQ, "positions": "vaswani", "norm_place": "after"},
-        _START | {"pad_token_id": 58100, "eos_token_id": 0, "decoder_start_token_id": 58100}
-        | {"activation_function": "gelu"},
-        _NAMES,
+        {**_START, "pad_token_id": 58100, "eos_token_id": 0, "decoder_start_token_id": 58100,
+         "activation_function": "gelu"},
     ),
-}  # fmt: skip
-"""The families by their `model_type`."""
+}
+# fmt: on
+"""By `model_type`: the settings of `Model` that config.json does not have, and the keys that it may leave
+out, with their values in transformers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,10 +89,6 @@ class Layout:
     model: Model
     orders: Mapping[str, Order]
 
-    @property
-    def family(self) -> Family:
-        return FAMILIES[self.config["model_type"]]
-
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Returns config.json, with the defaults of the family, or raises UserError if it cannot be read."""
@@ -133,54 +98,49 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"--from {folder} has no {CONFIG}; give the folder of a Hugging Face model, with {CONFIG}, "
             "safetensors and the files of the tokenizer."
         )
-    content: Any = json_shape.read(file, mapping_of(anything()), _REMEDY)
     # transformers writes null for a value that it does not use.
-    content = {name: value for name, value in content.items() if value is not None}
+    content = {name: value for name, value in read_object(file).items() if value is not None}
     kind = str(content.get("model_type"))
-    if kind not in FAMILIES:
+    if kind not in _FAMILIES:
         raise UserError(
-            f"--from {folder} is a model of the type {kind!r}; it must be one of {', '.join(FAMILIES)}. "
+            f"--from {folder} is a model of the type {kind!r}; it must be one of {', '.join(_FAMILIES)}. "
             "Choose a model of M2M-100, NLLB-200, NLLB-MoE or OPUS-MT."
         )
-    content = {**FAMILIES[kind].defaults, **content}
+    content = {**_FAMILIES[kind][1], **content}
     if problem := json_shape.problem(_CONFIG, content):
-        raise UserError(f"{file} is damaged: {problem}. {_REMEDY}")
-    return dict(content)
+        raise UserError(f"{file} is damaged: {problem}. {REMEDY}")
+    return content
 
 
 def model_of(config: Mapping[str, Any]) -> Model:
     """Returns the model that config.json describes; raises UserError if ours lacks a part of it."""
-    is_marian, settings = config["model_type"] == "marian", FAMILIES[config["model_type"]].settings
-    heads, activation = config["encoder_attention_heads"], config["activation_function"]
-    is_moe, steps = config["model_type"] == "nllb-moe", {}
-    for side in ("encoder", "decoder") if is_moe else ():
-        if step := config[f"{side}_sparse_step"]:
-            steps[side] = step
-
-    def check(is_right: bool, names: str, allowed: str) -> None:
+    kind, heads = config["model_type"], config["encoder_attention_heads"]
+    settings, activation = _FAMILIES[kind][0], config["activation_function"]
+    steps: dict[str, int] = {}
+    if kind == "nllb-moe":
+        steps = {s: n for s in ("encoder", "decoder") if (n := config[f"{s}_sparse_step"])}
+    same = {"ffn_dim": "hidden_dim", "attention_heads": "heads"}
+    same |= {"sparse_step": "moe_every"} if len(steps) == 2 else {}
+    tied, scaled = config.get("tie_word_embeddings", True), config.get("scale_embedding")
+    # The keys, whether they are right, and what they must be.
+    # fmt: off
+    rules = [
+        *((f"encoder_{name} decoder_{name}", config[f"encoder_{name}"] == config[f"decoder_{name}"],
+           f"equal, as both are Model.{ours}") for name, ours in same.items()),
+        ("d_model", config["d_model"] % heads == 0, f"a multiple of the {heads} attention heads"),
+        ("activation_function", activation in _ACTIVATIONS, f"one of {', '.join(_ACTIVATIONS)}"),
+        ("tie_word_embeddings", tied, "true, as the logits use the target embedding"),
+        ("scale_embedding", kind != "marian" or scaled, "true in a Marian model"),
+        ("router_bias", not config.get("router_bias"), "false, as our gate has no bias"),
+        *((f"{side}_layers", config[f"{side}_layers"] % step == 0,
+           f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks")
+          for side, step in steps.items()),
+    ]
+    # fmt: on
+    for names, is_right, allowed in rules:
         if not is_right:
             found = " and ".join(f"{n} is {json.dumps(config.get(n))}" for n in names.split())
             raise UserError(f"in {CONFIG} {found}; it must be {allowed}. Choose another model.")
-
-    for name, ours in (
-        ("ffn_dim", "hidden_dim"),
-        ("attention_heads", "heads"),
-        *([("sparse_step", "moe_every")] if len(steps) == 2 else []),
-    ):
-        both = [f"encoder_{name}", f"decoder_{name}"]
-        is_same = config[both[0]] == config[both[1]]
-        check(is_same, " ".join(both), f"equal, as both are Model.{ours}")
-    check(config["d_model"] % heads == 0, "d_model", f"a multiple of the {heads} attention heads")
-    known = ", ".join(_ACTIVATIONS)
-    check(activation in _ACTIVATIONS, "activation_function", f"one of {known}")
-    is_tied = config.get("tie_word_embeddings") is not False
-    check(is_tied, "tie_word_embeddings", "true, as the logits use the target embedding")
-    is_scaled = not is_marian or bool(config.get("scale_embedding"))
-    check(is_scaled, "scale_embedding", "true in a Marian model")
-    check(not config.get("router_bias"), "router_bias", "false, as our gate has no bias")
-    for side, step in steps.items():
-        allowed = f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks"
-        check(config[f"{side}_layers"] % step == 0, f"{side}_layers", allowed)
     experts: dict[str, Any] = {"experts": 0}
     if steps:
         experts = {
@@ -208,30 +168,57 @@ def model_of(config: Mapping[str, Any]) -> Model:
     )
 
 
-_ALLOWED: Mapping[str, tuple[Any, ...]] = {
-    "norm": ("layer",),
-    "norm_place": ("before",),
-    "biases": (True,),
-    "shared_embedding": (True,),
-    "positions": ("sinusoidal",),
-    # transformers counts positions from the id of PAD, which is 1, plus 1.
-    "position_offset": (2,),
-    "activation": ("relu", "gelu", "swish"),
+_OUR_ROUTER = {
+    "second_expert_policy": "all",
+    # Each expert has a slot for each token.
+    "moe_eval_capacity_token_fraction": 1.0,
+    "router_dtype": "float32",
 }
-"""The values that settings of `Model` have in M2M-100."""
-_ALLOWED_EXPERTS: Mapping[str, tuple[Any, ...]] = {
-    "moe_place": ("last",),
-    "routing": ("top2",),
-    "eval_second_expert": ("all",),
-    "shared_expert_dim": (0,),
-}
-"""The same for the experts of NLLB-MoE."""
+"""The settings of NLLB-MoE that transformers uses, and that our evaluation always has."""
+
+
+def check_settings(model: Model, kind: str) -> None:
+    """Raises UserError with each setting of `Model` that a layout lacks, M2M-100's or another's."""
+    allowed: dict[str, tuple[Any, ...]] = {"experts": (0,)}
+    remedy = "Choose another --format, or train a dense student on the translations of this model "
+    remedy += "(configs/experiments/student.gin)."
+    if kind != "CTranslate2":
+        allowed = {
+            "norm": ("layer",),
+            "norm_place": ("before",),
+            "biases": (True,),
+            "shared_embedding": (True,),
+            "positions": ("sinusoidal",),
+            # transformers counts positions from the id of PAD, which is 1, plus 1.
+            "position_offset": (2,),
+            "activation": ("relu", "gelu", "swish"),
+        }
+        remedy = (
+            "Train a model with these settings (configs/models/m2m_100.gin has them), or choose "
+        )
+        remedy += "--format savedmodel."
+    if kind == "NLLB-MoE":
+        allowed |= {"moe_place": ("last",), "routing": ("top2",), "eval_second_expert": ("all",)}
+        allowed |= {"shared_expert_dim": (0,), "expert_hidden_dim": (0, model.hidden_dim)}
+    wrong = [
+        f"Model.{setting} is {getattr(model, setting)!r}; it must be {' or '.join(map(repr, values))}"
+        for setting, values in allowed.items()
+        if getattr(model, setting) not in values
+    ]
+    if not model.encoder_layers:
+        wrong.append("Model.encoder_layers is 0; it must be at least 1")
+    if (width := model.heads * model.head_dim) != model.model_dim:
+        right = f"Model.model_dim = {model.model_dim}"
+        wrong.append(f"Model.heads * Model.head_dim is {width}; it must be {right}")
+    if wrong:
+        lines = "".join(f"\n  {line}" for line in wrong)
+        raise UserError(f"the model does not have the layout of {kind}:{lines}\n{remedy}")
 
 
 def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
     """Returns the layout of a model of our own, or raises UserError with each setting that it lacks."""
     model = config.model
-    _check_settings(model)
+    check_settings(model, "NLLB-MoE" if model.experts else "M2M-100")
     orders = {side: own_order(vocabulary) for side, vocabulary in vocabularies.items()}
     lengths = (config.data.source_length, config.data.target_length, *config.decode.source_lengths)
     kind, name = ("nllb-moe", "NllbMoe") if model.experts else ("m2m_100", "M2M100")
@@ -244,8 +231,7 @@ def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
             stacks[f"{stack}_sparse_step"] = step
     if model.experts:
         stacks |= {"num_experts": model.experts, "moe_token_dropout": 0.0, **_OUR_ROUTER}
-        no = ("router_bias", "normalize_router_prob_before_dropping")
-        stacks |= dict.fromkeys(no, False)
+        stacks |= {"router_bias": False, "normalize_router_prob_before_dropping": False}
     # fmt: off
     content = {
         "architectures": [f"{name}ForConditionalGeneration"], "model_type": kind,
@@ -260,44 +246,12 @@ def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
     return Layout(content, model, orders)
 
 
-def own_order(vocabulary: Vocabulary, never: list[int] | None = None) -> Order:
+def own_order(vocabulary: Vocabulary, never: Sequence[int] = ()) -> Order:
     """Returns a vocabulary of our own with the new ids."""
     rows = np.arange(vocabulary.size, dtype=np.int32)
     rows[: len(NEW_IDS)] = NEW_IDS
-    return Order(vocabulary.content, rows, never or [])
+    return Order(vocabulary.content, rows, never)
 
-
-def _check_settings(model: Model) -> None:
-    name = "NLLB-MoE" if model.experts else "M2M-100"
-    allowed = {**_ALLOWED, **(_ALLOWED_EXPERTS if model.experts else {})}
-    wrong = [
-        f"Model.{setting} is {getattr(model, setting)!r}; it must be {' or '.join(map(repr, values))}"
-        for setting, values in allowed.items()
-        if getattr(model, setting) not in values
-    ]
-    if not model.encoder_layers:
-        wrong.append("Model.encoder_layers is 0; it must be at least 1")
-    if (width := model.heads * model.head_dim) != model.model_dim:
-        right = f"Model.model_dim = {model.model_dim}"
-        wrong.append(f"Model.heads * Model.head_dim is {width}; it must be {right}")
-    if model.experts and model.expert_hidden_dim not in (0, model.hidden_dim):
-        right = f"Model.hidden_dim = {model.hidden_dim}"
-        wrong.append(f"Model.expert_hidden_dim is {model.expert_hidden_dim}; it must be {right}")
-    if wrong:
-        lines = "".join(f"\n  {line}" for line in wrong)
-        raise UserError(
-            f"the model does not have the layout of {name} in transformers:{lines}\nTrain a model with "
-            "these settings (configs/models/m2m_100.gin has them), or choose --format savedmodel."
-        )
-
-
-_OUR_ROUTER = {
-    "second_expert_policy": "all",
-    # Each expert has a slot for each token.
-    "moe_eval_capacity_token_fraction": 1.0,
-    "router_dtype": "float32",
-}
-"""The settings of NLLB-MoE that transformers uses, and that our evaluation always has."""
 
 _SEARCH = fields(
     {},
@@ -307,60 +261,48 @@ _SEARCH = fields(
         "num_beams": whole(1),
     },
 )
-_READ = ("bad_words_ids", "suppress_tokens", "num_beams")
 # fmt: off
 _SETTLED = (
+    "bad_words_ids", "suppress_tokens", "num_beams",
     "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "renormalize_logits",
     "use_cache", "transformers_version", "_from_model_config", "max_length",
 )
 # fmt: on
-"""Keys that the model and `Data.target_length` settle, or that change no translation."""
+"""Keys that we read, that the model and `Data.target_length` settle, or that change no translation."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Generation:
-    """How transformers searches with a model.
+class Generation(NamedTuple):
+    """How transformers searches with a model."""
 
-    `content` is that of generation_config.json, {} if there is none. `never` are the ids of the folder
-    that are never written, `beam` is None if the folder does not say, and `unused` are the settings that
-    our search does not have, such as "length_penalty = 2.0".
-    """
-
-    content: Mapping[str, Any]
-    never: frozenset[int]
-    beam: int | None
-    unused: list[str]
+    content: Mapping[str, Any]  # of generation_config.json; {} if there is none
+    never: frozenset[int]  # the ids of the folder that are never written
+    beam: int | None  # None if the folder does not say
+    unused: list[str]  # settings that our search does not have, such as "length_penalty = 2.0"
 
 
 def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
     """Reads generation_config.json. Older folders have its keys in config.json, which is `config`."""
-    file, content = folder / GENERATION, {}
-    if file.is_file():
-        content = dict(json_shape.read(file, mapping_of(anything()), _REMEDY))
-    known = {key: config[key] for key in _READ if key in config}
+    file = folder / GENERATION
+    content = read_object(file)
+    known = {key: config[key] for key in _SETTLED[:3] if key in config}
     known |= {key: value for key, value in content.items() if value is not None}
     if problem := json_shape.problem(_SEARCH, known):
-        raise UserError(f"{file} is damaged: {problem}. {_REMEDY}")
-    phrases = known.get("bad_words_ids", [])
-    never = {token for phrase in phrases if len(phrase) == 1 for token in phrase}
+        raise UserError(f"{file} is damaged: {problem}. {REMEDY}")
+    phrases, eos = known.get("bad_words_ids", []), config["eos_token_id"]
+    never = {phrase[0] for phrase in phrases if len(phrase) == 1}
     never |= set(known.get("suppress_tokens", []))
+    settled = set(_SETTLED)
+    if config["model_type"] != "marian":
+        settled.add("forced_bos_token_id")  # the direction chooses the tag of a translation
+    if known.get("forced_eos_token_id") in (eos, [eos]):
+        settled.add("forced_eos_token_id")  # a hypothesis of the longest length ends with EOS
     ours = _OUR_ROUTER if config["model_type"] == "nllb-moe" else {}
-    return Generation(
-        content,
-        frozenset(never - {config["eos_token_id"]}),
-        known.get("num_beams"),
-        [f"{k} = {config[k]!r}" for k, value in ours.items() if config.get(k, value) != value]
-        + [f"bad_words_ids with {phrase}" for phrase in phrases if len(phrase) > 1]
-        + [f"{k} = {v}" for k, v in known.items() if v is not False and not _is_used(k, v, config)],
-    )
+    unused = [f"{k} = {config[k]!r}" for k, value in ours.items() if config.get(k, value) != value]
+    unused += [f"bad_words_ids with {phrase}" for phrase in phrases if len(phrase) > 1]
+    unused += [f"{k} = {v}" for k, v in known.items() if v is not False and k not in settled]
+    return Generation(content, frozenset(never - {eos}), known.get("num_beams"), unused)
 
 
-def _is_used(key: str, value: object, config: Mapping[str, Any]) -> bool:
-    """Returns whether our search does what a setting says."""
-    if key == "forced_bos_token_id":
-        # The direction chooses the tag that a translation begins with.
-        return config["model_type"] != "marian"
-    if key == "forced_eos_token_id":
-        # A hypothesis that reaches the longest length ends with EOS.
-        return value in (config["eos_token_id"], [config["eos_token_id"]])
-    return key in (*_READ, *_SETTLED)
+def read_object(file: Path) -> dict[str, Any]:
+    """Returns the content of a JSON file, or {} if there is no such file."""
+    return dict(json_shape.read(file, mapping_of(anything()), REMEDY)) if file.is_file() else {}

@@ -14,14 +14,14 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gshard_nmt import json_shape
 from gshard_nmt.data.language_codes import understand
 from gshard_nmt.data.text.vocabulary import PAD, Vocabulary, first_tag, source_tag, target_tag
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, of_bpe, piece_names, reordered
-from gshard_nmt.exchange.huggingface import own_order
+from gshard_nmt.exchange.huggingface import REMEDY, own_order, read_object
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole
 
 # fmt: off
@@ -43,6 +43,7 @@ _SPECIAL_PIECES = 3
 _FAIRSEQ_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 _FAIRSEQ_LANGUAGE = "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})"
 _MARIAN_LANGUAGE = ">>([A-Za-z_-]+)<<"
+_LIST = list_of(anything())
 _OWN_FACTS = fields(
     {"directions": list_of(list_of(text(), least=2), least=1), "never": list_of(whole())}
 )
@@ -50,11 +51,9 @@ _BPE = fields(
     {"type": text("BPE", "'BPE'"), "vocab": mapping_of(whole()), "merges": list_of(anything())}
 )
 """The part of tokenizer.json that can take the place of a SentencePiece model."""
-_REMEDY = "Copy the file again from where the model was published."
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokenizer:
+class Tokenizer(NamedTuple):
     """The vocabularies of "source" and "target", and the directions as BCP 47 tags."""
 
     orders: Mapping[str, Order]
@@ -109,7 +108,7 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 def _fairseq_pieces(folder: Path) -> bytes:
     """Returns the SentencePiece model; transformers 5 writes the one of NLLB as tokenizer.json."""
     file = folder / "sentencepiece.bpe.model"
-    content = {} if (folder / "vocab.json").is_file() else _object(folder / "tokenizer.json")
+    content = {} if (folder / "vocab.json").is_file() else read_object(folder / "tokenizer.json")
     if file.is_file() or not content:
         return _bytes(file)
     if not (problem := json_shape.problem(_BPE, content.get("model", {}))):
@@ -146,7 +145,7 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
         # Both sides use one embedding, so they need the same number of ids.
         most = max(len(each.rows) for each in orders.values())
         orders = {side: order(side, most) for side in sizes}
-    settings = _object(folder / "tokenizer_config.json")
+    settings = read_object(folder / "tokenizer_config.json")
     source, target = (
         _tag(str(settings.get(f"{side}_lang") or "und")) for side in ("source", "target")
     )
@@ -159,43 +158,46 @@ def _tokens(
 ) -> Tokens:
     """Returns the tokens of a side, with the ids of the special ones."""
     if "<unk>" not in names:
-        raise UserError(f"--from {folder}: its tokens have no <unk>. {_REMEDY}")
-    special = {name: config[f"{name}_token_id"] for name in ("pad", "eos", "decoder_start")}
-    for name, i in special.items():
+        raise UserError(f"--from {folder}: its tokens have no <unk>. {REMEDY}")
+    names_of = ("pad", "eos", "decoder_start")
+    special = [config[f"{name}_token_id"] for name in names_of]
+    for name, i in zip(names_of, special, strict=True):
         if i >= len(names):
             raise UserError(
                 f"in config.json {name}_token_id is {i}; it must be below vocab_size = {len(names)}. "
-                f"{_REMEDY}"
+                f"{REMEDY}"
             )
-    start = special.pop("decoder_start")
-    return Tokens(names, **special, unk=names.index("<unk>"), start=start, tags=tags)
+    pad, eos, start = special
+    return Tokens(names, pad, eos, names.index("<unk>"), start, tags)
 
 
 def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[str]:
     """Returns the token of each id: pieces, then languages and other special tokens, then fillers."""
-    settings, special = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
-    added = _part(folder / "tokenizer.json", "added_tokens", list_of(fields({"id": whole()})))
-    decoder = _part(settings, "added_tokens_decoder", mapping_of(anything()))
-    by_id = {entry["id"]: _name(entry) for entry in added}
-    by_id |= {int(i): _name(entry) for i, entry in dict(decoder).items() if i.isdecimal()}
-    beyond = {i: name for i, name in by_id.items() if i >= len(names)}
+
+    def part(file: str, key: str, shape: json_shape.Shape = _LIST) -> Any:
+        value = read_object(folder / file).get(key) or ()
+        if value and (problem := json_shape.problem(shape, value)):
+            raise UserError(f"in {folder / file} {key} is wrong: {problem}. {REMEDY}")
+        return value
+
+    def name(entry: object) -> str:
+        return str(entry.get("content", "")) if isinstance(entry, dict) else str(entry)
+
+    settings = "tokenizer_config.json"
+    added = part("tokenizer.json", "added_tokens", list_of(fields({"id": whole()})))
+    decoder = part(settings, "added_tokens_decoder", mapping_of(anything()))
+    by_id = {entry["id"]: name(entry) for entry in added}
+    by_id |= {int(i): name(entry) for i, entry in dict(decoder).items() if i.isdecimal()}
+    beyond = {i: token for i, token in by_id.items() if i >= len(names)}
     if not beyond:
-        places = [(special, "additional_special_tokens"), (settings, "additional_special_tokens")]
-        places.append((settings, "extra_special_tokens"))
-        listed = next(
-            (part for place in places if (part := _part(*place, list_of(anything())))), ()
+        listed = (
+            part("special_tokens_map.json", "additional_special_tokens")
+            or part(settings, "additional_special_tokens")
+            or part(settings, "extra_special_tokens")
         )
-        new = [name for name in map(_name, listed) if name not in names]
+        new = [token for token in map(name, listed) if token not in names]
         beyond = dict(enumerate(new, len(names)))
     return _padded(folder, dict(enumerate(names)) | beyond, size)
-
-
-def _part(file: Path, key: str, shape: json_shape.Shape) -> Any:
-    """Returns the value of a key of a JSON file; () if there is none, or no file."""
-    value = _object(file).get(key) or ()
-    if value and (problem := json_shape.problem(shape, value)):
-        raise UserError(f"in {file} {key} is wrong: {problem}. {_REMEDY}")
-    return value
 
 
 def _padded(folder: Path, tokens: Mapping[int, str], size: int) -> list[str]:
@@ -225,27 +227,17 @@ def _tag(code: str) -> str:
     return language.tag if language else code.replace("_", "-")
 
 
-def _name(entry: object) -> str:
-    """Returns the text of a token, which is either a text or an object with its content."""
-    return str(entry.get("content", "")) if isinstance(entry, dict) else str(entry)
-
-
 def _listed(folder: Path, file: str) -> list[str]:
     """Returns the tokens of vocab.json in the order of their ids."""
     _bytes(folder / file)
-    by_name = json_shape.read(folder / file, mapping_of(whole()), _REMEDY)
+    by_name = json_shape.read(folder / file, mapping_of(whole()), REMEDY)
     names = sorted(by_name, key=by_name.__getitem__)
     if [by_name[name] for name in names] != list(range(len(names))) or not names:
-        raise UserError(f"{folder / file} is damaged: its ids are not 0, 1, 2 ... {_REMEDY}")
+        raise UserError(f"{folder / file} is damaged: its ids are not 0, 1, 2 ... {REMEDY}")
     return names
-
-
-def _object(file: Path) -> dict[str, Any]:
-    """Returns the content of a JSON file, or {} if there is no such file."""
-    return dict(json_shape.read(file, mapping_of(anything()), _REMEDY)) if file.is_file() else {}
 
 
 def _bytes(file: Path) -> bytes:
     if not file.is_file():
-        raise UserError(f"{file} is missing, and the tokenizer needs it. {_REMEDY}")
+        raise UserError(f"{file} is missing, and the tokenizer needs it. {REMEDY}")
     return file.read_bytes()

@@ -41,6 +41,18 @@ _LINEAR = {
 }
 # fmt: on
 """The linear layers of torch, by the names of our matrices."""
+_NAMES = {
+    "self_attention": ("self_attn.", "self_attn_layer_norm"),
+    "cross_attention": ("encoder_attn.", "encoder_attn_layer_norm"),
+    "feed_forward": ("", "final_layer_norm"),
+}
+_MOE_NAMES = {
+    "self_attention": ("self_attn.", "self_attn_layer_norm"),
+    "cross_attention": ("cross_attention.", "cross_attention_layer_norm"),
+    "feed_forward": ("ffn.", "ff_layer_norm"),
+    "moe": ("ffn.", "ff_layer_norm"),
+}
+"""The beginnings of the names of a sublayer and of its norm, by our names; and those of NLLB-MoE."""
 _UNREAD = ("embed_positions", "embed_tokens", "lm_head")
 """Words in the names of tensors that hold nothing we need."""
 
@@ -69,22 +81,23 @@ class Tensors:
 
     def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Returns a tensor as float32; raises UserError if it is missing, or of another shape or kind."""
+        place = f"--from {self.folder}: the tensor {name}"
         if name not in self._files:
             raise UserError(
-                f"--from {self.folder} has no tensor {name}, so it is not the whole model that its "
-                "config.json describes. Copy the folder again, with all its files."
+                f"{place} is missing, so this is not the whole model that config.json describes. Copy "
+                "the folder again, with all its files."
             )
         tensor = self._files[name].get_slice(name)
         found, dtype = tensor.get_shape(), tensor.get_dtype()
         if found != list(shape):
             raise UserError(
-                f"--from {self.folder}: the tensor {name} has the shape {found}, but by config.json it "
-                f"must have {list(shape)}. Take both files from the same model."
+                f"{place} has the shape {found}, but by config.json it must have {list(shape)}. Take "
+                "both files from the same model."
             )
         if dtype not in _DTYPES:
             raise UserError(
-                f"--from {self.folder}: the tensor {name} has the dtype {dtype}; it must be one of "
-                f"{', '.join(_DTYPES)}. Load the model with transformers, and save it as float32."
+                f"{place} has the dtype {dtype}; it must be one of {', '.join(_DTYPES)}. Load the model "
+                "with transformers, and save it as float32."
             )
         self.unread.discard(name)
         values: np.ndarray = self._files[name].get_tensor(name)
@@ -127,10 +140,13 @@ def read_weights(
 
 def read_weight(layout: Layout, tensors: Tensors, name: str, parameter: Parameter) -> np.ndarray:
     """Returns one of our parameters, float32 of its declared shape."""
+    order = layout.orders["source" if name == "source_embedding" else "target"]
     if name.endswith("_embedding"):
-        return _embedding(layout, tensors, name.removesuffix("_embedding"))
+        names, size = _embedding(layout, name)
+        known = next((known for known in names if known in tensors), names[0])
+        table = tensors.read(known, (size, layout.model.model_dim))
+        return table[order.rows] * _embedding_scale(layout)
     if name == "output_bias":
-        order = layout.orders["target"]
         bias = np.zeros(len(order.rows), np.float32)
         if "final_logits_bias" in tensors:
             size = int(order.rows.max()) + 1
@@ -153,11 +169,22 @@ def tensors_of(layout: Layout, weights: Mapping[str, np.ndarray]) -> dict[str, n
     for name, array in weights.items():
         values = np.asarray(array, np.float32)
         if name.endswith("_embedding"):
-            side = name.removesuffix("_embedding")
-            table = _in_new_order(layout, side, values) / _embedding_scale(layout)
-            tensors[_embedding_names(layout, side)[0]] = table
+            names, _ = _embedding(layout, name)
+            tensors[names[0]] = _in_new_order(layout, name, values) / _embedding_scale(layout)
         elif name == "output_bias":
-            tensors |= _output_bias(layout, values)
+            is_usual = (values == 0) | (values == NEVER)
+            if layout.config["model_type"] == "marian":
+                # PAD has the bias 0 in Marian; generation_config.json says that it is never written.
+                bias = _in_new_order(
+                    layout, "target_embedding", np.where(values == NEVER, 0, values)
+                )
+                tensors["final_logits_bias"] = bias[np.newaxis]
+            elif learned := int(np.count_nonzero(~is_usual)):
+                raise UserError(
+                    f"Model.output_bias is True and {learned} of its values are not 0; transformers' "
+                    f"{layout.config['model_type']} has no such bias. Train with Model.output_bias = "
+                    'False, or keep an imported bias with Train.freeze = ("output_bias",).'
+                )
         else:
             for index in _parts(name, values.shape):
                 tensor, factor = _tensor_of(layout, name, index)
@@ -187,10 +214,11 @@ def _tensor_of(layout: Layout, name: str, index: tuple[int, ...]) -> tuple[str, 
     sublayer, _, leaf = place.removeprefix("block/").partition("/")
     kind, _, number = sublayer.rpartition("_")
     layer = index[0] * layout.model.block_layers(stack) + int(number)
-    prefix, names = f"model.{stack}.layers.{layer}.", layout.family.names
+    names = _MOE_NAMES if layout.config["model_type"] == "nllb-moe" else _NAMES
+    prefix = f"model.{stack}.layers.{layer}."
     if leaf.startswith("norm/"):
-        return f"{prefix}{names[f'{kind}/norm']}.{end}", one
-    prefix += names[kind]
+        return f"{prefix}{names[kind][1]}.{end}", one
+    prefix += names[kind][0]
     if leaf == "gate":
         return f"{prefix}router.classifier.weight", one
     linear = f"{_LINEAR[leaf.removesuffix('_bias')]}.{end}"
@@ -211,18 +239,18 @@ def _matrix_shape(name: str, shape: Sequence[int]) -> tuple[int, int]:
     return math.prod(shape[:inputs]), math.prod(shape[inputs:])
 
 
-def _embedding_names(layout: Layout, side: str) -> list[str]:
-    """Returns the name of an embedding. Equal tensors are stored once, so others may follow."""
-    own = {s: f"model.{s}.embed_tokens.weight" for s in ("encoder", "decoder")}
+def _embedding(layout: Layout, name: str) -> tuple[list[str], int]:
+    """Returns the name of an embedding and its number of ids.
+
+    Equal tensors are stored once, so other names that it may have follow.
+    """
+    own = [f"model.{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")]
+    size = layout.config["vocab_size"]
     if layout.model.shared_embedding:
-        return ["model.shared.weight", *own.values(), "lm_head.weight"]
-    return [own["encoder"]] if side == "source" else [own["decoder"], "lm_head.weight"]
-
-
-def _embedding_size(layout: Layout, side: str) -> int:
-    size = int(layout.config["vocab_size"])
-    is_own = side == "target" and not layout.model.shared_embedding
-    return int(layout.config.get("decoder_vocab_size", size)) if is_own else size
+        return ["model.shared.weight", *own, "lm_head.weight"], size
+    if name == "source_embedding":
+        return own[:1], size
+    return [own[1], "lm_head.weight"], layout.config.get("decoder_vocab_size", size)
 
 
 def _embedding_scale(layout: Layout) -> np.float32:
@@ -230,33 +258,13 @@ def _embedding_scale(layout: Layout) -> np.float32:
     return np.float32(math.sqrt(layout.model.model_dim) if is_scaled else 1.0)
 
 
-def _embedding(layout: Layout, tensors: Tensors, side: str) -> np.ndarray:
-    names = _embedding_names(layout, side)
-    name = next((name for name in names if name in tensors), names[0])
-    table = tensors.read(name, (_embedding_size(layout, side), layout.model.model_dim))
-    return table[layout.orders[side].rows] * _embedding_scale(layout)
-
-
-def _in_new_order(layout: Layout, side: str, values: np.ndarray) -> np.ndarray:
-    """Returns values [V, ...] of our ids in the order of the family's ids, [size, ...]."""
-    moved = np.zeros((_embedding_size(layout, side), *values.shape[1:]), np.float32)
+def _in_new_order(layout: Layout, name: str, values: np.ndarray) -> np.ndarray:
+    """Returns values [V, ...] of our ids in the order of an embedding of the family, [size, ...]."""
+    rows = layout.orders[name.removesuffix("_embedding")].rows
+    moved = np.zeros((_embedding(layout, name)[1], *values.shape[1:]), np.float32)
     # A token has a lower id than its copies, so its value is written last.
-    moved[layout.orders[side].rows[::-1]] = values[::-1]
+    moved[rows[::-1]] = values[::-1]
     return moved
-
-
-def _output_bias(layout: Layout, values: np.ndarray) -> dict[str, np.ndarray]:
-    if layout.config["model_type"] == "marian":
-        # PAD has the bias 0 in Marian; generation_config.json says that it is never written.
-        values = np.where(values == NEVER, 0, values)
-        return {"final_logits_bias": _in_new_order(layout, "target", values)[np.newaxis]}
-    if learned := int(np.count_nonzero((values != 0) & (values != NEVER))):
-        raise UserError(
-            f"Model.output_bias is True and {learned} of its values are not 0; transformers' "
-            f"{layout.config['model_type']} has no such bias. Train with Model.output_bias = False, or "
-            'keep an imported bias with Train.freeze = ("output_bias",).'
-        )
-    return {}
 
 
 def write(

@@ -16,8 +16,7 @@ from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.identity import hash_of_settings
+from gshard_nmt.run.folder import RunFolder, hash_of_settings
 from gshard_nmt.settings.config import Config
 
 Direction = tuple[str, str]

@@ -6,7 +6,6 @@ the search of gshard-decode, which XLA compiles at the first call. Then the Sent
 of the result. The graph has no op of this package, so tensorflow and tensorflow-text can load it.
 """
 
-import dataclasses
 import hashlib
 import os
 import re
@@ -44,29 +43,17 @@ _ENDS = r"^[\s\p{Z}\x1c-\x1f\x{85}]+|[\s\p{Z}\x1c-\x1f\x{85}]+$"
 _INVISIBLE = "[" + re.sub(r"[^-]", lambda c: f"\\x{{{ord(c[0]):x}}}", INVISIBLE) + "]"
 
 
-class Direction(NamedTuple):
-    """A source and a target language as BCP 47 tags, and the ids that stand before a source sentence."""
-
-    source: str
-    target: str
-    tags: tuple[int, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedModel:
-    """All parts of a SavedModel.
-
-    `search` and `weights` are those of `Translator.search` and `Translator.prepared_weights`: the weights
-    are the variables of the SavedModel, so no call has to prepare them. The vocabularies are the contents
-    of the SentencePiece model files.
-    """
+class TrainedModel(NamedTuple):
+    """All parts of a SavedModel."""
 
     config: Config
-    search: Callable[[BatchShape], Callable]
+    search: Callable[[BatchShape], Callable]  # `Translator.search`
+    # `Translator.prepared_weights`: they are the variables, so no call has to prepare them
     weights: Mapping[str, np.ndarray]
-    source_vocabulary: bytes
+    source_vocabulary: bytes  # the content of a SentencePiece model file
     target_vocabulary: bytes
-    directions: Sequence[Direction]
+    # the ids that stand before a source sentence, by source and target language, as BCP 47 tags
+    directions: Mapping[tuple[str, str], Sequence[int]]
 
 
 def write(model: TrainedModel, folder: Path) -> None:
@@ -78,8 +65,11 @@ def write(model: TrainedModel, folder: Path) -> None:
     tensorflow_text = _tensorflow_text()
     module = tf.Module()
     module.weights = {name: tf.Variable(array) for name, array in model.weights.items()}
-    module.source = _tokenizer(tensorflow_text, model.source_vocabulary)
-    module.target = _tokenizer(tensorflow_text, model.target_vocabulary)
+    for side, content in (("source", model.source_vocabulary), ("target", model.target_vocabulary)):
+        # A process that loads SavedModels keeps one vocabulary for each name, so each has its own.
+        name = f"vocabulary_{hashlib.sha256(content).hexdigest()}"
+        with silenced_stderr():
+            setattr(module, side, tensorflow_text.SentencepieceTokenizer(content, name=name))
     language = tf.TensorSpec([], tf.string)
 
     @tf.function(
@@ -87,8 +77,9 @@ def write(model: TrainedModel, folder: Path) -> None:
     )
     def translate(text, source, target):
         tags = _tags(model.directions, source, target)
-        sentences = _sentences(module.source, text, tags, max(model.config.decode.source_lengths))
-        translations, scores = _translate(model, module, sentences)
+        longest = max(model.config.decode.source_lengths)
+        ids, lengths, copies = _sentences(module.source, text, tags, longest)
+        translations, scores = _translate(model, module, ids, lengths, copies)
         return {"translations": translations, "scores": scores}
 
     module.translate = translate
@@ -118,29 +109,18 @@ def _tensorflow_text() -> Any:
     return tensorflow_text
 
 
-def _tokenizer(tensorflow_text: Any, vocabulary: bytes) -> Any:
-    """Returns the SentencePiece ops of a vocabulary.
-
-    A process that loads SavedModels keeps one vocabulary for each name, so each has its own.
-    """
-    name = f"vocabulary_{hashlib.sha256(vocabulary).hexdigest()}"
-    with silenced_stderr():
-        return tensorflow_text.SentencepieceTokenizer(vocabulary, name=name)
-
-
-def _tags(directions: Sequence[Direction], source, target):
+def _tags(directions: Mapping[tuple[str, str], Sequence[int]], source, target):
     """Returns the tags int32[t] of a direction, whose languages are strings []. "" is the only language.
 
     A direction that the model does not have is an error when the graph runs.
     """
-    sources = sorted({direction.source for direction in directions})
-    targets = sorted({direction.target for direction in directions})
+    all_sources, all_targets = zip(*directions, strict=True)
+    sources, targets = sorted(set(all_sources)), sorted(set(all_targets))
     if len(sources) == 1:
         source = tf.where(source == "", sources[0], source)
     if len(targets) == 1:
         target = tf.where(target == "", targets[0], target)
-    is_source = tf.constant([direction.source for direction in directions]) == source
-    is_target = tf.constant([direction.target for direction in directions]) == target
+    is_source, is_target = tf.constant(all_sources) == source, tf.constant(all_targets) == target
     known = f" in this model. Its sources are {', '.join(sources)}. Its targets are {', '.join(targets)}."
     message = tf.strings.join(
         ["there is no direction from ", source, " to ", target, tf.constant(known)]
@@ -149,23 +129,16 @@ def _tags(directions: Sequence[Direction], source, target):
     check = tf.debugging.Assert(tf.reduce_any(matches), [message])
     with tf.control_dependencies([check]):
         index = tf.argmax(tf.cast(matches, tf.int32))
-    tags = [direction.tags for direction in directions]
-    return tf.ragged.constant(tags, dtype=tf.int32, ragged_rank=1)[index]
+    return tf.ragged.constant(list(directions.values()), dtype=tf.int32, ragged_rank=1)[index]
 
 
-class _Sentences(NamedTuple):
-    """The lines of a call as tokens: the tags, the tokens and EOS of each, ragged int32[n, None].
+def _sentences(vocabulary, text, tags, longest: int):
+    """Returns the lines of a call, string[n], as tokens: ids, lengths and copies.
 
-    `lengths` int32[n] is 0 if a line is copied, or has no tokens. `copies` string[n] are "" for others.
+    The ids, ragged int32[n, None], are the tags, the tokens and EOS. A sentence with more ids than
+    `longest` loses its last tokens. The lengths int32[n] are 0 if a line is copied, or has no tokens. The
+    copies string[n] are "" for other lines.
     """
-
-    ids: Any
-    lengths: Any
-    copies: Any
-
-
-def _sentences(vocabulary, text, tags, longest: int) -> _Sentences:
-    """Returns the tokens of string[n]. A sentence with more ids than `longest` loses its last tokens."""
     count = tf.shape(text)[0]
     tokens = vocabulary.tokenize(tf.strings.regex_replace(text, _INVISIBLE, ""))
     tags = tf.RaggedTensor.from_tensor(tf.tile(tags[tf.newaxis], [count, 1]))
@@ -175,19 +148,18 @@ def _sentences(vocabulary, text, tags, longest: int) -> _Sentences:
     has_tokens = ~is_copied & (tokens.row_lengths() > 0)
     line = tf.strings.regex_replace(text, _LINE_BREAK, " ")
     copies = tf.where(is_copied, tf.strings.regex_replace(line, _ENDS, ""), "")
-    return _Sentences(ids, tf.where(has_tokens, tf.cast(ids.row_lengths(), tf.int32), 0), copies)
+    return ids, tf.where(has_tokens, tf.cast(ids.row_lengths(), tf.int32), 0), copies
 
 
-def _translate(model: TrainedModel, module, sentences: _Sentences):
+def _translate(model: TrainedModel, module, all_ids, all_lengths, translations):
     """Returns the translations string[n] and the scores float32[n], which are 0 for a copied line."""
-    translations = sentences.copies
-    scores = tf.zeros(tf.shape(sentences.lengths))
+    scores = tf.zeros(tf.shape(all_lengths))
     shorter = 0
     # The smallest batch that holds a sentence depends on the sentence alone.
     for length in sorted(set(model.config.decode.source_lengths)):
-        places = tf.where((sentences.lengths > shorter) & (sentences.lengths <= length))
-        ids = tf.gather(sentences.ids, places[:, 0]).to_tensor(shape=[None, length])
-        lengths = tf.gather(sentences.lengths, places[:, 0])
+        places = tf.where((all_lengths > shorter) & (all_lengths <= length))
+        ids = tf.gather(all_ids, places[:, 0]).to_tensor(shape=[None, length])
+        lengths = tf.gather(all_lengths, places[:, 0])
         best = _best_of(model, module.weights, ids, lengths)
         tokens = tf.RaggedTensor.from_tensor(best.ids, tf.maximum(best.lengths - 1, 0))
         texts = tf.strings.regex_replace(module.target.detokenize(tokens), _LINE_BREAK, " ")

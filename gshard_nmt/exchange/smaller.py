@@ -4,7 +4,6 @@ A BPE vocabulary splits a word by merges, so the pieces that a merge passes thro
 text that the cut was made with is split as before, and its tokens have the same embeddings.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -22,8 +21,6 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.figures import moe_layer_name
 from gshard_nmt.model.parameters import Parameter
-
-_SIDES = {"source": "source_embedding", "target": "target_embedding"}
 
 
 def used_ids(vocabulary: Vocabulary, texts: Iterable[Sequence[str]]) -> set[int]:
@@ -104,12 +101,13 @@ def cut_vocabulary(vocabulary: Vocabulary, kept: np.ndarray) -> bytes:
     return content
 
 
-def kept_experts(use: ExpertUse, share: float) -> np.ndarray:
+def kept_experts(use: ExpertUse, share: float) -> tuple[np.ndarray, float]:
     """Returns the experts of each layer that stay, int64[layers, E'], in rising order.
 
     All layers keep as many. E' is the smallest number with which each layer keeps `share` of the
     weight of its router's choices. An expert that many tokens choose second, with small weights,
-    changes less than its number of choices says.
+    changes less than its number of choices says. The second result is the least part of the weight that
+    a layer keeps.
     """
     # Shape: [layers, directions, A, E] -> [layers, E]
     weight = use.weight.sum(axis=(1, 2))
@@ -118,54 +116,34 @@ def kept_experts(use: ExpertUse, share: float) -> np.ndarray:
     missing = sums < share * sums[:, -1:]
     # A layer needs two experts, one for each choice.
     count = max(2, int(missing.sum(axis=1).max()) + 1)
-    return np.sort(order[:, :count], axis=1)
-
-
-def least_share(use: ExpertUse, experts: np.ndarray) -> float:
-    """Returns the least part of the choices' weight that experts, int64[layers, E'], keep in a layer."""
-    weight = use.weight.sum(axis=(1, 2))
+    experts = np.sort(order[:, :count], axis=1)
     kept = np.take_along_axis(weight, experts, axis=1).sum(axis=1)
-    return float((kept / weight.sum(axis=1)).min())
+    return experts, float((kept / weight.sum(axis=1)).min())
 
 
-@dataclasses.dataclass(frozen=True)
-class Cut:
-    """The parts of a model that stay: the ids of "source" and "target", int64[V'] each.
+def cut_weights(
+    model: Model,
+    declared: Mapping[str, Parameter],
+    weights: Mapping[str, np.ndarray],
+    ids: Mapping[str, np.ndarray],
+    experts: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """Returns the weights of a smaller model, made of those of the whole model.
 
-    `experts` int64[layers, E'] are those of the MoE `layers`, such as "decoder_3"; None if all stay.
+    Of "source" and "target" the `ids` int64[V'] stay, and of each MoE layer, such as "decoder_3", the
+    `experts` int64[E']; all if it is empty.
     """
-
-    ids: Mapping[str, np.ndarray]
-    layers: Sequence[str] = ()
-    experts: np.ndarray | None = None
-
-    def weights(
-        self, model: Model, declared: Mapping[str, Parameter], weights: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
-        """Returns the weights of the smaller model, made of those of the whole model."""
-        smaller = {}
-        for name, array in weights.items():
-            values = np.asarray(array)
-            if name in (*_SIDES.values(), "output_bias"):
-                values = values[self.ids["source" if name == "source_embedding" else "target"]]
-            elif self.experts is not None and "/moe_" in name:
-                values = self._with_experts(model, name, declared[name], values)
-            smaller[name] = values
-        return smaller
-
-    def _with_experts(
-        self, model: Model, name: str, parameter: Parameter, values: np.ndarray
-    ) -> np.ndarray:
-        """Returns the part of a weight [R, ...] of the experts that stay; others are unchanged."""
-        assert self.experts is not None
-        is_gate = name.endswith("/gate")
-        if not is_gate and "E" not in parameter.letters:
-            return values
+    smaller = {}
+    for name, array in weights.items():
+        values, letters = np.asarray(array), declared[name].letters
+        if name in ("source_embedding", "target_embedding", "output_bias"):
+            values = values[ids["source" if name == "source_embedding" else "target"]]
         # The gate is [R, M, E], and the letter of its last dimension is not E.
-        axis = 1 if is_gate else parameter.letters.index("E") - 1
-        stack = name.split("/")[0]
-        kept = [
-            self.experts[self.layers.index(moe_layer_name(model, stack, r))]
-            for r in range(len(values))
-        ]
-        return np.stack([np.take(*pair, axis) for pair in zip(values, kept, strict=True)])
+        is_gate = name.endswith("/gate")
+        if experts and "/moe_" in name and (is_gate or "E" in letters):
+            axis = 1 if is_gate else letters.index("E") - 1
+            stack = name.split("/")[0]
+            kept = [experts[moe_layer_name(model, stack, r)] for r in range(len(values))]
+            values = np.stack([np.take(*pair, axis) for pair in zip(values, kept, strict=True)])
+        smaller[name] = values
+    return smaller

@@ -1,8 +1,8 @@
 """Explains the collectives of a compiled program: why each is there, and what would remove it."""
 
-import collections
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -12,7 +12,7 @@ from gshard_nmt.inspection.compute import Origin
 from gshard_nmt.inspection.hlo import Array
 from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.lowering import ArraySpec
-from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.mesh import Mesh, Partition
 from gshard_nmt.spmd.topology import Topology
 
 _SMALL = 4096
@@ -82,15 +82,13 @@ def explain(
     if kind in ("all-reduce", "reduce-scatter"):
         return Reason(_summed(kind, array, origin, axes, context) + over)
     if kind == "all-gather":
-        weights = _weights_of(array, origin, axes, context, gathered=True)
-        if weights:
+        if weights := _weights_of(array, origin, axes, context, gathered=True):
             return _gathered_weight(weights, axes, context)
         if along_stages:
             return Reason(f"gathers what every stage of the pipeline reads{over}")
         if blocks:
             return Reason(f"gathers the tokens for the devices that have their experts{over}")
-        activation = _whole_activation(array, axes, context)
-        if activation:
+        if activation := _whole_activation(array, axes, context):
             return Reason(
                 f"gathers an activation annotated {activation[0]} along {activation[1]}, for a product "
                 f"whose weight is split over the same mesh axis{over}"
@@ -173,24 +171,20 @@ def _updated_parts(array: Array, origin: Origin, context: Context) -> str:
     mesh = context.mesh
     if not mesh.shared_update or origin.kind != "optimizer":
         return ""
-    dims = sorted(_above_one(array.dims))
+    dims = Counter(_above_one(array.dims))
     weights: list[str] = []
     moments: list[str] = []
     for name, spec in context.weights.items():
         own = mesh.partition(spec.letters, name)
         fine, divided = shared_update.fine_mesh(mesh, spec.letters, spec.shape, name)
         parts = fine.axis_size(sum(divided, ())) // mesh.axis_size(sum(own, ()))
-        if parts == 1:
-            continue
-        local = _above_one(
-            [n // mesh.axis_size(axes) for n, axes in zip(spec.shape, own, strict=True)]
-        )
-        if dims == sorted(local):
+        local = Counter(_above_one(_local_shape(mesh, spec.shape, own)))
+        others = dims - local
+        is_sum_of_each = others.total() == 1 and others[parts] == 1 and dims.total() > 1
+        if parts > 1 and dims == local:
             weights += [name] * (origin.part == "guard")
-        else:
-            others = collections.Counter(dims) - collections.Counter(local)
-            is_sum_of_each = others.total() == 1 and others[parts] == 1 and len(dims) > 1
-            moments += [name] * (bool(dims) and (not others or is_sum_of_each))
+        elif parts > 1 and dims and (not others or is_sum_of_each):
+            moments.append(name)
     if weights:
         return f"the new {_one_of(weights)}"
     return f"a second moment of {_one_of(moments)}" if moments else ""
@@ -218,37 +212,38 @@ def _whole_activation(
     mesh = context.mesh
     for letters, shape in sorted(context.annotated):
         partition = mesh.partition(letters)
-        split_letters = [
-            letter
-            for letter, split_axes in zip(letters, partition, strict=True)
-            if set(split_axes) & set(axes)
-        ]
-        if not split_letters or not all(
-            _needs_whole(letter, axes, context) for letter in split_letters
-        ):
-            continue
-        local_shape = [
-            -(-size // mesh.axis_size([a for a in split_axes if a not in axes]))
-            for size, split_axes in zip(shape, partition, strict=True)
-        ]
+        split = _split_letters(letters, partition, axes)
         # The compiler may have reshaped it, so only the number of elements counts.
-        if math.prod(local_shape) == array.size:
-            return letters, ", ".join(split_letters)
+        is_size = math.prod(_local_shape(mesh, shape, partition, axes)) == array.size
+        if split and is_size and all(_needs_whole(letter, axes, context) for letter in split):
+            return letters, ", ".join(split)
     return None
 
 
-def _needs_whole(letter: str, axes: tuple[str, ...], context: Context) -> bool:
+def _needs_whole(letter: str, axes: Sequence[str], context: Context) -> bool:
     """Returns whether a weight with this letter splits another letter over one of `axes`."""
-    for name, spec in context.weights.items():
-        partition = context.mesh.partition(spec.letters, name)
-        others = (
-            split_axes
-            for other, split_axes in zip(spec.letters, partition, strict=True)
-            if other != letter
-        )
-        if letter in spec.letters and any(set(split_axes) & set(axes) for split_axes in others):
-            return True
-    return False
+    return any(
+        letter in spec.letters
+        and {*_split_letters(spec.letters, context.mesh.partition(spec.letters, name), axes)}
+        - {letter}
+        for name, spec in context.weights.items()
+    )
+
+
+def _split_letters(letters: str, partition: Partition, axes: Sequence[str]) -> list[str]:
+    """Returns the letters of a tensor that are split over one of `axes`."""
+    pairs = zip(letters, partition, strict=True)
+    return [letter for letter, split_over in pairs if set(split_over) & set(axes)]
+
+
+def _local_shape(
+    mesh: Mesh, shape: Sequence[int], partition: Partition, whole_along: Sequence[str] = ()
+) -> list[int]:
+    """Returns the shape of a tensor on one device, which has it whole along some mesh axes."""
+    return [
+        -(-size // mesh.axis_size([axis for axis in axes if axis not in whole_along]))
+        for size, axes in zip(shape, partition, strict=True)
+    ]
 
 
 def _weights_of(
@@ -263,17 +258,14 @@ def _weights_of(
     result is []; but if only one weight fits and the origin has no layer, the result is that weight.
     """
     candidates: list[str] = []
+    shape = sorted(_above_one(array.dims))
     for name, spec in context.weights.items():
         partition = context.mesh.partition(spec.letters, name)
-        local_shape = [
-            size // context.mesh.axis_size([a for a in split_axes if not (gathered and a in axes)])
-            for size, split_axes in zip(spec.shape, partition, strict=True)
-        ]
-        if gathered and not any(a in axes for split_axes in partition for a in split_axes):
+        if gathered and not _split_letters(spec.letters, partition, axes):
             continue
-        layer_shape = local_shape[1:] if spec.letters.startswith("R") else local_shape
-        shape = sorted(_above_one(array.dims))
-        if shape and shape in (sorted(_above_one(local_shape)), sorted(_above_one(layer_shape))):
+        local = _local_shape(context.mesh, spec.shape, partition, axes if gathered else ())
+        layer = local[1:] if spec.letters.startswith("R") else local
+        if shape and shape in (sorted(_above_one(local)), sorted(_above_one(layer))):
             candidates.append(name)
     stack, _, sublayer = origin.layer.partition(" ")
     sublayer = sublayer.split(" ")[-1]
@@ -283,9 +275,8 @@ def _weights_of(
         for name in named or candidates
         if sublayer and f"{stack}/" in name and sublayer in name
     ]
-    if near or named:
-        return near or named
-    return candidates if len(candidates) == 1 and not origin.layer else []
+    only = candidates if len(candidates) == 1 and not origin.layer else []
+    return near or named or only
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -304,11 +295,7 @@ def _gathered_weight(names: Sequence[str], axes: tuple[str, ...], context: Conte
     """Returns why a weight is gathered along `axes`, and whether a copy on each device is better."""
     weight, spec = _joined(names), context.weights[names[0]]
     partition = context.mesh.partition(spec.letters, names[0])
-    split_letters = [
-        letter
-        for letter, split_axes in zip(spec.letters, partition, strict=True)
-        if any(axis in axes for axis in split_axes)
-    ]
+    split_letters = _split_letters(spec.letters, partition, axes)
     layer_bytes = spec.nbytes // spec.shape[0] if spec.letters.startswith("R") else spec.nbytes
     why = (
         f"{weight} ({spec.letters}) is split on {', '.join(split_letters)} over mesh axes "

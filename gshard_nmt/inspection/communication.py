@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -67,38 +67,48 @@ def collectives(module: HloModule, context: Context) -> list[Source]:
     """Returns all collectives of a step, most bytes first."""
     origins = Origins(module)
     sources = []
-    channels: set[str] = set()
-    for instruction, times in module.executed():
-        for inner in module.fused(instruction):
-            kind = _kind(instruction, inner)
-            if kind in COLLECTIVE_KINDS and _is_new(inner, channels):
-                origin = origins.of(inner)
-                instruction_origin = origins.of(instruction) if origin == UNKNOWN else origin
-                sources += _sources(
-                    module, inner, kind, instruction_origin, times, origins, context
-                )
+    for instruction, inner, kind, times in _new_collectives(module, module.executed()):
+        origin = origins.of(inner)
+        origin = origins.of(instruction) if origin == UNKNOWN else origin
+        sources += _sources(module, inner, kind, origin, times, origins, context)
     return sorted(sources, key=lambda source: -source.bytes_per_step)
 
 
 def count_instructions(module: HloModule) -> dict[str, int]:
-    """An instruction in a loop counts once."""
-    channels: set[str] = set()
+    """Counts the collectives in the text of a program. An instruction in a loop counts once."""
     fused = {
         name
         for instruction in module.by_name.values()
         if instruction.opcode == "fusion"
         for name in instruction.calls
     }
-    kinds = [
-        _kind(instruction, inner)
+    written = (
+        (instruction, 1)
         for name, body in module.computations.items()
-        for instruction in body
-        for inner in module.fused(instruction)
         if name not in fused
-        and _kind(instruction, inner) in COLLECTIVE_KINDS
-        and _is_new(inner, channels)
-    ]
+        for instruction in body
+    )
+    kinds = [kind for _, _, kind, _ in _new_collectives(module, written)]
     return {kind: kinds.count(kind) for kind in COLLECTIVE_KINDS}
+
+
+def _new_collectives(
+    module: HloModule, instructions: Iterable[tuple[Instruction, int]]
+) -> Iterator[tuple[Instruction, Instruction, str, int]]:
+    """Yields (instruction, the collective in it, its kind, times) of each collective once.
+
+    From v5e on, the TPU compiler prints an asynchronous collective several times: in the fusions
+    that start it, overlap it and wait for it. All copies have the same opcode and the same channel.
+    """
+    seen = set()
+    for instruction, times in instructions:
+        for inner in module.fused(instruction):
+            kind = _kind(instruction, inner)
+            channel = _CHANNEL.search(inner.attributes)
+            key = inner.opcode, channel[1] if channel else inner.name
+            if kind in COLLECTIVE_KINDS and not (channel and key in seen):
+                seen.add(key)
+                yield instruction, inner, kind, times
 
 
 def _kind(instruction: Instruction, inner: Instruction) -> str:
@@ -107,31 +117,9 @@ def _kind(instruction: Instruction, inner: Instruction) -> str:
     On a TPU a reduce-scatter may be a fusion of an all-reduce and a slice.
     """
     kind = transfer_kind(inner) or inner.opcode.removesuffix("-start")
-    if (
-        kind == "all-reduce"
-        and inner.opcode != "send"
-        and instruction is not inner
-        and len(instruction.arrays) == 1
-    ):
-        local_size = instruction.arrays[0].size
-        return "reduce-scatter" if local_size < inner.arrays[0].size else kind
+    if kind == "all-reduce" and inner.opcode != "send" and len(instruction.arrays) == 1:
+        return "reduce-scatter" if instruction.arrays[0].size < inner.arrays[0].size else kind
     return kind
-
-
-def _is_new(instruction: Instruction, channels: set[str]) -> bool:
-    """Returns whether this is the first time that a collective occurs, and notes its channel.
-
-    From v5e on, the TPU compiler prints an asynchronous collective several times: in the fusions
-    that start it, overlap it and wait for it. All copies have the same opcode and the same channel.
-    """
-    match = _CHANNEL.search(instruction.attributes)
-    if match is None:
-        return True
-    key = f"{instruction.opcode} {match[1]}"
-    if key in channels:
-        return False
-    channels.add(key)
-    return True
 
 
 def _sources(
@@ -145,35 +133,32 @@ def _sources(
 ) -> list[Source]:
     """Returns a Source for each tensor of a collective that runs `times` times in a step."""
     operands = [module.by_name[name] for name in instruction.operands if name in module.by_name]
-    if instruction.opcode == "send":
-        # The second operand orders the transfers.
-        operands = operands[:1]
+    is_send = instruction.opcode == "send"
+    if is_send:
+        operands = operands[:1]  # the second one orders the transfers
     if len(operands) == 1 and kind == "all-reduce":
         operands = _unpacked(module, operands[0])
-    inputs = [array for operand in operands for array in operand.arrays]
-    if kind == "all-gather":
-        # The result of an asynchronous start is (inputs, outputs).
-        arrays: Sequence[Array] = instruction.arrays[-max(1, len(operands)) :]
-    else:
-        arrays = inputs[: max(1, len(operands))] or instruction.arrays
     group = _group(instruction, context)
+    number = max(1, len(operands))
+    if kind == "all-gather" and not is_send:
+        # The result of an asynchronous start is (inputs, outputs).
+        arrays: Sequence[Array] = instruction.arrays[-number:]
+    else:
+        inputs = [array for operand in operands for array in operand.arrays]
+        arrays = inputs[:number] or instruction.arrays
+    if kind == "all-gather" and is_send:
+        arrays = [dataclasses.replace(a, dims=(len(group), *a.dims)) for a in arrays]
+    if kind == "all-to-all" and len(arrays) > 1:
+        # On a CPU the operands of an all-to-all are the pieces of one tensor, one for each device.
+        arrays = [Array(arrays[0].dtype, (len(arrays), *arrays[0].dims))]
+    tensor_origins = [instruction_origin]
+    if len(arrays) > 1:
+        tensor_origins = [origins.of(operand) for operand in operands]
     # A permutation names pairs of devices, which are a part of an axis.
     find_axes = axes_between if kind == "collective-permute" else axes_of_group
     axes = find_axes(context.mesh, group)
-    if instruction.opcode == "send":
-        arrays = operands[0].arrays
-        if kind == "all-gather":
-            arrays = [dataclasses.replace(a, dims=(len(group), *a.dims)) for a in arrays]
-    if kind == "all-to-all" and len(arrays) > 1:
-        # On a CPU the operands of an all-to-all are the pieces of one tensor, one for each device.
-        pieces = arrays
-        whole = Array(pieces[0].dtype, (len(pieces), *pieces[0].dims))
-        arrays, tensor_origins = [whole], [instruction_origin]
-    elif len(arrays) == 1:
-        tensor_origins = [instruction_origin]
-    else:
-        tensor_origins = [origins.of(operand) for operand in operands]
     chip, placement = context.topology.chip, context.placement(group)
+    slices = placement.slices if placement else 1
     sources = []
     for array, origin in zip(arrays, tensor_origins, strict=False):
         seconds = None
@@ -184,15 +169,11 @@ def _sources(
             reason = Reason(
                 "ends an all-reduce between slices: each device has a share of the sums"
             )
-        crossed = placement.slices if placement else 1
-        if crossed > 1:
-            why = f"{reason.why}, between {crossed} slices"
-            reason = dataclasses.replace(reason, why=why)
-        size, devices = array.nbytes, len(group)
+        why = reason.why + (f", between {slices} slices" if slices > 1 else "")
         sources.append(
             Source(
-                kind, origin, str(array), size, times, devices, axes, seconds,
-                reason.why, reason.asked_for, reason.remedy, reason.overrides, crossed,
+                kind, origin, str(array), array.nbytes, times, len(group), axes, seconds,
+                why, reason.asked_for, reason.remedy, reason.overrides, slices,
             )
         )  # fmt: skip
     return sources
@@ -206,7 +187,9 @@ def _group(instruction: Instruction, context: Context) -> tuple[int, ...]:
     if instruction.opcode == "send":
         return transfer_group(instruction, slice_of_place)
     group = replica_group(instruction.attributes, context.mesh.num_devices // number)
-    return group_in_slice(group, slice_of_place)
+    # The numbers in every slice are those of the first.
+    places = _places(slice_of_place, 0)
+    return tuple(places[number] for number in group)
 
 
 def _unpacked(module: HloModule, operand: Instruction) -> list[Instruction]:
@@ -245,28 +228,29 @@ _PAIRS = re.compile(r"source_target_pairs=\{\{(\d+),(\d+)\}")
 def replica_group(attributes: str, devices: int) -> tuple[int, ...]:
     """Returns the first group of devices of a collective; reads every notation that XLA prints."""
     if match := _MESH_GROUPS.search(attributes):
-        sizes = dict(re.findall(r"'(\w+)'=(\d+)", match[1]))
-        names, taken = list(sizes), re.findall(r"'(\w+)'", match[4])
-        devices_in_order = np.arange(math.prod(map(int, sizes.values())))
+        axes = re.findall(r"'(\w+)'=(\d+)", match[1])
+        sizes = [int(size) for _, size in axes]
+        order = np.arange(math.prod(sizes))
         if match[2]:
-            dims = [int(n) for n in match[2].split(",")]
-            order = [int(n) for n in match[3].split(",")]
-            devices_in_order = devices_in_order.reshape(dims).transpose(order)
-        grid = devices_in_order.reshape([int(s) for s in sizes.values()])
-        index = tuple(slice(None) if name in taken else 0 for name in names)
-        return tuple(int(n) for n in grid[index].ravel())
+            order = order.reshape(_ints(match[2])).transpose(_ints(match[3]))
+        taken = re.findall(r"'(\w+)'", match[4])
+        index = tuple(slice(None) if name in taken else 0 for name, _ in axes)
+        return tuple(order.reshape(sizes)[index].ravel().tolist())
     if match := _IOTA_GROUPS.search(attributes):
-        groups, size = int(match[1]), int(match[2])
-        dims = [int(n) for n in match[3].split(",")]
+        dims = _ints(match[3])
         grid = np.arange(math.prod(dims)).reshape(dims)
         if match[4]:
-            grid = grid.transpose([int(n) for n in match[4].split(",")])
-        return tuple(int(n) for n in grid.reshape(groups, size)[0])
+            grid = grid.transpose(_ints(match[4]))
+        return tuple(grid.reshape(int(match[1]), int(match[2]))[0].tolist())
     if match := _LISTED_GROUPS.search(attributes):
-        return tuple(int(n) for n in match[1].split(",") if n) or tuple(range(devices))
+        return tuple(_ints(match[1])) or tuple(range(devices))
     if match := _PAIRS.search(attributes):
         return int(match[1]), int(match[2])
     return tuple(range(devices))
+
+
+def _ints(text: str) -> list[int]:
+    return [int(number) for number in text.split(",") if number]
 
 
 def axes_of_group(mesh: Mesh, group: Sequence[int]) -> tuple[str, ...]:
@@ -323,20 +307,14 @@ def transfer_group(instruction: Instruction, slice_of_place: Sequence[int]) -> t
     """
     attributes = instruction.attributes
     if match := _PRODUCT.search(attributes):
-        members = [int(number) * _SLICE for number in match[1].split(",")]
+        members = [number * _SLICE for number in _ints(match[1])]
     elif match := _PAIR.search(attributes):
         members = [int(match[1]), int(match[2])]
     else:
         match = _LISTED.search(attributes)
-        members = [int(number) for number in match[1].split(",")] if match else []
+        members = _ints(match[1]) if match else []
     places = [_places(slice_of_place, member // _SLICE - 1)[member % _SLICE] for member in members]
     return tuple(sorted(places))
-
-
-def group_in_slice(group: Sequence[int], slice_of_place: Sequence[int]) -> tuple[int, ...]:
-    """Returns the places in the mesh of a group that is given by the numbers in the first slice."""
-    places = _places(slice_of_place, 0)
-    return tuple(places[number] for number in group)
 
 
 def _places(slice_of_place: Sequence[int], number: int) -> list[int]:
@@ -349,12 +327,9 @@ def ends_an_all_reduce(module: HloModule, gather: Instruction) -> bool:
     instruction = gather
     for _ in range(8):
         makers = [module.by_name[name] for name in instruction.operands if name in module.by_name]
-        if not makers:
-            return False
-        instruction = makers[0]
+        instruction = makers[0] if makers else gather
         if instruction.opcode == "recv-done":
-            received = module.by_name[instruction.operands[0]]
-            return "ALL_REDUCE" in received.attributes
+            return "ALL_REDUCE" in module.by_name[instruction.operands[0]].attributes
         if instruction.opcode not in _TRANSPARENT:
-            return False
+            break
     return False

@@ -16,7 +16,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from gshard_nmt.inspection.hlo import HloModule, Instruction
+import numpy as np
+
+from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
 from gshard_nmt.spmd.chips import Chip, peak_of
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 
@@ -50,6 +52,22 @@ _LAYER = re.compile(
 _STACK = re.compile(r"(?:^|/)(encoder|decoder)(?:[/_]|$)")
 _PREFIX = re.compile(r"^jit\([^)]*\)/(?:lowered_program/)?")
 _EINSUM = re.compile(r"(?i)einsum|dot|conv|matmul")
+# fmt: off
+_OUTSIDE = tuple((re.compile(pattern), part, kind) for pattern, part, kind in (
+    (r"adafactor",                                "adafactor",            "optimizer"),
+    (r"(?:^|/)accumulation(?:/|$)",               "accumulation",         "gradients and metrics"),
+    (r"^guard(?:/|$)",                            "guard",                "optimizer"),
+    (r"^ema(?:/|$)",                              "ema",                  "optimizer"),
+    (r"^token_counts(?:/|$)",                     "token_counts",         "gradients and metrics"),
+    (r"^figures(?:/|$)",                          "figures",              "gradients and metrics"),
+    (r"(?:^|/)loss(?:/|$)",                       "loss",                 "embedding and loss"),
+    (r"while.*(?:Xla|Broadcast|Zeros|fill)[^/]*$", "stacked gradients",   "gradients and metrics"),
+    (r"(?:^|/)BroadcastTo(?:_\d+)?$",             "stacked gradients",    "gradients and metrics"),
+    (rf"{_EINSUM.pattern}|gather|embed|one_?hot|segment", "embedding and logits", "embedding and loss"),
+    (r"AddN|gradient_norm|Sqrt|Square|^Sum",      "gradient norm",        "gradients and metrics"),
+))
+# fmt: on
+"""Outside the layers: a pattern of the path of an operation -> its part and its kind of work."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,27 +166,10 @@ def _kind(sublayer: str, inside: list[str]) -> str:
 
 
 def _outside(path: str) -> tuple[str, str, str]:
-    last = re.sub(r"_\d+$", "", path.rsplit("/", 1)[-1])
-    if "adafactor" in path:
-        return "", "adafactor", "optimizer"
-    if "accumulation" in path.split("/"):
-        return "", "accumulation", "gradients and metrics"
-    scope = path.split("/")[0]
-    if scope in ("guard", "ema"):
-        return "", scope, "optimizer"
-    if scope in ("token_counts", "figures"):
-        return "", scope, "gradients and metrics"
-    if "loss" in path.split("/"):
-        return "", "loss", "embedding and loss"
-    if re.search(r"while", path) and re.search(r"Xla|Broadcast|Zeros|fill", last):
-        return "", "stacked gradients", "gradients and metrics"
-    if last == "BroadcastTo":
-        return "", "stacked gradients", "gradients and metrics"
-    if _EINSUM.search(path) or re.search(r"(?i)gather|embed|onehot|one_hot|segment", path):
-        return "", "embedding and logits", "embedding and loss"
-    if re.search(r"AddN|gradient_norm|Sqrt|Square|^Sum", path):
-        return "", "gradient norm", "gradients and metrics"
-    stack = _STACK.search(path)
+    for pattern, part, kind in _OUTSIDE:
+        if pattern.search(path):
+            return "", part, kind
+    stack, (last,) = _STACK.search(path), _names([path.rpartition("/")[2]])
     return (stack[1] if stack else ""), last, "other"
 
 
@@ -191,16 +192,14 @@ class Origins:
 
     def _near(self, instruction: Instruction, distance: int) -> Origin:
         """Returns the origin of the nearest neighbor with a name, at most `distance` away."""
-        by_name = self._module.by_name
+        by_name, users = self._module.by_name, self._module.users.get(instruction.name, [])
         makers = [by_name[name] for name in instruction.operands if name in by_name]
-        for neighbors in (makers, self._module.users.get(instruction.name, [])):
-            for near in neighbors:
-                if near.op_name and near.opcode != "parameter":
-                    return origin_of(near.op_name)
-        if distance:
-            for near in (*makers[:1], *self._module.users.get(instruction.name, [])[:1]):
-                if (origin := self._near(near, distance - 1)) != UNKNOWN:
-                    return origin
+        for near in (*makers, *users):
+            if near.op_name and near.opcode != "parameter":
+                return origin_of(near.op_name)
+        for near in (*makers[:1], *users[:1]) if distance else ():
+            if (origin := self._near(near, distance - 1)) != UNKNOWN:
+                return origin
         return UNKNOWN
 
 
@@ -247,7 +246,7 @@ def is_collective(instruction: Instruction) -> bool:
 
 def work_of(module: HloModule, instruction: Instruction, chip: Chip | None) -> Work:
     products = [
-        (float(count), _dtype(module, inner))
+        (float(count), _operand(module, inner, 0).dtype)
         for inner in module.fused(instruction)
         if (count := product_flops(module, inner))
     ]
@@ -265,7 +264,7 @@ def product_flops(module: HloModule, instruction: Instruction) -> int:
     """Returns the FLOPs of a dot or a convolution; 0 for other instructions."""
     if instruction.opcode == "dot":
         contracting = _CONTRACTING.search(instruction.attributes)
-        lhs = _dims(module, instruction, 0)
+        lhs = _operand(module, instruction, 0).dims
         dims = contracting[1].split(",") if contracting else []
         return 2 * instruction.arrays[0].size * math.prod(lhs[int(d)] for d in dims if d)
     if instruction.opcode == "convolution":
@@ -273,12 +272,8 @@ def product_flops(module: HloModule, instruction: Instruction) -> int:
     return 0
 
 
-def _dtype(module: HloModule, instruction: Instruction) -> str:
-    return module.by_name[instruction.operands[0]].arrays[0].dtype
-
-
-def _dims(module: HloModule, instruction: Instruction, operand: int) -> tuple[int, ...]:
-    return module.by_name[instruction.operands[operand]].arrays[0].dims
+def _operand(module: HloModule, instruction: Instruction, number: int) -> Array:
+    return module.by_name[instruction.operands[number]].arrays[0]
 
 
 def _convolution_flops(module: HloModule, instruction: Instruction) -> int:
@@ -290,22 +285,24 @@ def _convolution_flops(module: HloModule, instruction: Instruction) -> int:
     labels = _DIM_LABELS.search(instruction.attributes)
     if labels is None:
         return 0
-    lhs, rhs = _dims(module, instruction, 0), _dims(module, instruction, 1)
-    out = instruction.arrays[0].dims
-    lhs_labels, rhs_labels, out_labels = labels[1], labels[2], labels[3]
-    window = _window(instruction, sum(c.isdigit() for c in out_labels))
+    arrays = *(_operand(module, instruction, n) for n in (0, 1)), instruction.arrays[0]
+    lhs, rhs, out = (
+        dict(zip(names, array.dims, strict=False))
+        for names, array in zip(labels.groups(), arrays, strict=True)
+    )
+    window = _WINDOW.search(instruction.attributes)
+    settings = dict(entry.split("=") for entry in window[1].split()) if window else {}
     valid = 1
-    for axis, settings in enumerate(window):
-        sizes = (
-            lhs[lhs_labels.index(str(axis))],
-            rhs[rhs_labels.index(str(axis))],
-            out[out_labels.index(str(axis))],
+    for number, axis in enumerate(sorted(filter(str.isdigit, out))):
+        # Padding is "low_high", and only the low one moves the window.
+        stride, pad, lhs_dilate, rhs_dilate = (
+            int(settings[name].split("x")[number].split("_")[0]) if name in settings else default
+            for name, default in (("stride", 1), ("pad", 0), ("lhs_dilate", 1), ("rhs_dilate", 1))
         )
-        valid *= _valid_positions(*sizes, *settings)
-    batch, features = out[out_labels.index("b")], out[out_labels.index("f")]
-    inputs = rhs[rhs_labels.index("i")]
-    # `inputs` counts the input features of one feature group, so the number of groups does not matter.
-    return 2 * valid * batch * features * inputs
+        sizes = lhs[axis], rhs[axis], out[axis]
+        valid *= _valid_positions(*sizes, stride, pad, lhs_dilate, rhs_dilate)
+    # `i` counts the input features of one feature group, so the number of groups does not matter.
+    return 2 * valid * out["b"] * out["f"] * rhs["i"]
 
 
 @functools.lru_cache(maxsize=65536)
@@ -313,53 +310,13 @@ def _valid_positions(
     lhs: int, rhs: int, out: int, stride: int, pad: int, lhs_dilate: int, rhs_dilate: int
 ) -> int:
     """Counts the pairs (output, window position) of one axis that meet an element of the input."""
-    dilated = (lhs - 1) * lhs_dilate + 1
-    if (
-        lhs_dilate == 1
-        and rhs_dilate == 1
-        and stride == 1
-        and pad == 0
-        and dilated >= out + rhs - 1
-    ):
-        return out * rhs
+    outputs = np.arange(out) * stride - pad
     count = 0
     for position in range(rhs):
-        # Outputs o in first..last have 0 <= o * stride + offset < dilated. The position
-        # o * stride + offset holds an element if it is a multiple of lhs_dilate.
-        offset = position * rhs_dilate - pad
-        first = max(0, -(offset // stride) if offset < 0 else 0)
-        last = min(out - 1, (dilated - 1 - offset) // stride)
-        if last < first:
-            continue
-        if lhs_dilate == 1:
-            count += last - first + 1
-            continue
-        period = lhs_dilate // math.gcd(stride, lhs_dilate)
-        for o in range(first, min(last, first + period - 1) + 1):
-            if (o * stride + offset) % lhs_dilate == 0:
-                count += (last - o) // period + 1
-                break
+        at = outputs + position * rhs_dilate
+        inside = (at >= 0) & (at <= (lhs - 1) * lhs_dilate) & (at % lhs_dilate == 0)
+        count += int(np.count_nonzero(inside))
     return count
-
-
-def _window(instruction: Instruction, axes: int) -> list[tuple[int, int, int, int]]:
-    """Returns (stride, low padding, dilation of the input, dilation of the window) of each axis."""
-    match = _WINDOW.search(instruction.attributes)
-    entries = dict(entry.split("=") for entry in match[1].split()) if match else {}
-
-    def values(name: str, default: str) -> list[str]:
-        return entries[name].split("x") if name in entries else [default] * axes
-
-    return [
-        (int(stride), int(pad.split("_")[0]), int(lhs), int(rhs))
-        for stride, pad, lhs, rhs in zip(
-            values("stride", "1"),
-            values("pad", "0_0"),
-            values("lhs_dilate", "1"),
-            values("rhs_dilate", "1"),
-            strict=True,
-        )
-    ]
 
 
 def bytes_accessed(module: HloModule, instruction: Instruction) -> int:
@@ -388,14 +345,13 @@ def _fusion_bytes(inside: Sequence[Instruction], operands: Sequence[Instruction]
     for instruction in inside:
         for name in instruction.operands:
             users.setdefault(name, []).append(instruction)
-    moved = 0
     by_name = {instruction.name: instruction for instruction in inside}
-    for instruction in inside:
-        if instruction.opcode == "parameter":
-            moved += _read_of(instruction, users, _size(operands[instruction.parameter_number]))
-        if instruction.is_root:
-            moved += _written(instruction, by_name)
-    return moved
+    read = sum(
+        _read_of(instruction, users, _size(operands[instruction.parameter_number]))
+        for instruction in inside
+        if instruction.opcode == "parameter"
+    )
+    return read + sum(_written(root, by_name) for root in inside if root.is_root)
 
 
 def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]], whole: int) -> int:

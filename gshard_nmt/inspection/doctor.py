@@ -5,14 +5,16 @@ the nearest legal value. A setting with an illegal value is replaced by its defa
 that follow. Nothing is lowered or compiled.
 """
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import math
-import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError, did_you_mean
@@ -21,11 +23,11 @@ from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import state_specs, step_functions, weights_of
 from gshard_nmt.settings import divides
 from gshard_nmt.settings.config import CLASSES, Config, Key, Train, named_settings
-from gshard_nmt.settings.values import Setting, build
+from gshard_nmt.settings.values import build
 from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.memory import free_machine_memory
-from gshard_nmt.spmd.mesh import Mesh, nearest_mesh
+from gshard_nmt.spmd.mesh import nearest_mesh
 from gshard_nmt.spmd.topology import INSTALL_CUDA, INSTALL_LIBTPU, Topology
 
 
@@ -107,24 +109,16 @@ def _checked(area: str, problems: Iterable[str], right: str) -> list[Finding]:
 
 def package_problems() -> Iterator[str]:
     """Yields a problem for each package that is missing, or has a version that was not tested."""
-    for requirement in importlib.metadata.requires("gshard-nmt") or ():
-        match = re.fullmatch(r"([\w.\-]+)((?:[<>=!~]=?[\d.*,\s]*)*)(;.*)?", requirement.strip())
-        if match is None or match[3]:
-            continue  # A requirement with a marker belongs to an extra, which is optional.
-        name, bounds = match[1], match[2]
+    for text in importlib.metadata.requires("gshard-nmt") or ():
+        requirement = Requirement(text)
+        if requirement.marker:
+            continue  # it belongs to an extra, which is optional
+        name, bounds, version = requirement.name, requirement.specifier, _version(requirement.name)
         install = f"pip install '{name}{bounds}'"
-        version = _version(name)
         if version is None:
             yield f"{name} is not installed; install it: {install}."
-        elif not all(_satisfies(version, bound) for bound in bounds.split(",") if bound):
+        elif version not in bounds:
             yield f"{name} {version} is installed; gshard-nmt needs {bounds}. Install it: {install}."
-    for package, companion, digits in (("jax", "jaxlib", 3), ("tensorflow", "tensorflow-text", 2)):
-        version, other = _version(package), _version(companion)
-        if version and other and _numbers(version)[:digits] != _numbers(other)[:digits]:
-            yield (
-                f"{package} {version} and {companion} {other} are of different releases. "
-                f"Install the same release: pip install {companion}=={version}."
-            )
 
 
 def compiler_problems(machines: Sequence[Topology]) -> Iterator[str]:
@@ -150,22 +144,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _satisfies(version: str, bound: str) -> bool:
-    """Returns whether a version satisfies a bound such as ">=2.21". Bounds with "~=" always pass."""
-    match = re.fullmatch(r"\s*(>=|<=|==|<|>)\s*([\d.]+)\s*", bound)
-    if match is None:
-        return True
-    installed, limit = _numbers(version), _numbers(match[2])
-    length = max(len(installed), len(limit))
-    a, b = (list(numbers) + [0] * (length - len(numbers)) for numbers in (installed, limit))
-    return {">=": a >= b, "<=": a <= b, "==": a == b, "<": a < b, ">": a > b}[match[1]]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Returns the numbers of a version: (2, 21, 0) for "2.21.0+cpu"."""
-    return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:4])
-
-
 def load_config_with_problems(request: DoctorRequest) -> tuple[Config | None, list[Finding]]:
     """Returns the config, and what is wrong with its settings.
 
@@ -179,49 +157,27 @@ def load_config_with_problems(request: DoctorRequest) -> tuple[Config | None, li
         settings = read_settings(request.source, request.overrides, problems=errors)
     except UserError as error:
         return None, _problems("config", [str(error)])
+    refused: list[Key] = []
+    config = None
+    while config is None:
+        try:
+            config = build(settings)
+        except UserError as error:
+            wrong = [key for key in settings if ".".join(key) in error.settings] or list(settings)
+            # If settings contradict each other, we remove the one that a --gin flag sets.
+            wrong.sort(key=lambda key: not settings[key].where.startswith("--gin"))
+            # Without a setting that was removed, others may be refused that are right.
+            if not any(".".join(key) in error.settings for key in refused):
+                errors.append(str(error))
+            refused.append(wrong[0])
+            del settings[wrong[0]]
     findings = _problems("config", dict.fromkeys(errors))
-    accepted: dict[Key, Setting] = {}
-    replaced: list[Key] = []
-    for class_name in CLASSES:
-        of_class = {key: setting for key, setting in settings.items() if key[0] == class_name}
-        refused = _remove_refused(of_class)
-        findings += _problems("config", filter(None, refused.values()))
-        accepted |= of_class
-        replaced += refused
-    config = build(accepted)
-    if replaced:
+    if refused:
         values = named_settings(getattr(config, name.lower()) for name in CLASSES)
-        defaults = ", ".join(f"{'.'.join(key)} = {values[key]!r}" for key in replaced)
+        defaults = ", ".join(f"{'.'.join(key)} = {values[key]!r}" for key in refused)
         text = f"the checks below use these defaults instead: {defaults}"
         findings.append(Finding("config", text, "note"))
     return config, findings
-
-
-def _remove_refused(settings: dict[Key, Setting]) -> dict[Key, str]:
-    """Removes from `settings`, which are those of one class, what the class refuses.
-
-    Returns:
-      The reason for each. It is "" if a setting is refused only because another one was removed.
-    """
-    refused: dict[Key, str] = {}
-    while error := _refusal(settings):
-        # If settings contradict each other, we remove the one that a --gin flag sets.
-        candidates = [key for key in settings if ".".join(key) in error.settings] or list(settings)
-        from_flags = [key for key in candidates if settings[key].where.startswith("--gin")]
-        key = (from_flags or candidates)[0]
-        follows = any(".".join(key) in error.settings for key in refused)
-        refused[key] = "" if follows else str(error)
-        del settings[key]
-    return refused
-
-
-def _refusal(settings: Mapping[Key, Setting]) -> UserError | None:
-    """Returns the error of a config of these settings and defaults, or None if it is valid."""
-    try:
-        build(settings)
-    except UserError as error:
-        return error
-    return None
 
 
 def _mesh(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> Iterator[Finding]:
@@ -274,41 +230,39 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
 
 def _memory(config: Config, specs: ArraySpecs, machines: Sequence[Topology]) -> Iterator[Finding]:
     """Checks that the training state alone fits each machine; a step needs more than that."""
+
+    def state_bytes(devices: int) -> int:
+        total, mesh = 0, nearest_mesh(config.mesh, devices)
+        for name, spec in specs.items():
+            shards = 1
+            with contextlib.suppress(UserError):  # the checks of the mesh report it
+                shards = math.prod(map(mesh.axis_size, mesh.partition(spec.letters, name)))
+            total += spec.nbytes // shards
+        return total
+
     for machine in machines:
         if machine.chip is not None:
-            needed = _state_bytes(nearest_mesh(config.mesh, machine.num_devices), specs)
-            name = f"a device of {machine.name}"
-            yield _fits_memory(needed, machine.chip.hbm_bytes, name, is_shared=False)
-    # Virtual CPU devices share this machine's memory.
+            owner, needed = f"a device of {machine.name}", state_bytes(machine.num_devices)
+            yield _fits_memory(
+                *(needed, machine.chip.hbm_bytes, owner),
+                "split the weights over at least {} times the devices, or make the model smaller",
+            )
+    # Virtual CPU devices share this machine's memory, so more of them do not help.
     cpus = [machine.num_devices for machine in machines if machine.chip is None]
     for devices in cpus if machines else [config.mesh.num_devices]:
-        needed = devices * _state_bytes(nearest_mesh(config.mesh, devices), specs)
-        name = f"this machine ({devices} CPU devices)"
-        yield _fits_memory(needed, free_machine_memory(), name, is_shared=True)
+        owner, needed = f"this machine ({devices} CPU devices)", devices * state_bytes(devices)
+        yield _fits_memory(
+            *(needed, free_machine_memory(), owner),
+            "make the model smaller, or take a machine with more memory",
+        )
 
 
-def _state_bytes(mesh: Mesh, specs: ArraySpecs) -> int:
-    total = 0
-    for name, spec in specs.items():
-        try:
-            partition = mesh.partition(spec.letters, name)
-        except UserError:  # the checks of the mesh report it
-            partition = ()
-        total += spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
-    return total
-
-
-def _fits_memory(needed: int, available: int, owner: str, is_shared: bool) -> Finding:
-    """Compares the bytes of the training state with those of a memory, which all devices may share."""
+def _fits_memory(needed: int, available: int, owner: str, advice: str) -> Finding:
+    """Compares the bytes of the training state with those of a memory."""
     sizes = f"the training state takes {size_text(needed)} of the {size_text(available)} of {owner}"
     if needed > available:
-        least = 2 ** math.ceil(math.log2(needed / available))
-        advice = (
-            "make the model smaller, or take a machine with more memory"
-            if is_shared  # more devices do not help
-            else f"split the weights over at least {least} times the devices, or make the model smaller"
-        )
-        return Finding("memory", f"{sizes}; {advice}.", "PROBLEM")
+        times = 2 ** math.ceil(math.log2(needed / available))
+        return Finding("memory", f"{sizes}; {advice.format(times)}.", "PROBLEM")
     if needed > 0.6 * available:
         sizes += (
             ", which leaves little for activations; gshard-inspect --topology shows the memory of a "
@@ -333,9 +287,8 @@ def _disk(specs: ArraySpecs, train: Train, workdir: Path) -> Finding:
     if not folder.is_dir():
         text = f"--workdir {workdir}: {folder} is a file; give a folder."
         return Finding("disk", text, "PROBLEM")
-    free = shutil.disk_usage(folder).free
-    needed = size_text(count * state)
-    sizes = f"{count} checkpoints take {needed} of the {size_text(free)} free at {folder}"
-    if count * state > free:
-        return Finding("disk", f"{sizes}; make room, or put --workdir on a larger disk.", "PROBLEM")
-    return Finding("disk", sizes, "ok")
+    free, needed = shutil.disk_usage(folder).free, count * state
+    text = f"{count} checkpoints take {size_text(needed)} of the {size_text(free)} free at {folder}"
+    if needed > free:
+        return Finding("disk", f"{text}; make room, or put --workdir on a larger disk.", "PROBLEM")
+    return Finding("disk", text, "ok")

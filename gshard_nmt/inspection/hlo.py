@@ -165,17 +165,19 @@ class HloModule:
         A fusion is one instruction. Loops, calls and conditionals are followed, and every branch of
         a conditional counts as taken. A loop of unknown length counts once.
         """
-        yield from self._executed(self.entry, 1)
+        yield from self._executed(self.computations[self.entry], 1)
 
-    def _executed(self, computation: str, times: int) -> Iterator[tuple[Instruction, int]]:
-        for instruction in self.computations[computation]:
+    def _executed(
+        self, computation: Sequence[Instruction], times: int
+    ) -> Iterator[tuple[Instruction, int]]:
+        for instruction in computation:
             if instruction.opcode == "while":
                 trips = times * self.trip_count(instruction)
-                for name in _loop(instruction):
-                    yield from self._executed(name, trips)
+                for kind in (_BODY, _CONDITION):
+                    yield from self._executed(self._called(instruction, kind), trips)
             elif instruction.opcode in ("call", "conditional", "async-start"):
                 for name in instruction.calls:
-                    yield from self._executed(name, times)
+                    yield from self._executed(self.computations[name], times)
             else:
                 yield instruction, times
 
@@ -187,62 +189,37 @@ class HloModule:
         increment (in the body). A counter that starts from a computed value counts from 0: the loop over
         the blocks of a pipeline's stage starts from a 0 that the compiler does not know.
         """
-        known = _TRIPS.search(loop.attributes)
-        if known:
+        if known := _TRIPS.search(loop.attributes):
             return int(known[1])
-        condition = _CONDITION.search(loop.attributes)
-        if condition is None or condition[1] not in self.computations:
-            return 1
-        for instruction in self._within(self.computations[condition[1]]):
-            direction = _DIRECTION.search(instruction.attributes)
-            if instruction.opcode != "compare" or direction is None:
+        condition = list(self._within(self._called(loop, _CONDITION)))
+        elements = [i for i in condition if i.opcode == _ELEMENT]
+        state = self.by_name.get(loop.operands[0]) if loop.operands else None
+        for compare in condition if state and state.opcode == "tuple" else ():
+            direction = _DIRECTION.search(compare.attributes)
+            if compare.opcode != "compare" or direction is None:
                 continue
-            values = [self._constant(name) for name in instruction.operands]
-            counters = [self._counter(name, loop) for name in instruction.operands]
+            counters = [i for name in compare.operands for i in elements if i.name == name]
+            # Inside a fusion the counter is a parameter. If the condition reads only one element of the
+            # loop's state, that element is the counter.
+            counters += elements if len(elements) == 1 else []
+            values = [self._constant(name) for name in compare.operands]
             bound = next((value for value in values if value is not None), None)
-            counter = next((pair for pair in counters if pair is not None), None)
-            if bound is not None and counter is not None:
-                start, increment = counter
+            index = _INDEX.search(counters[0].attributes) if counters else None
+            if bound is not None and index and state:
+                start = self._constant(state.operands[int(index[1])]) or 0
                 distance = abs(bound - start) + (direction[1] in ("LE", "GE"))
-                return max(1, -(-distance // increment))
+                return max(1, -(-distance // self._increment(loop, int(index[1]))))
         return 1
 
     def _constant(self, name: str) -> int | None:
         """Returns the value of an integer constant or of a copy of one; None otherwise."""
         instruction = self.by_name.get(name)
-        while (
-            instruction is not None
-            and instruction.opcode in ("copy", "bitcast")
-            and instruction.operands
-        ):
+        while instruction and instruction.opcode in ("copy", "bitcast") and instruction.operands:
             instruction = self.by_name.get(instruction.operands[0])
         if instruction is None or instruction.opcode != "constant":
             return None
         match = re.match(r"(-?\d+)\)", instruction.attributes)
         return int(match[1]) if match else None
-
-    def _counter(self, name: str, loop: Instruction) -> tuple[int, int] | None:
-        """Returns the first value of a loop's counter and its increment, or None.
-
-        `name` is the operand that the condition compares.
-        """
-        instruction = self.by_name.get(name)
-        # Inside a fusion the counter is a parameter. If the condition reads only one element of the
-        # loop's state, that element is the counter.
-        if instruction is not None and instruction.opcode == "parameter":
-            readers = [i for i in self._within(self._condition(loop)) if i.opcode == _ELEMENT]
-            instruction = readers[0] if len(readers) == 1 else None
-        match = (
-            _INDEX.search(instruction.attributes)
-            if instruction and instruction.opcode == _ELEMENT
-            else None
-        )
-        state = self.by_name.get(loop.operands[0]) if loop.operands else None
-        if match is None or state is None or state.opcode != "tuple":
-            return None
-        index = int(match[1])
-        start = self._constant(state.operands[index]) or 0
-        return start, self._increment(loop, index)
 
     def _increment(self, loop: Instruction, index: int) -> int:
         """Returns the amount by which one run of the body changes the counter.
@@ -250,17 +227,16 @@ class HloModule:
         The counter is element `index` of the loop's state. If the compiler unrolled the loop, the
         amount is above 1.
         """
-        body = _BODY.search(loop.attributes)
-        results = [i for i in self.computations.get(body[1], ()) if i.is_root] if body else []
-        after = results[0].operands[index : index + 1] if results else ()
-        instruction = self.by_name.get(after[0]) if after else None
-        values = [self._constant(name) for name in instruction.operands] if instruction else []
-        if instruction is None or instruction.opcode not in ("add", "subtract"):
-            return 1
-        return next((abs(value) for value in values if value), 1)
+        for result in self._called(loop, _BODY):
+            after = self.by_name.get(result.operands[index]) if result.is_root else None
+            if after and after.opcode in ("add", "subtract"):
+                values = map(self._constant, after.operands)
+                return next((abs(value) for value in values if value), 1)
+        return 1
 
-    def _condition(self, loop: Instruction) -> Sequence[Instruction]:
-        match = _CONDITION.search(loop.attributes)
+    def _called(self, loop: Instruction, kind: re.Pattern[str]) -> Sequence[Instruction]:
+        """Returns the instructions of the body or of the condition of a loop."""
+        match = kind.search(loop.attributes)
         return self.computations.get(match[1], ()) if match else ()
 
     def _within(self, computation: Sequence[Instruction]) -> Iterator[Instruction]:
@@ -280,11 +256,6 @@ class HloModule:
                     yield from self.fused(inner)
         else:
             yield instruction
-
-
-def _loop(instruction: Instruction) -> list[str]:
-    matches = (_BODY.search(instruction.attributes), _CONDITION.search(instruction.attributes))
-    return [match[1] for match in matches if match]
 
 
 def parse(text: str) -> HloModule:

@@ -6,7 +6,6 @@ there is only the data center network. A group of several slices uses both, one 
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -85,13 +84,6 @@ def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> 
     )
 
 
-def whole(topology: Topology) -> Placement:
-    coordinates = np.array(list(itertools.product(*map(range, topology.grid))))
-    placement = place(range(topology.num_chips), coordinates, topology)
-    per_chip = topology.chip.devices_per_chip if topology.chip else 1
-    return dataclasses.replace(placement, devices_of_chip=per_chip)
-
-
 def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float:
     """Returns the least time of one collective, in seconds, if all groups of the mesh run it at once.
 
@@ -155,7 +147,6 @@ def _seconds_of_gpus(kind: str, nbytes: float, placement: Placement, gpu: Gpu) -
     elif kind == "collective-permute":
         inside, outside = (0.0, nbytes) if hosts > 1 else (nbytes, 0.0)
     else:
-        passes = 2 if kind == "all-reduce" else 1
-        inside = passes * nbytes * (1 - 1 / gpus)
-        outside = passes * nbytes / gpus * (1 - 1 / hosts)
+        total = nbytes * (2 if kind == "all-reduce" else 1)
+        inside, outside = total * (1 - 1 / gpus), total / gpus * (1 - 1 / hosts)
     return max(inside / gpu.link_bandwidth, outside / gpu.network_bandwidth)

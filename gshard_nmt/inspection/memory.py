@@ -5,11 +5,11 @@ If a program does not fit, it estimates the memory, and suggests settings.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gshard_nmt.inspection.compute import Origin, Origins
-from gshard_nmt.inspection.hlo import HloModule, Instruction
+from gshard_nmt.inspection.hlo import HloModule
 from gshard_nmt.quantities import GIB, size_text
 from gshard_nmt.settings.divides import problems
 from gshard_nmt.spmd.lowering import ArraySpec, Signature
@@ -44,30 +44,22 @@ class Memory:
         return self.hbm is None or self.peak <= self.hbm
 
 
-@dataclasses.dataclass(frozen=True)
-class Temporary:
-    """An array that is alive when the temporaries take the most memory."""
-
-    bytes: int  # its size on one device
-    shape: str  # its dtype and dimensions on one device
-    origin: Origin  # the part of the model that made it
-
-
 def measured(
     executable: Any, module: HloModule, signature: Signature, mesh: Mesh, hbm: int | None
 ) -> Memory:
-    """Returns the memory of a compiled program."""
+    """Returns the memory of a compiled program. Arguments count with a TPU's padding to tiles."""
     stats = executable.memory_analysis()
     argument, temp = stats.argument_size_in_bytes, stats.temp_size_in_bytes
     output, alias = stats.output_size_in_bytes, stats.alias_size_in_bytes
-    peak = stats.peak_memory_in_bytes
     # The CPU compiler gives no peak. The TPU compiler's peak may be less than the bytes alive at once.
-    peak = max(peak, argument + temp + output - alias)
-    argument_sizes = argument_bytes(module, signature, mesh)
-    by_category = {name: argument_sizes.get(name, 0) for name in CATEGORIES}
-    by_category["activations"] = peak - sum(argument_sizes.values())
+    peak = max(stats.peak_memory_in_bytes, argument + temp + output - alias)
+    named, sizes = signature.flat_inputs(), Counter[str]()
+    for instruction in module.computations[module.entry]:
+        if instruction.opcode == "parameter" and instruction.parameter_number < len(named):
+            category = category_of(*named[instruction.parameter_number], mesh)
+            sizes[category] += sum(array.allocated for array in instruction.arrays)
     code = stats.generated_code_size_in_bytes
-    return Memory(argument, temp, output, alias, code, peak, hbm, by_category)
+    return Memory(argument, temp, output, alias, code, peak, hbm, _by_category(sizes, peak))
 
 
 def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporaries: bool) -> Memory:
@@ -78,15 +70,17 @@ def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporari
       hbm: memory of a device in bytes.
       temporaries: whether `needed` counts temporaries only, without arguments.
     """
-    argument_sizes: dict[str, int] = {}
+    sizes = Counter[str]()
     for name, spec in signature.flat_inputs():
-        category = category_of(name, spec, mesh)
-        argument_sizes[category] = argument_sizes.get(category, 0) + shard_bytes(name, spec, mesh)
-    arguments = sum(argument_sizes.values())
-    peak = needed + arguments if temporaries else max(needed, arguments)
-    by_category = {name: argument_sizes.get(name, 0) for name in CATEGORIES}
-    by_category["activations"] = peak - arguments
+        sizes[category_of(name, spec, mesh)] += shard_bytes(name, spec, mesh)
+    peak = needed + sizes.total() if temporaries else max(needed, sizes.total())
+    by_category = _by_category(sizes, peak)
     return Memory(None, None, None, None, None, peak, hbm, by_category, is_estimate=True)
+
+
+def _by_category(arguments: Counter[str], peak: int) -> dict[str, int]:
+    sizes = {name: arguments[name] for name in CATEGORIES}
+    return sizes | {"activations": peak - arguments.total()}
 
 
 def category_of(name: str, spec: ArraySpec, mesh: Mesh) -> str:
@@ -106,121 +100,6 @@ def shard_bytes(name: str, spec: ArraySpec, mesh: Mesh) -> int:
     return spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
 
 
-def argument_bytes(module: HloModule, signature: Signature, mesh: Mesh) -> dict[str, int]:
-    """Returns the bytes of a program's arguments on one device by category, with padding."""
-    named = signature.flat_inputs()
-    argument_sizes: dict[str, int] = {}
-    for instruction in module.computations[module.entry]:
-        if instruction.opcode == "parameter" and instruction.parameter_number < len(named):
-            category = category_of(*named[instruction.parameter_number], mesh)
-            allocated = sum(array.allocated for array in instruction.arrays)
-            argument_sizes[category] = argument_sizes.get(category, 0) + allocated
-    return argument_sizes
-
-
-def largest_temporaries(module: HloModule, count: int = 12) -> list[Temporary]:
-    """Returns the largest arrays that are alive when the temporaries take the most memory.
-
-    The compiler does not tell which arrays share memory, so we follow the schedule: a result is
-    alive from the instruction that makes it to the last instruction that reads it.
-    """
-    _, alive = _peak(module, module.entry)
-    origins = Origins(module)
-    temporaries = [Temporary(nbytes, _shape(maker), origins.of(maker)) for nbytes, maker in alive]
-    return sorted(temporaries, key=lambda temporary: -temporary.bytes)[:count]
-
-
-def _shape(instruction: Instruction) -> str:
-    return ", ".join(str(array) for array in instruction.arrays if array.space == 0)
-
-
-_Buffers = frozenset[str]
-"""Names of the instructions that allocated the memory of a result."""
-
-_FORWARDING = ("tuple", "get-tuple-element", "bitcast", "while", "optimization-barrier", "call")
-"""Opcodes whose result is in the memory of their operands."""
-
-
-def _peak(module: HloModule, computation: str) -> tuple[int, list[tuple[int, Instruction]]]:
-    """Returns the most bytes alive at once in a computation, and the arrays that are alive then.
-
-    Each array is given as (bytes, the instruction that makes it).
-    """
-    body = module.computations[computation]
-    by_name = {instruction.name: instruction for instruction in body}
-    sizes, last_use = _lifetimes(module, body)
-    ends: dict[int, list[str]] = {}
-    for buffer, position in last_use.items():
-        ends.setdefault(position, []).append(buffer)
-    alive: dict[str, int] = {}
-    total, peak = 0, 0
-    at_peak: list[tuple[int, Instruction]] = []
-    for position, instruction in enumerate(body):
-        if instruction.name in sizes:
-            alive[instruction.name] = sizes[instruction.name]
-            total += sizes[instruction.name]
-        inner_peak, inner = _inner_peak(module, instruction)
-        if total + inner_peak > peak:
-            peak = total + inner_peak
-            at_peak = [*((nbytes, by_name[name]) for name, nbytes in alive.items()), *inner]
-        for buffer in ends.get(position, ()):
-            total -= alive.pop(buffer, 0)
-    return peak, at_peak
-
-
-def _inner_peak(
-    module: HloModule, instruction: Instruction
-) -> tuple[int, list[tuple[int, Instruction]]]:
-    """Returns the largest peak of the computations that a loop, call or conditional runs."""
-    if instruction.opcode not in ("while", "call", "conditional"):
-        return 0, []
-    peaks = [_peak(module, name) for name in instruction.calls]
-    return max(peaks, key=lambda peak: peak[0], default=(0, []))
-
-
-def _lifetimes(
-    module: HloModule, body: Sequence[Instruction]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns the bytes of each temporary of a computation, and the position of its last reader."""
-    buffers: dict[str, _Buffers] = {}
-    sizes: dict[str, int] = {}
-    last_use: dict[str, int] = {}
-    for position, instruction in enumerate(body):
-        buffers[instruction.name] = _buffers(module, instruction, buffers)
-        for name in (instruction.name, *instruction.operands):
-            for buffer in buffers.get(name, ()):
-                last_use[buffer] = position
-        if instruction.name in buffers[instruction.name] and instruction.opcode != "parameter":
-            in_memory = (array.allocated for array in instruction.arrays if array.space == 0)
-            sizes[instruction.name] = sum(in_memory)
-    # The result of the computation is counted by its caller, as the parameters are.
-    root = next((instruction.name for instruction in body if instruction.is_root), "")
-    for name in buffers.get(root, frozenset()):
-        sizes.pop(name, None)
-    return sizes, last_use
-
-
-def _buffers(
-    module: HloModule, instruction: Instruction, buffers: Mapping[str, _Buffers]
-) -> _Buffers:
-    """Returns the instructions that allocated a result's memory.
-
-    Most instructions allocate the memory of their own result. If an instruction forwards its operands,
-    its result is in memory that the makers of the operands allocated.
-    """
-    if instruction.opcode in _FORWARDING or _updates_in_place(module, instruction):
-        return frozenset().union(*(buffers.get(name, frozenset()) for name in instruction.operands))
-    return frozenset((instruction.name,))
-
-
-def _updates_in_place(module: HloModule, instruction: Instruction) -> bool:
-    """Returns whether an instruction, or the fusion's root, writes into its operand."""
-    if instruction.opcode == "fusion":
-        inside = [inner for name in instruction.calls for inner in module.computations[name]]
-        return any(inner.is_root and inner.opcode == "dynamic-update-slice" for inner in inside)
-    return instruction.opcode == "dynamic-update-slice"
-
-
 def suggestions(config: "Config", memory: Memory, decoding: bool = False) -> list[str]:
     """Returns changes that would lower the memory of a device, the most promising first."""
     lines = _for_decoding(config, memory) if decoding else _for_training(config, memory)
@@ -230,13 +109,12 @@ def suggestions(config: "Config", memory: Memory, decoding: bool = False) -> lis
             f"a rule in Mesh.rules that splits the replicated weights ({size_text(replicated)}): it may "
             "split the letter H, N or V over a second mesh axis"
         )
-    lines.append("a topology with more devices, or chips with more memory")
-    return lines
+    return [*lines, "a topology with more devices, or chips with more memory"]
 
 
 def _for_decoding(config: "Config", memory: Memory) -> list[str]:
     decode = config.decode
-    lines = _fewer_rows("Decode.rows", decode.rows, _row_shards(config), memory)
+    lines = [_fewer_rows("Decode.rows", decode.rows, _row_shards(config), memory)]
     if decode.method == "beam" and decode.beam > 1:
         lines.append(
             f"Decode.beam below {decode.beam}: the search keeps this number of hypotheses of each row"
@@ -246,8 +124,8 @@ def _for_decoding(config: "Config", memory: Memory) -> list[str]:
 
 def _for_training(config: "Config", memory: Memory) -> list[str]:
     model, microbatches = config.model, config.train.microbatches
-    activations = memory.by_category["activations"]
-    weights = memory.by_category["replicated_weights"] + memory.by_category["sharded_weights"]
+    sizes = memory.by_category
+    activations = sizes["activations"]
     lines = []
     if model.remat == "none" and model.stack == "unrolled":
         lines.append("Model.remat = 'layer' recomputes activations instead of keeping them")
@@ -258,7 +136,7 @@ def _for_training(config: "Config", memory: Memory) -> list[str]:
         )
     more = config.replace(train={"microbatches": 2 * microbatches})
     # The sums of the gradients take twice the memory of gradients in bfloat16 (docs/training.md).
-    has_room = activations > 4 * weights
+    has_room = activations > 4 * (sizes["replicated_weights"] + sizes["sharded_weights"])
     if has_room and model.stack != "pipeline" and not any(problems(more, {})):
         lines.append(
             f"Train.microbatches = {more.train.microbatches} computes the same batch in parts, one after "
@@ -266,33 +144,32 @@ def _for_training(config: "Config", memory: Memory) -> list[str]:
         )
     fewest = _row_shards(config) * microbatches
     fewer = _fewer_rows("Data.rows", config.data.rows, fewest, memory)
-    if model.num_groups and fewer[0].startswith("Data.rows"):
-        fewer.append(
+    lines.append(fewer)
+    if model.num_groups and fewer.startswith("Data.rows"):
+        lines.append(
             "change Model.num_groups in proportion to Data.rows: the gates' one-hot tensors grow with "
             "the square of the number of tokens in a group"
         )
-    return lines + fewer
+    return lines
 
 
 def _row_shards(config: "Config") -> int:
     return config.mesh.axis_size(config.mesh.partition("B")[0])
 
 
-def _fewer_rows(setting: str, rows: int, fewest: int, memory: Memory) -> list[str]:
+def _fewer_rows(setting: str, rows: int, fewest: int, memory: Memory) -> str:
     """Suggests the largest multiple of `fewest` rows whose activations fit into the remaining memory."""
     activations = memory.by_category["activations"]
     room = (memory.hbm or 0) - (memory.peak - activations)
     fitting_rows = int(rows * room / max(activations, 1)) // fewest * fewest
     if room <= 0:
-        return [
-            f"fewer rows are not enough: even without activations, {size_text(-room)} more are needed"
-        ]
+        return f"fewer rows are not enough: even without activations, {size_text(-room)} more are needed"
     if not fitting_rows:
-        return [
+        return (
             f"fewer rows are not enough: {size_text(room)} are left for activations, and {fewest} rows, "
             "the fewest that divide over devices and microbatches, need more"
-        ]
-    return [
+        )
+    return (
         f"{setting} = {fitting_rows} instead of {rows}: {size_text(room)} are left for activations, "
         "which grow at least in proportion to the rows"
-    ]
+    )

@@ -15,16 +15,17 @@ The constants are the figures of the chip (spmd/chips.py) and the times of links
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gshard_nmt.inspection import links
-from gshard_nmt.inspection.links import Placement
+from gshard_nmt.inspection.candidates import place_on
 from gshard_nmt.inspection.memory import shard_bytes
-from gshard_nmt.inspection.products import Exchange, Product, Step, Tensor
+from gshard_nmt.inspection.products import Product, Step, Tensor
 from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.chips import Chip, peak_of
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.topology import Topology
 
 _OPTIMIZER_PASSES = 7
 """How often a step reads or writes an array of the size of a weight, after its gradient is there.
@@ -36,6 +37,9 @@ update and for the update; it reads the weight for its size and for the update, 
 
 Traffic = Mapping[tuple[str, tuple[str, ...]], float]
 """(kind of collective, mesh axes) -> bytes on one device in a step, as links.seconds counts them."""
+
+Einsum = tuple[Tensor, Tensor, Tensor]
+"""The two operands of a product, and its result."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,44 +66,60 @@ class Prediction:
         return sum(self.seconds.values())
 
 
+def predict(cost: Cost, topology: Topology, mesh: Mesh) -> Prediction:
+    """Returns the predicted step time on a mesh whose devices have places in the machine."""
+    assert topology.chip is not None
+    seconds = {"products": cost.product_seconds, "optimizer": cost.optimizer_seconds}
+    for (kind, axes), nbytes in cost.traffic.items():
+        time = links.seconds(kind, nbytes, place_on(topology, mesh, axes), topology.chip)
+        seconds[kind] = seconds.get(kind, 0.0) + time
+    return Prediction(cost, seconds)
+
+
 def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
     """Returns the cost of a step on a mesh; the order of its devices does not matter."""
     partitioner = _Partitioner(mesh)
+    # Each phase moves a tensor once, however many products read it.
     sent: dict[tuple[str, str, str, tuple[str, ...]], float] = {}
     flops = seconds = 0.0
     temporaries: Counter[str] = Counter()
     for product in step.products:
         for phase, times, einsum, passes in _executions(product):
             letters = partitioner.letters_of_work(einsum)
-            for move in partitioner.moves(einsum, letters):
-                key = (phase, move.tensor.name, move.kind, move.axes)
-                sent[key] = max(sent.get(key, 0.0), move.nbytes * times)
-                if move.kind == "all-gather" and phase == "forward":
-                    temporaries[product.part] += int(move.nbytes)
-            work = 2.0 * math.prod(einsum.sizes.values()) * passes
-            work /= partitioner.size(letters)
-            moved = sum(partitioner.worked_bytes(tensor, letters) for tensor in einsum.tensors)
+            for tensor, kind, axes, nbytes in partitioner.moves(einsum, letters):
+                key = (phase, tensor.name, kind, axes)
+                sent[key] = max(sent.get(key, 0.0), nbytes * times)
+                if kind == "all-gather" and phase == "forward":
+                    temporaries[product.part] += int(nbytes)
+            sizes = {
+                letter: n for x in einsum for letter, n in zip(x.letters, x.shape, strict=True)
+            }
+            work = 2.0 * math.prod(sizes.values()) * passes / partitioner.size(letters)
+            moved = sum(partitioner.share(tensor, letters) for tensor in einsum)
             flops += work * times
-            peak = peak_of(chip, "bf16" if einsum.left.item_bytes == 2 else "f32")
+            peak = peak_of(chip, "bf16" if einsum[0].item_bytes == 2 else "f32")
             seconds += times * max(work / peak, moved / chip.hbm_bandwidth)
         # The result, and its gradient.
-        temporaries[product.part] += 2 * int(partitioner.layout(product.result).local)
+        temporaries[product.part] += 2 * int(partitioner.local(product.result))
     for exchange in step.exchanges:
-        for phase, times, before, after in _layouts(exchange):
-            for axis in partitioner.exchanged_axes(before, after):
-                key = (phase, before.name, "all-to-all", (axis,))
-                sent[key] = sent.get(key, 0.0) + times * partitioner.layout(before).local
+        before, after = partitioner.home(exchange.before), partitioner.home(exchange.after)
+        for axis in before:
+            if axis in after and before[axis] != after[axis]:
+                # Forward, its gradient, and perhaps again. Both layouts have the same size.
+                times = exchange.times * (3 if exchange.recomputed else 2)
+                key = ("", exchange.before.name, "all-to-all", (axis,))
+                sent[key] = sent.get(key, 0.0) + times * partitioner.local(exchange.before)
     traffic: dict[tuple[str, tuple[str, ...]], float] = {}
     for (_, _, kind, axes), nbytes in sent.items():
         traffic[kind, axes] = traffic.get((kind, axes), 0.0) + nbytes
     stages = tuple(axis for axis in mesh.partition("P")[0] if mesh.axis_size((axis,)) > 1)
     for kind, tensor, times in step.along_stages if stages else ():
-        nbytes = times * partitioner.layout(tensor).local
+        nbytes = times * partitioner.local(tensor)
         traffic[kind, stages] = traffic.get((kind, stages), 0.0) + nbytes
     weights = sum(shard_bytes(name, spec, mesh) for name, spec in step.weights.items())
     updated = sum(_updated_bytes(name, spec, mesh) for name, spec in step.weights.items())
     optimizer = _OPTIMIZER_PASSES * updated / chip.hbm_bandwidth
-    kept = sum(times * partitioner.layout(tensor).local for tensor, times in step.kept)
+    kept = sum(times * partitioner.local(tensor) for tensor, times in step.kept)
     arguments = sum(shard_bytes(name, spec, mesh) for name, spec in step.state.items())
     # All gradients are there at once, beside the state and the activations of one layer.
     memory = arguments + weights + int(kept) + max(temporaries.values())
@@ -118,78 +138,38 @@ def _updated_bytes(name: str, spec: ArraySpec, mesh: Mesh) -> int:
     return spec.nbytes // math.prod(fine.axis_size(axes) for axes in partition)
 
 
-def predict(cost: Cost, chip: Chip, place: Callable[[tuple[str, ...]], Placement]) -> Prediction:
-    """Returns the predicted step time, with the devices of the mesh in their places."""
-    seconds = {"products": cost.product_seconds, "optimizer": cost.optimizer_seconds}
-    for (kind, axes), nbytes in cost.traffic.items():
-        time = links.seconds(kind, nbytes, place(axes), chip)
-        seconds[kind] = seconds.get(kind, 0.0) + time
-    return Prediction(cost, seconds)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Einsum:
-    left: Tensor
-    right: Tensor
-    result: Tensor
-
-    @property
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.left, self.right, self.result
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        return {
-            letter: size
-            for tensor in self.tensors
-            for letter, size in zip(tensor.letters, tensor.shape, strict=True)
-        }
-
-
-def _executions(product: Product) -> list[tuple[str, int, _Einsum, int]]:
+def _executions(product: Product) -> list[tuple[str, int, Einsum, int]]:
     """Returns (phase, times, einsum, passes) of a product, of its gradients, and of its recomputation.
 
-    A phase gathers each tensor once. If nothing is recomputed, the backward pass finds what the forward
-    pass has gathered.
+    If nothing is recomputed, the backward pass finds what the forward pass has gathered.
     """
     left, right, result = product.left, product.right, product.result
-    forward = _Einsum(left, right, result)
+    d_left, d_right, d_result = (
+        dataclasses.replace(tensor, name=f"gradient of {tensor.name}")
+        for tensor in (left, right, result)
+    )
     backward = "backward" if product.recomputed else "forward"
-    executions = [("forward", product.times, forward, product.passes)]
-    if product.recomputed and not product.is_found:
-        executions.append((backward, product.times, forward, product.passes))
-    d_result = _gradient(result)
     # A lookup has no products in its gradients either. The gradients of an exact product have the
     # default precision.
     passes = min(product.passes, 1)
-    if left.item_bytes:
-        d_left = _Einsum(d_result, right, _gradient(left))
-        executions.append((backward, product.times, d_left, passes))
-    d_right = _Einsum(left, d_result, _gradient(right))
-    executions.append((backward, product.times, d_right, passes))
-    return executions
+    executions = [
+        ("forward", (left, right, result), product.passes, True),
+        (
+            backward,
+            (left, right, result),
+            product.passes,
+            product.recomputed and not product.is_found,
+        ),
+        (backward, (d_result, right, d_left), passes, left.item_bytes > 0),
+        (backward, (left, d_result, d_right), passes, True),
+    ]
+    return [
+        (phase, product.times, e, passes) for phase, e, passes, is_done in executions if is_done
+    ]
 
 
-def _gradient(tensor: Tensor) -> Tensor:
-    return dataclasses.replace(tensor, name=f"gradient of {tensor.name}")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Move:
-    tensor: Tensor
-    kind: str
-    axes: tuple[str, ...]
-    nbytes: float
-
-
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """How a mesh splits a tensor."""
-
-    # mesh axis -> the letter of the tensor that is split over it, without axes of size 1
-    home: Mapping[str, str]
-    nbytes: float  # the bytes of the whole tensor
-    local: float  # the bytes on one device
+Move = tuple[Tensor, str, tuple[str, ...], float]
+"""A tensor that moves: itself, the kind of collective, the mesh axes, and the bytes on one device."""
 
 
 class _Partitioner:
@@ -197,119 +177,85 @@ class _Partitioner:
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
-        self._axes = {
-            axis: size for axis, size in zip(mesh.axes, mesh.shape, strict=True) if size > 1
-        }
-        self._layouts: dict[Tensor, _Layout] = {}
+        axes = zip(mesh.axes, mesh.shape, strict=True)
+        self._axes = {axis: size for axis, size in axes if size > 1}
+        self._homes: dict[Tensor, dict[str, str]] = {}
 
     def size(self, axes: Iterable[str]) -> int:
         return math.prod(self._axes[axis] for axis in axes)
 
-    def layout(self, tensor: Tensor) -> _Layout:
-        if tensor not in self._layouts:
-            home = {
+    def home(self, tensor: Tensor) -> dict[str, str]:
+        """Returns for each mesh axis the letter of the tensor that is split over it."""
+        if tensor not in self._homes:
+            partition = tensor.partition(self._mesh)
+            self._homes[tensor] = {
                 axis: letter
-                for letter, axes in zip(tensor.letters, tensor.partition(self._mesh), strict=True)
+                for letter, axes in zip(tensor.letters, partition, strict=True)
                 for axis in axes
                 if axis in self._axes
             }
-            nbytes = float(tensor.item_bytes * math.prod(tensor.shape))
-            self._layouts[tensor] = _Layout(home, nbytes, nbytes / self.size(home))
-        return self._layouts[tensor]
+        return self._homes[tensor]
 
-    def worked_bytes(self, tensor: Tensor, letters: Mapping[str, str]) -> float:
-        """Returns the bytes of a tensor on one device as the work reads or makes it."""
-        split = [axis for axis, letter in letters.items() if letter in tensor.letters]
-        return self.layout(tensor).nbytes / self.size(split)
+    def share(self, tensor: Tensor, split: Mapping[str, str]) -> float:
+        """Returns the bytes of a tensor on one device if each mesh axis splits this letter."""
+        axes = [axis for axis, letter in split.items() if letter in tensor.letters]
+        return float(tensor.item_bytes * math.prod(tensor.shape)) / self.size(axes)
 
-    def letters_of_work(self, einsum: _Einsum) -> dict[str, str]:
+    def local(self, tensor: Tensor) -> float:
+        return self.share(tensor, self.home(tensor))
+
+    def letters_of_work(self, einsum: Einsum) -> dict[str, str]:
         """Returns the letter by which an einsum is computed on each axis that splits it.
 
         Most of its tensors decide. If they are undecided, the letter with the fewest bytes to move wins.
         """
         letters = {}
         for axis in self._axes:
-            homes = [self.layout(tensor).home for tensor in einsum.tensors]
+            homes = [self.home(tensor) for tensor in einsum]
             votes = Counter(home[axis] for home in homes if axis in home)
             most = max(votes.values(), default=0)
             candidates = [letter for letter, count in votes.items() if count == most]
             if len(candidates) > 1:
-                bytes_of = {letter: self._moved(einsum, axis, letter) for letter in candidates}
-                candidates.sort(key=lambda letter: bytes_of[letter])
+                moved = {letter: self._moved(einsum, axis, letter) for letter in candidates}
+                candidates.sort(key=moved.__getitem__)
             if candidates:
                 letters[axis] = candidates[0]
         return letters
 
-    def _moved(self, einsum: _Einsum, axis: str, letter: str) -> float:
+    def _moved(self, einsum: Einsum, axis: str, letter: str) -> float:
         """Returns the bytes that move if an einsum is computed by a letter on one axis."""
-        moves = [
-            move for move in self.moves(einsum, {axis: letter}, only=axis) if move.axes == (axis,)
-        ]
-        return sum(move.nbytes * (1 + (move.kind == "all-reduce")) for move in moves)
+        return sum(
+            nbytes * (1 + (kind == "all-reduce"))
+            for _, kind, axes, nbytes in self.moves(einsum, {axis: letter}, [axis])
+            if axes == (axis,)
+        )
 
     def moves(
-        self, einsum: _Einsum, letters: Mapping[str, str], only: str | None = None
-    ) -> list[_Move]:
-        """Returns the collectives of an einsum that is computed by these letters, one for each mesh axis.
+        self, einsum: Einsum, letters: Mapping[str, str], only: Sequence[str] = ()
+    ) -> Iterator[Move]:
+        """Yields the collectives of an einsum that is computed by these letters.
 
-        `only` names the only mesh axis to look at; None looks at all.
+        They bring the operands into the layout of the work, and the result into its own. `only` names
+        the mesh axes to look at; () looks at all.
         """
-        homes = [
-            {a: letter for a, letter in self.layout(tensor).home.items() if only in (None, a)}
-            for tensor in einsum.tensors
-        ]
-        moves = [
-            move
-            for tensor, home in zip(einsum.tensors[:2], homes[:2], strict=True)
-            for move in self._moves_of_operand(tensor, home, letters)
-        ]
-        moves += self._moves_of_result(einsum.result, homes[2], letters)
-        return [move for move in moves if move.nbytes]
-
-    def _moves_of_operand(
-        self, tensor: Tensor, home: Mapping[str, str], letters: Mapping[str, str]
-    ) -> Iterator[_Move]:
-        """Yields the collectives that bring an operand into the layout of the work."""
-        local = self.layout(tensor).local
-        split = [axis for axis, letter in letters.items() if letter in tensor.letters]
-        gathered = tuple(axis for axis in home if axis not in split)
-        for axis in home:
-            if axis not in gathered and letters[axis] != home[axis]:
-                yield _Move(tensor, "all-to-all", (axis,), local)
-        if gathered:
-            yield _Move(tensor, "all-gather", gathered, local * self.size(gathered))
-
-    def _moves_of_result(
-        self, tensor: Tensor, home: Mapping[str, str], letters: Mapping[str, str]
-    ) -> Iterator[_Move]:
-        """Yields the collectives that bring the result of the work into its own layout."""
-        nbytes = self.worked_bytes(tensor, letters)
-        split = [axis for axis, letter in letters.items() if letter in tensor.letters]
-        summed = [axis for axis in letters if axis not in split]
-        scattered = tuple(axis for axis in summed if axis in home)
-        reduced = tuple(axis for axis in summed if axis not in home)
-        gathered = tuple(axis for axis in split if axis not in home)
-        if scattered:
-            yield _Move(tensor, "reduce-scatter", scattered, nbytes)
-            nbytes /= self.size(scattered)
-        if reduced:
-            yield _Move(tensor, "all-reduce", reduced, nbytes)
-        for axis in split:
-            if axis in home and home[axis] != letters[axis]:
-                yield _Move(tensor, "all-to-all", (axis,), nbytes)
-        if gathered:
-            yield _Move(tensor, "all-gather", gathered, nbytes * self.size(gathered))
-
-    def exchanged_axes(self, before: Tensor, after: Tensor) -> list[str]:
-        """Returns the axes over which two layouts of a tensor split different letters."""
-        old, new = self.layout(before).home, self.layout(after).home
-        return [axis for axis in old if axis in new and old[axis] != new[axis]]
-
-
-def _layouts(exchange: Exchange) -> list[tuple[str, int, Tensor, Tensor]]:
-    """Returns (phase, times, before, after) of an exchange, its recomputation and its gradient."""
-    before, after, times = exchange.before, exchange.after, exchange.times
-    layouts = [("forward", times, before, after), ("backward", times, after, before)]
-    if exchange.recomputed:
-        layouts.append(("recomputed", times, before, after))
-    return layouts
+        for tensor in einsum:
+            whole = self.home(tensor)
+            home = {axis: letter for axis, letter in whole.items() if not only or axis in only}
+            split = [axis for axis, letter in letters.items() if letter in tensor.letters]
+            turned = [axis for axis in split if axis in home and home[axis] != letters[axis]]
+            if tensor is einsum[2]:
+                nbytes = self.share(tensor, letters)
+                summed = [axis for axis in letters if axis not in split]
+                scattered = tuple(axis for axis in summed if axis in home)
+                reduced = tuple(axis for axis in summed if axis not in home)
+                gathered = tuple(axis for axis in split if axis not in home)
+                rest = nbytes / self.size(scattered)
+                moves = [("reduce-scatter", scattered, nbytes), ("all-reduce", reduced, rest)]
+            else:
+                rest, moves = self.local(tensor), []
+                gathered = tuple(axis for axis in home if axis not in split)
+            moves += [("all-to-all", (axis,), rest) for axis in turned]
+            moves.append(("all-gather", gathered, rest * self.size(gathered)))
+            for kind, axes, nbytes in moves:
+                if axes and nbytes:
+                    yield tensor, kind, axes, nbytes

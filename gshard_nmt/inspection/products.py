@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
 
 _GATE = "GSM,M_->GS_"
-"""The equation of the only product in true float32, which is no einsum; see `layers.exact_product`."""
+"""The equation of the only product in true float32, which is no einsum; see `exact_product`."""
 
 _EXACT_PASSES = 6
 """A product in true float32 is six bfloat16 products on a TPU (XLA's HIGHEST)."""
@@ -101,26 +101,12 @@ class Exchange:
     recomputed: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """A training step as products."""
-
-    products: Sequence[Product]
-    exchanges: Sequence[Exchange]  # dispatch and combine of the MoE layers
-    # the activations that are kept from the forward pass to the backward pass, with their number
-    kept: Sequence[tuple[Tensor, int]]
-    # (kind, tensor, times) of the collectives among the stages of a pipeline
-    along_stages: Sequence[tuple[str, Tensor, int]]
-    weights: Mapping[str, ArraySpec]  # all weights, by name
-    state: Mapping[str, ArraySpec]  # all arrays that the step takes, by name
-
-
 def step_of(
     config: "Config",
     weights: Mapping[str, ArraySpec],
     state: Mapping[str, ArraySpec],
     rounds_operands: bool,
-) -> Step:
+) -> "Step":
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 
     `rounds_operands`: whether products round float32 to bfloat16, as a TPU does. UserError: the config
@@ -142,23 +128,14 @@ def step_of(
         remat_keeps="inputs",
     )
     batch = tuple((name, state[name]) for name in BATCH_ARRAYS if name in state)
-    of_one_block = tuple((name, _without_repeats(spec)) for name, spec in weights.items())
-    traced = trace(one_block, of_one_block, batch)
-    layers = _Layers(config, traced, weights, rounds_operands)
-    return Step(
-        layers.products,
-        layers.exchanges,
-        list(layers.kept()),
-        list(layers.along_stages()),
-        weights,
-        state,
+    of_one_block = tuple(
+        (name, dataclasses.replace(spec, shape=(1, *spec.shape[1:])))
+        if spec.letters.startswith("R")
+        else (name, spec)
+        for name, spec in weights.items()
     )
-
-
-def _without_repeats(spec: ArraySpec) -> ArraySpec:
-    if not spec.letters.startswith("R"):
-        return spec
-    return dataclasses.replace(spec, shape=(1, *spec.shape[1:]))
+    traced = trace(one_block, of_one_block, batch)
+    return Step(config, traced, weights, state, rounds_operands)
 
 
 _Specs = tuple[tuple[str, ArraySpec], ...]
@@ -199,13 +176,20 @@ class _Reader:
     experts: int
 
     def product(self, operation: Any) -> Product | None:
-        equation = _equation(operation)
         if operation.type == "GatherV2" and self._weight(operation.inputs[0], "VM"):
-            return self._lookup(operation)
-        result_letters = equation.partition("->")[2]
-        if not set("BG") & set(result_letters):  # a table of relative positions
+            # The lookup of an embedding is a product with one-hot tokens.
+            table = self._tensor(operation.inputs[0], "VM")
+            shape = (*operation.inputs[1].shape.as_list(), table.shape[0])
+            one_hot = Tensor(f"{table.name}/tokens", "BLV", shape, 0)
+            embedded = self._tensor(operation.outputs[0], "BLM")
+            return Product(table.weight, "", one_hot, table, embedded, passes=0)
+        equation = _GATE if operation.type == "XlaDot" else ""
+        if operation.type == "Einsum":
+            equation = operation.get_attr("equation").decode()
+        operands, _, result_letters = equation.partition("->")
+        if not set("BG") & set(result_letters):  # a table of relative positions, or no product
             return None
-        left_letters, right_letters = equation.partition("->")[0].split(",")
+        left_letters, right_letters = operands.split(",")
         left = self._tensor(operation.inputs[0], left_letters)
         right = self._tensor(operation.inputs[1], right_letters)
         result = self._tensor(operation.outputs[0], result_letters)
@@ -218,14 +202,6 @@ class _Reader:
             return Product("logits", "", left, right, result, passes=passes)
         part = f"{layer[0]} {layer[-1].rpartition('_')[2]}"
         return Product(part, layer[-1], left, right, result, passes=passes)
-
-    def _lookup(self, operation: Any) -> Product:
-        """Returns the lookup of an embedding, as a product with one-hot tokens."""
-        table = self._tensor(operation.inputs[0], "VM")
-        shape = (*operation.inputs[1].shape.as_list(), table.shape[0])
-        one_hot = Tensor(f"{table.name}/tokens", "BLV", shape, 0)
-        embedded = self._tensor(operation.outputs[0], "BLM")
-        return Product(table.weight, "", one_hot, table, embedded, passes=0)
 
     def _weight(self, x: "tf.Tensor", letters: str) -> str:
         """Returns the name of the weight that a tensor is, if it has these letters; else ""."""
@@ -240,17 +216,10 @@ class _Reader:
             slots = (self.experts, shape[place] // self.experts)
             shape = (*shape[:place], *slots, *shape[place + 1 :])
             letters = letters.replace("J", "EC")
-        name, item_bytes = _source(x)
         if weight:
             return Tensor(weight, letters, shape, x.dtype.size, weight)
+        name, item_bytes = _source(x)
         return Tensor(name, letters, shape, item_bytes)
-
-
-def _equation(operation: Any) -> str:
-    """Returns the equation of an einsum, or of the gate; "" for other operations."""
-    if operation.type == "Einsum":
-        return operation.get_attr("equation").decode()
-    return _GATE if operation.type == "XlaDot" else ""
 
 
 def _source(x: "tf.Tensor") -> tuple[str, int]:
@@ -262,40 +231,50 @@ def _source(x: "tf.Tensor") -> tuple[str, int]:
     return x.name, item_bytes
 
 
-class _Layers:
-    """The layers of a config: all blocks and microbatches, and what is kept or computed again."""
+class Step:
+    """A training step as products: all blocks and microbatches, and what is kept or computed again.
+
+    Attributes:
+      products: those of all blocks.
+      exchanges: dispatch and combine of the MoE layers.
+      kept: the activations that are kept from the forward pass to the backward pass, with their number.
+      along_stages: (kind, tensor, times) of the collectives among the stages of a pipeline.
+      weights: all weights, by name.
+      state: all arrays that the step takes, by name.
+    """
 
     def __init__(
         self,
         config: "Config",
         traced: Sequence[Product],
         weights: Mapping[str, ArraySpec],
+        state: Mapping[str, ArraySpec],
         rounds_operands: bool,
     ) -> None:
-        self._model, self._weights = config.model, weights
-        self._microbatches = config.train.microbatches
+        self.weights, self.state = weights, state
+        self._model, self._microbatches = config.model, config.train.microbatches
         self._rounds_operands = rounds_operands
         self._pipelined = self._model.stack == "pipeline"
         self._recomputed = self._model.stack in ("scan", "pipeline") or self._model.remat != "none"
         self.products = [self._of_step(product) for product in traced]
-        self.exchanges = [*self._exchanges()]
+        self.exchanges = list(self._exchanges())
+        self.kept = list(self._kept())
+        self.along_stages = list(self._along_stages())
 
     def _of_step(self, product: Product) -> Product:
         """Returns a product of one block and the whole batch as those of all blocks of the step."""
-        tensors = (product.left, product.right, product.result)
-        if not product.sublayer:  # outside of the stages of a pipeline is the whole batch
-            number = 1 if self._pipelined else self._microbatches
-            left, right, result = (tensor.of_microbatch(number, False) for tensor in tensors)
-            return dataclasses.replace(product, left=left, right=right, result=result, times=number)
+        stack, is_layer = product.part.split()[0], bool(product.sublayer)
+        # Outside of the stages of a pipeline is the whole batch.
+        number = 1 if self._pipelined and not is_layer else self._microbatches
         left, right, result = (
-            tensor.of_microbatch(self._microbatches, self._pipelined) for tensor in tensors
+            tensor.of_microbatch(number, self._pipelined and is_layer)
+            for tensor in (product.left, product.right, product.result)
         )
-        stack = product.part.split()[0]
+        product = dataclasses.replace(product, left=left, right=right, result=result, times=number)
+        if not is_layer:
+            return product
         return dataclasses.replace(
             product,
-            left=left,
-            right=right,
-            result=result,
             times=self._times(stack),
             passes=product.passes if self._rounds_operands else min(product.passes, 1),
             recomputed=self._recomputed,
@@ -331,35 +310,36 @@ class _Layers:
 
     def _exchanges(self) -> Iterator[Exchange]:
         """Yields dispatch and combine of each MoE layer: GECM -> EGCM and back (GShard section 3.2)."""
-        layers = {p.left.name: p for p in self.products if p.left.letters == "EGCM"}
-        for product in layers.values():
-            if not product.right.weight.endswith("/wi"):
-                continue
-            outputs = product.left
+        recomputed = self._recomputed and not self._model.remat_has("experts")
+        outputs = {
+            p.left.name: (p.left, p.times)
+            for p in self.products
+            if p.left.letters == "EGCM" and p.right.weight.endswith("/wi")
+        }
+        for tensor, times in outputs.values():
             # XLA sends them as bfloat16 if they only go from product to product, which round them to it.
             if self._rounds_operands and self._model.dispatch == "einsum":
-                outputs = dataclasses.replace(outputs, item_bytes=2)
-            experts, groups, *rest = outputs.shape
+                tensor = dataclasses.replace(tensor, item_bytes=2)
+            experts, groups, *rest = tensor.shape
             slots = dataclasses.replace(
-                outputs,
-                name=f"{outputs.name}/slots",
+                tensor,
+                name=f"{tensor.name}/slots",
                 letters="GECM",
                 shape=(groups, experts, *rest),
             )
-            recomputed = self._recomputed and not self._model.remat_has("experts")
-            yield Exchange(slots, outputs, product.times, recomputed)
-            yield Exchange(outputs, slots, product.times, recomputed)
+            yield Exchange(slots, tensor, times, recomputed)
+            yield Exchange(tensor, slots, times, recomputed)
 
-    def kept(self) -> Iterator[tuple[Tensor, int]]:
+    def _kept(self) -> Iterator[tuple[Tensor, int]]:
         if not self._recomputed:
             for product in self.products:
                 yield product.result, product.times // self._microbatches
             return
         # A pipeline keeps the results of all iterations, and a loop those of one microbatch.
         loops = 1 if self._pipelined else self._microbatches
-        by_layer = self._model.remat == "layer"
-        parts = {p.part: p.part.split()[0] for p in self.products if p.sublayer}
-        for stack in parts.values() if by_layer else dict.fromkeys(parts.values()):
+        parts = list(dict.fromkeys(p.part for p in self.products if p.sublayer))
+        stacks = [part.split()[0] for part in parts]
+        for stack in stacks if self._model.remat == "layer" else dict.fromkeys(stacks):
             yield self._state(stack), self._times(stack) // loops
         if self._model.remat_has("experts"):
             item_bytes = self._state("decoder").item_bytes
@@ -370,7 +350,7 @@ class _Layers:
             is_of_attention = "attention" in product.sublayer and product.right.weight
             if product.is_found and (is_of_attention or product.right.weight.endswith("/gate")):
                 yield product.result, product.times // loops
-        for stack in dict.fromkeys(parts.values()) if self._pipelined else ():
+        for stack in dict.fromkeys(stacks) if self._pipelined else ():
             yield self._state(stack), self._microbatches
 
     def _state(self, stack: str) -> Tensor:
@@ -379,7 +359,7 @@ class _Layers:
         first = next(p.left for p in layers if p.left.letters == "BLM")
         return dataclasses.replace(first, name=f"{stack} state")
 
-    def along_stages(self) -> Iterator[tuple[str, Tensor, int]]:
+    def _along_stages(self) -> Iterator[tuple[str, Tensor, int]]:
         """Yields the collectives among the stages of the pipelines, see `Pipeline`.
 
         The state moves on by one stage in each iteration. All stages read every microbatch, and the last
@@ -388,14 +368,12 @@ class _Layers:
         """
         stacks = dict.fromkeys(p.part.split()[0] for p in self.products if p.sublayer)
         for stack in stacks if self._pipelined else ():
-            schedule, x = (
-                self._model.pipeline_schedule(stack, self._microbatches),
-                self._state(stack),
-            )
+            x = self._state(stack)
+            schedule = self._model.pipeline_schedule(stack, self._microbatches)
             yield "collective-permute", x, 2 * schedule.iterations
             yield "all-gather", x, 2 * self._microbatches
             yield "all-reduce", x, 2 * self._microbatches
-            for name, spec in self._weights.items():
+            for name, spec in self.weights.items():
                 if schedule.visits > 1 and name.startswith(f"{stack}/block/"):
                     weight = Tensor(name, spec.letters[1:], spec.shape[1:], 4, name, in_stage=True)
                     yield "all-to-all", weight, 2 * spec.shape[0] // schedule.stages

@@ -7,8 +7,7 @@ from typing import Any
 from gshard_nmt.inspection import causes, communication, compute, hlo, memory
 from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import DIRECTIONS, WORK_KINDS, Origin, Work
-from gshard_nmt.inspection.memory import Memory, Temporary
-from gshard_nmt.quantities import flops_text, seconds_text, size_text
+from gshard_nmt.inspection.memory import Memory
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.ahead_of_time import Compiled
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction
@@ -42,7 +41,6 @@ class ProgramCost:
     # collective instructions in the program's text, by kind
     collective_instructions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     work: Mapping[Origin, Work] = dataclasses.field(default_factory=dict)  # {} without a program
-    temporaries: Sequence[Temporary] = ()  # the largest at the peak
 
     @property
     def has_program(self) -> bool:
@@ -57,15 +55,11 @@ class ProgramCost:
 
         `direction` is "forward", "recomputed" or "backward"; "" is all three.
         """
-        by_kind = {
-            kind: [
-                work
-                for origin, work in self.work.items()
-                if origin.kind == kind and direction in ("", origin.direction)
-            ]
-            for kind in WORK_KINDS
-        }
-        return {kind: sum(works, Work()) for kind, works in by_kind.items() if works}
+        by_kind: dict[str, Work] = {}
+        for origin, work in self.work.items():
+            if direction in ("", origin.direction):
+                by_kind[origin.kind] = by_kind.get(origin.kind, Work()) + work
+        return {kind: by_kind[kind] for kind in WORK_KINDS if kind in by_kind}
 
     @property
     def recomputed(self) -> Work:
@@ -89,41 +83,6 @@ class ProgramCost:
     def bytes_of(self, kind: str) -> int:
         """Returns the bytes that one device sends in the collectives of a kind in a step."""
         return sum(source.bytes_per_step for source in self.sources if source.kind == kind)
-
-    def lines(self) -> list[str]:
-        compilation, step = self.compilation, self.step_seconds
-        arguments = size_text(self.memory.argument or 0)
-        return [
-            f"memory of a device: {size_text(self.memory.peak)} at the peak, {arguments} of it are "
-            "inputs",
-            f"work of a device: {flops_text(self.total.flops)}",
-            *(
-                f"{kind}: {self.count(kind)} tensors, {size_text(self.bytes_of(kind))} of a device"
-                for kind in COLLECTIVE_KINDS
-                if self.count(kind)
-            ),
-            *([] if step is None else [f"predicted time: {seconds_text(step)}"]),
-            f"compiled in {compilation.compile_seconds or 0:.0f} s, {compilation.instructions:,} "
-            "instructions",
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "topology": self.topology.name,
-            "devices": self.topology.num_devices,
-            "argument_bytes": self.memory.argument,
-            "peak_bytes": self.memory.peak,
-            "flops": self.total.flops,
-            "recomputed_flops": self.recomputed.flops,
-            "seconds": self.step_seconds,
-            "recomputed_seconds": self.recomputed.seconds,
-            "compile_seconds": round(self.compilation.compile_seconds or 0, 2),
-            "instructions": self.compilation.instructions,
-            "collectives": {
-                kind: {"tensors": self.count(kind), "bytes": self.bytes_of(kind)}
-                for kind in COLLECTIVE_KINDS
-            },
-        }
 
 
 def cost_of(
@@ -154,7 +113,6 @@ def cost_of(
         sources=communication.collectives(module, context),
         collective_instructions=communication.count_instructions(module),
         work=compute.work_by_origin(module, topology.chip),
-        temporaries=memory.largest_temporaries(module),
     )
 
 
@@ -167,7 +125,6 @@ class Counts:
     # experts, including the embeddings
     active_per_token: int
     per_device: int  # weights on one device
-    bytes_per_device: int  # bytes of these
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

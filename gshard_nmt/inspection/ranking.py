@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection.candidates import Family, device_orders, meshes, pipelines, place_on
+from gshard_nmt.inspection.candidates import device_orders, meshes, pipelines
 from gshard_nmt.inspection.predict import Cost, Prediction, cost_of, predict
 from gshard_nmt.inspection.products import Step, step_of
 from gshard_nmt.inspection.program_cost import Inspection
@@ -81,40 +81,49 @@ def rank(
 
     UserError: nothing is known about the links, no mesh divides, or none fits.
     """
-    if topology.chip is None:
+    chip = topology.chip
+    if chip is None:
         raise UserError(
             f"--advise: {topology.name} has no times, because nothing is known about its links. "
             "Name a TPU slice or GPUs with --topology, for instance v3:4x4."
         )
-    rounds_operands = not isinstance(topology.chip, Gpu)
+    rounds_operands = not isinstance(chip, Gpu)
     steps: dict[str, Step] = {}
 
     def cost_on(config: "Config") -> Cost:
         key = repr((config.model, config.train.microbatches))
         if key not in steps:
             steps[key] = step_of(config, weights, arrays, rounds_operands)
-        assert topology.chip is not None
-        return cost_of(steps[key], config.mesh, topology.chip)
+        return cost_of(steps[key], config.mesh, chip)
 
     tried, candidates = 0, []
-    for family, mesh, settings in _ways(config, topology.num_devices):
+    for name, mesh, settings in _ways(config, topology.num_devices):
         tried += 1
-        # A mesh of a family has its own axes and rules, and the rest of the config's mesh.
-        mesh = dataclasses.replace(
-            mesh, shared_update=config.mesh.shared_update, partitioner=config.mesh.partitioner
-        )
+        # A mesh has the axes and rules of its file, and the rest of the config's mesh.
+        mesh = dataclasses.replace(mesh, shared_update=config.mesh.shared_update)
         changed = config.replace(mesh=mesh, **settings)
         if any(problems(changed, arrays)):
             continue
         cost = cost_on(changed)
-        candidates.append(Candidate(family.name, *_in_best_order(mesh, cost, topology), settings))
+        orders = device_orders(topology, mesh.shape)
+        if cost.memory > chip.hbm_bytes:  # any order will do
+            orders = itertools.islice(orders, 1)
+        placed = [dataclasses.replace(mesh, device_order=order) for order in dict.fromkeys(orders)]
+        candidates.append(
+            min(
+                (Candidate(name, m, predict(cost, topology, m), settings) for m in placed),
+                # Times that differ by rounding are equal. Then the usual order is better.
+                key=lambda c: (
+                    float(f"{c.prediction.step_seconds:.9g}"),
+                    "T" in c.mesh.device_order,
+                ),
+            )
+        )
     own = None
     if config.mesh.num_devices == topology.num_devices and not any(problems(config, arrays)):
-        prediction = predict(
-            cost_on(config), topology.chip, lambda axes: place_on(topology, config.mesh, axes)
-        )
+        prediction = predict(cost_on(config), topology, config.mesh)
         own = Candidate(THE_CONFIGS_MESH, config.mesh, prediction)
-    fitting = [c for c in candidates if c.memory <= topology.chip.hbm_bytes]
+    fitting = [c for c in candidates if c.memory <= chip.hbm_bytes]
     if not fitting:
         raise UserError(_none_fits(topology, tried, candidates))
     # Times that differ by less than a thousandth are equal: then the smaller memory is better.
@@ -122,47 +131,27 @@ def rank(
     return Ranking(tried, len(candidates), fitting, own)
 
 
-def _ways(config: "Config", num_devices: int) -> Iterator[tuple[Family, Mesh, Settings]]:
+def _ways(config: "Config", num_devices: int) -> Iterator[tuple[str, Mesh, Settings]]:
     """Yields all meshes for a config, with the settings that they need.
 
-    Dense models, and those that are pipelines already, also get pipelines, unless the partitioner is
-    Shardy, which does not take the manual regions of a stage. A pipeline takes one to eight
-    times as many microbatches as stages, or the number of the config.
+    Dense models, and those that are pipelines already, also get pipelines. A pipeline takes one to
+    eight times as many microbatches as stages, or the number of the config.
     """
     model, own = config.model, config.train.microbatches
     is_pipeline = model.stack == "pipeline"
-    for family, mesh in meshes(num_devices, bool(model.experts)):
-        yield family, mesh, {"model": {"stack": "scan"}} if is_pipeline else {}
-    if (model.experts and not is_pipeline) or config.mesh.partitioner == "shardy":
+    for name, mesh in meshes(num_devices, bool(model.experts)):
+        yield name, mesh, {"model": {"stack": "scan"}} if is_pipeline else {}
+    if model.experts and not is_pipeline:
         return
     repeats = [model.repeats(stack) for stack in ("encoder", "decoder") if model.depth(stack)]
-    for family, mesh in pipelines(num_devices):
+    for name, mesh in pipelines(num_devices):
         stages = mesh.shape[0]
         if any(number % stages for number in repeats):
             continue
         numbers = {stages * n for n in _MICROBATCHES_PER_STAGE} | ({own} if own > 1 else set())
         for number in sorted(numbers):
             stack = {"stack": "pipeline", "stages": stages}
-            yield family, mesh, {"model": stack, "train": {"microbatches": number}}
-
-
-def _in_best_order(mesh: Mesh, cost: Cost, topology: Topology) -> tuple[Mesh, Prediction]:
-    """Returns the mesh with the order of its devices that takes the least time, and the prediction."""
-    assert topology.chip is not None
-    best = None
-    orders = device_orders(topology, mesh.shape)
-    if cost.memory > topology.chip.hbm_bytes:  # any order will do
-        orders = itertools.islice(orders, 1)
-    for order in orders:
-
-        def place(axes, order=order):
-            return order.place(topology, [list(mesh.axes).index(axis) for axis in axes])
-
-        prediction = predict(cost, topology.chip, place)
-        if best is None or prediction.step_seconds < best[0].step_seconds * (1 - 1e-9):
-            best = prediction, order
-    assert best is not None
-    return dataclasses.replace(mesh, device_order=best[1].text), best[0]
+            yield name, mesh, {"model": stack, "train": {"microbatches": number}}
 
 
 def _none_fits(topology: Topology, tried: int, candidates: Sequence[Candidate]) -> str:
@@ -199,30 +188,36 @@ def report(
     """Returns the report for a terminal."""
     inspections = {candidate.title: inspection for candidate, inspection in compiled}
     others = [c for c in ranking.candidates if c.title not in inspections]
-    listed = [*(candidate for candidate, _ in compiled), *others][:_MOST_LINES]
+    candidates = [*(candidate for candidate, _ in compiled), *others]
     rows: list[tuple[str, ...]] = [("mesh", "predicted", "compiled", "memory", "compiled")]
-    for number, candidate in enumerate(listed, start=1):
-        title, inspection = f"{number:2}. {candidate.title}", inspections.get(candidate.title)
-        predicted = seconds_text(candidate.prediction.step_seconds)
-        seconds = inspection.step_seconds if inspection else None
-        peak = size_text(inspection.memory.peak) if inspection else "-"
-        peak += " (does not fit)" if inspection and not inspection.fits else ""
-        compiled_seconds = seconds_text(seconds) if seconds else "-"
-        rows.append((title, predicted, compiled_seconds, size_text(candidate.memory), peak))
+    for number, candidate in enumerate(candidates[:_MOST_LINES], start=1):
+        inspection = inspections.get(candidate.title)
+        seconds, peak = None, "-"
+        if inspection:
+            seconds = inspection.step_seconds
+            peak = size_text(inspection.memory.peak)
+            peak += "" if inspection.fits else " (does not fit)"
+        rows.append(
+            (
+                f"{number:2}. {candidate.title}",
+                seconds_text(candidate.prediction.step_seconds),
+                seconds_text(seconds) if seconds else "-",
+                size_text(candidate.memory),
+                peak,
+            )
+        )
     lines = [
         f"ADVICE for {name} on {topology.name}, {topology.num_devices:,} devices: of {ranking.tried} "
         f"meshes {ranking.divide} divide and {len(ranking.candidates)} fit by formula; "
         f"{len(compiled)} were compiled",
         table(rows),
     ]
-    if len(others) + len(compiled) > len(listed):
-        lines.append(f"    and {len(others) + len(compiled) - len(listed)} more (see --json)")
+    if rest := candidates[_MOST_LINES:]:
+        lines.append(f"    and {len(rest)} more (see --json)")
     for number, (candidate, inspection) in enumerate(compiled, start=1):
-        if candidate.name == THE_CONFIGS_MESH:
-            continue
-        lines += ["", f"{number}. {candidate.title}"]
-        lines += [f"    {line}" for line in [why(candidate, ranking), *gin_lines(candidate)]]
-        lines += [f"    {line}" for line in inspection.does_not_fit[:1]]
+        if candidate.name != THE_CONFIGS_MESH:
+            reasons = [why(candidate, ranking), *gin_lines(candidate), *inspection.does_not_fit[:1]]
+            lines += ["", f"{number}. {candidate.title}", *(f"    {line}" for line in reasons)]
     return "\n".join(lines) + "\n"
 
 
@@ -236,23 +231,22 @@ def compiled_text(inspection: Inspection) -> str:
 
 def why(candidate: Candidate, ranking: Ranking) -> str:
     """Returns a sentence that compares a mesh with the mesh of the config, or with another mesh."""
-    rivals = [ranking.own] if ranking.own else []
-    rivals += [c for c in ranking.candidates if c.title != candidate.title]
-    rival = next(iter(rivals), None)
+    others = (c for c in ranking.candidates if c.title != candidate.title)
+    rival = ranking.own or next(others, None)
     if rival is None:
         return "It is the only mesh that divides and fits."
-    times, rival_times = candidate.prediction.seconds, rival.prediction.seconds
-    step, rival_step = candidate.prediction.step_seconds, rival.prediction.step_seconds
+    ours, theirs = candidate.prediction, rival.prediction
     differences = {
-        part: times.get(part, 0.0) - rival_times.get(part, 0.0) for part in {**times, **rival_times}
+        part: ours.seconds.get(part, 0.0) - theirs.seconds.get(part, 0.0)
+        for part in {**ours.seconds, **theirs.seconds}
     }
     largest = sorted(differences, key=lambda part: -abs(differences[part]))
     parts = [
         f"{seconds_text(abs(differences[part]))} {'less' if differences[part] < 0 else 'more'} for {part}"
         for part in largest[:_MOST_PARTS]
-        if abs(differences[part]) >= _SMALL * step
+        if abs(differences[part]) >= _SMALL * ours.step_seconds
     ]
-    change = step / rival_step - 1
+    change = ours.step_seconds / theirs.step_seconds - 1
     length = f"{abs(change):.1%} {'shorter' if change < 0 else 'longer'} than"
     if abs(change) < _SMALL:
         length = "as long as"

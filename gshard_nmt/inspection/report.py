@@ -17,10 +17,7 @@ from gshard_nmt.inspection.program_cost import Inspection
 from gshard_nmt.quantities import flops_text, size_text
 from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
-from gshard_nmt.spmd.topology import Topology
 
-ESTIMATED = "estimated, because there is no program"
-_NO_TIMES = "times are predicted for TPUs and GPUs only"
 _LEFT_OUT = "Overlap, the host, the input and load imbalance are left out."
 _PREDICTED = (
     "Predicted from the compiler's estimate of each operation and the links' peak bandwidth. "
@@ -32,8 +29,6 @@ _PREDICTED_FOR_GPUS = (
 )
 
 _MOST_LINES = 12
-_MOST_TEMPORARIES = 6
-_LONGEST_SHAPE = 44
 _WIDEST = 1000
 
 _CATEGORY_WORDS = {
@@ -76,7 +71,7 @@ def _memory(inspection: Inspection) -> list[str]:
         rows.append(("free" if left >= 0 else "missing", size_text(abs(left)), ""))
     lines = ["MEMORY of one device", table(rows)]
     if memory.argument is None:
-        lines.append(f"  {ESTIMATED}")
+        lines.append("  estimated, because there is no program")
     else:
         lines.append(
             f"  the compiler counts: arguments {size_text(memory.argument)}, temporaries "
@@ -85,14 +80,6 @@ def _memory(inspection: Inspection) -> list[str]:
         )
     if inspection.does_not_fit:
         lines += ["", *inspection.does_not_fit]
-    if inspection.temporaries:
-        lines += [
-            "  largest temporaries at the peak:",
-            table(
-                ("", size_text(array.bytes), array.shape[:_LONGEST_SHAPE], array.origin.place)
-                for array in inspection.temporaries[:_MOST_TEMPORARIES]
-            ),
-        ]
     return lines
 
 
@@ -100,16 +87,11 @@ def _communication(inspection: Inspection) -> list[str]:
     has_times = inspection.topology.chip is not None
     rows = [("kind", "count", "bytes", "time", "group size")]
     for name, sources in _by_links(inspection).items():
-        groups = sorted({source.group_size for source in sources})
-        rows.append(
-            (
-                name,
-                f"{sum(source.count for source in sources):,}",
-                size_text(sum(source.bytes_per_step for source in sources)),
-                _milliseconds(_seconds(sources)) if has_times else "-",
-                ", ".join(map(str, groups)),
-            )
-        )
+        count = f"{sum(source.count for source in sources):,}"
+        nbytes = size_text(sum(source.bytes_per_step for source in sources))
+        groups = ", ".join(map(str, sorted({source.group_size for source in sources})))
+        time = _milliseconds(_seconds(sources)) if has_times else "-"
+        rows.append((name, count, nbytes, time, groups))
     title = "COMMUNICATION of one device in a step"
     if len(rows) == 1:
         return [title, "  none"]
@@ -119,11 +101,9 @@ def _communication(inspection: Inspection) -> list[str]:
 def _by_links(inspection: Inspection) -> dict[str, list[Source]]:
     """Returns the sources by kind. Those between slices, on slower links, have a name of their own."""
     by_name: dict[str, list[Source]] = {}
-    for kind in COLLECTIVE_KINDS:
-        for source in inspection.sources:
-            if source.kind == kind:
-                name = f"{kind} between slices" if source.slices > 1 else kind
-                by_name.setdefault(name, []).append(source)
+    for source in sorted(inspection.sources, key=lambda s: COLLECTIVE_KINDS.index(s.kind)):
+        name = f"{source.kind} between slices" if source.slices > 1 else source.kind
+        by_name.setdefault(name, []).append(source)
     return by_name
 
 
@@ -146,16 +126,17 @@ def _unexpected(inspection: Inspection) -> list[str]:
         return []
     lines = ["  UNEXPECTED: no annotation and no rule of the mesh asks for these:"]
     for source, count, size in sources[:_MOST_LINES]:
-        lines.append(f"    {_times(count)}{source.kind}, {size_text(size)}: {source.why}")
         remedy = source.remedy and f"may help: {source.remedy}"
-        lines.append(f"      {remedy or 'no setting is known to remove it'}")
-    if len(sources) > _MOST_LINES:
-        lines.append(f"    and {len(sources) - _MOST_LINES} more (see --json)")
+        lines += [
+            f"    {_times(count)}{source.kind}, {size_text(size)}: {source.why}",
+            f"      {remedy or 'no setting is known to remove it'}",
+        ]
+    if rest := sources[_MOST_LINES:]:
+        lines.append(f"    and {len(rest)} more (see --json)")
     added = {name: dims for source in inspection.sources for name, dims in source.overrides.items()}
     if added:
         # The first pattern that matches a name decides, so the new patterns come first.
-        setting = {**added, **inspection.overrides}
-        lines.append(f"  setting to try: Mesh.overrides = {setting}")
+        lines.append(f"  setting to try: Mesh.overrides = {added | dict(inspection.overrides)}")
     return lines
 
 
@@ -173,13 +154,13 @@ def merged(sources: Iterable[Source]) -> list[tuple[Source, int, int]]:
 
 def _compute(inspection: Inspection, tokens: float) -> list[str]:
     """Returns the predicted time of each kind of work, and of the whole step (GShard Figure 8)."""
-    total, step = inspection.total, inspection.step_seconds
+    total, step, topology = inspection.total, inspection.step_seconds, inspection.topology
     lines = [
         "COMPUTE of one device in a step",
         f"  {flops_text(total.flops)} in products, {size_text(total.bytes_accessed)} of memory traffic",
     ]
     if step is None:
-        return [*lines, f"  {prediction(inspection.topology)}"]
+        return [*lines, "  times are predicted for TPUs and GPUs only"]
     rows = [("kind of work", "products", "estimate", "roofline", "share of the step")]
     for kind, work in inspection.by_kind().items():
         rows.append((kind, *_figures(work), _share(work.seconds, step)))
@@ -188,8 +169,8 @@ def _compute(inspection: Inspection, tokens: float) -> list[str]:
             rows.append((name, "", "", _milliseconds(seconds), _share(seconds, step)))
     whole = Work(total.flops, 0.0, step, inspection.roofline_seconds or 0.0)
     rows.append(("step", *_figures(whole), ""))
-    sentences = [*step_lines(inspection, tokens), prediction(inspection.topology)]
-    return [*lines, table(rows), *[f"  {line}" for line in sentences]]
+    method = _PREDICTED_FOR_GPUS if isinstance(topology.chip, Gpu) else _PREDICTED
+    return [*lines, table(rows), *[f"  {x}" for x in [*step_lines(inspection, tokens), method]]]
 
 
 def _figures(work: Work) -> tuple[str, str, str]:
@@ -203,7 +184,7 @@ def step_lines(inspection: Inspection, tokens: float) -> list[str]:
     if step is None or years is None:
         return []
     lines = []
-    if again := sum(inspection.by_kind("recomputed").values(), Work()).seconds:
+    if again := inspection.recomputed.seconds:
         lines.append(
             f"{_milliseconds(again)} of the step ({again / step:.1%}) recompute the forward pass "
             "(Model.remat, Model.stack)"
@@ -219,30 +200,21 @@ def step_lines(inspection: Inspection, tokens: float) -> list[str]:
 
 def _paper_lines(inspection: Inspection) -> list[str]:
     """Returns the paper's figures for this model, mesh and batch; [] if the papers have none."""
-    chip = inspection.topology.chip
+    chip, mesh = inspection.topology.chip, tuple(inspection.mesh.values())
     if inspection.step != "training" or chip is None or chip.name != "v3":
         return []
-    mesh = tuple(inspection.mesh.values())
     paper = reported(inspection.config, mesh, inspection.tokens_per_step, inspection.counts.total)
     if paper is None:
         return []
-    figures = [f"step {paper.step_seconds:.2f} s"]
-    if paper.memory_gb is not None:
-        figures.append(f"{paper.memory_gb} GB a core")
-    if paper.core_years is not None:
-        figures.append(f"{paper.core_years} core-years for 1e12 tokens")
-    if paper.all_to_all_share is not None:
-        figures.append(f"all-to-all {paper.all_to_all_share:.0%}")
-    if paper.flops_utilization is not None:
-        figures.append(f"{paper.flops_utilization:.1%} of peak FLOPS")
-    return [f"the paper measured ({paper.table}): {', '.join(figures)}"]
-
-
-def prediction(topology: Topology) -> str:
-    """Returns how the times of a topology are predicted, and what they leave out."""
-    if topology.chip is None:
-        return _NO_TIMES
-    return _PREDICTED_FOR_GPUS if isinstance(topology.chip, Gpu) else _PREDICTED
+    figures = (
+        ("step {:.2f} s", paper.step_seconds),
+        ("{} GB a core", paper.memory_gb),
+        ("{} core-years for 1e12 tokens", paper.core_years),
+        ("all-to-all {:.0%}", paper.all_to_all_share),
+        ("{:.1%} of peak FLOPS", paper.flops_utilization),
+    )
+    text = ", ".join(words.format(figure) for words, figure in figures if figure is not None)
+    return [f"the paper measured ({paper.table}): {text}"]
 
 
 def _compilation(inspection: Inspection) -> str:
@@ -272,21 +244,22 @@ def growth(inspections: Sequence[Inspection]) -> str:
     for inspection in inspections:
         compilation, step = inspection.compilation, inspection.step_seconds
         cpu, program = compilation.compile_cpu_seconds, inspection.has_program
-        kinds = ("all-to-all", "all-reduce")
+        counts = compilation.instructions, *map(inspection.count, ("all-to-all", "all-reduce"))
+        instructions, *collectives = (f"{count:,}" if program else "-" for count in counts)
         rows.append(
             (
                 inspection.topology.name,
                 f"{inspection.topology.num_devices:,}",
                 f"{inspection.counts.total:,}",
-                f"{compilation.instructions:,}" if program else "-",
+                instructions,
                 "-" if cpu is None else f"{cpu:.0f} s",
                 size_text(inspection.memory.peak),
-                *(f"{inspection.count(kind):,}" if program else "-" for kind in kinds),
+                *collectives,
                 f"{step:.3f} s" if step else "-",
             )
         )
-    lines = ["GROWTH with the number of devices", table(rows)]
-    return "\n".join([*lines, *[f"  {line}" for line in _verdicts(inspections)]]) + "\n"
+    lines = [f"  {line}" for line in _verdicts(inspections)]
+    return "\n".join(["GROWTH with the number of devices", table(rows), *lines]) + "\n"
 
 
 def _verdicts(inspections: Sequence[Inspection]) -> list[str]:
@@ -294,24 +267,24 @@ def _verdicts(inspections: Sequence[Inspection]) -> list[str]:
     compiled = [inspection for inspection in inspections if inspection.has_program]
     if len(compiled) < 2:
         return []
-    ordered = sorted(compiled, key=lambda inspection: inspection.topology.num_devices)
-    first, last = ordered[0], ordered[-1]
-
-    def line(name: str, before: float | None, after: float | None, bound: float) -> str:
+    compiled.sort(key=lambda inspection: inspection.topology.num_devices)
+    first, last = compiled[0], compiled[-1]
+    start, end = first.compilation, last.compilation
+    figures = (
+        ("instructions of the program", start.instructions, end.instructions, 0.01),
+        # CPU time of all threads, because other work on the machine lengthens wall time.
+        ("compile time on the CPU", start.compile_cpu_seconds, end.compile_cpu_seconds, 0.30),
+        ("memory of a device", first.memory.peak, last.memory.peak, 0.05),
+    )
+    lines = []
+    for name, before, after, bound in figures:
         change = (after or 0) / before - 1 if before else 0.0
         verdict = "constant" if change <= bound else "not constant"
-        return (
+        lines.append(
             f"{name}: {change:+.1%} from {first.topology.num_devices:,} to "
             f"{last.topology.num_devices:,} devices ({verdict} within {bound:.0%})"
         )
-
-    start, end = first.compilation, last.compilation
-    return [
-        line("instructions of the program", start.instructions, end.instructions, 0.01),
-        # CPU time of all threads, because other work on the machine lengthens wall time.
-        line("compile time on the CPU", start.compile_cpu_seconds, end.compile_cpu_seconds, 0.30),
-        line("memory of a device", first.memory.peak, last.memory.peak, 0.05),
-    ]
+    return lines
 
 
 def _seconds(sources: Iterable[Source]) -> float:

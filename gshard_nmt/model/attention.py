@@ -17,6 +17,7 @@ from gshard_nmt.model.kept_results import Result
 from gshard_nmt.model.layers import Mode, declare_biases, dropout, project, to_float32
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, normal
+from gshard_nmt.model.products import product_of_activations
 from gshard_nmt.spmd.sharding import annotate
 
 BUCKETS = 32
@@ -70,10 +71,12 @@ def attend(
     query = mode.keep("query", annotate(project("BLM,MND->BLND", x, p, "query"), "BLND"))
     keys, values = project_memory(p, memory)
     keys, values = mode.keep("key", keys), mode.keep("value", values)
-    logits = tf.einsum("BLND,BTND->BNLT", to_float32(query), to_float32(keys)) + bias
+    queries, keys = to_float32(query), to_float32(keys)
+    logits = product_of_activations("BLND,BTND->BNLT", queries, keys) + bias
     probabilities = dropout(tf.nn.softmax(logits), dropout_rate, mode, "attention")
     probabilities = tf.cast(probabilities, x.dtype)
-    context = annotate(tf.einsum("BNLT,BTND->BLND", probabilities, values), "BLND")
+    context = product_of_activations("BNLT,BTND->BLND", probabilities, values)
+    context = annotate(context, "BLND")
     return mode.keep("output", project("BLND,NDM->BLM", context, p, "output"))
 
 

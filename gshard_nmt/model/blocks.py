@@ -21,6 +21,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
+from gshard_nmt.model.last_dimension import running_total
 from gshard_nmt.model.lazy_tensorflow import tf
 
 BLOCK_ROWS = 32
@@ -91,7 +92,7 @@ def plan(expert: "tf.Tensor", weight: "tf.Tensor", experts: int) -> Plan:
     # Shape: [n, A] -> [n A] -> int32[n A, E], 1 if the choice is this expert.
     is_expert = tf.cast(tf.reshape(expert, [choices, 1]) == tf.range(experts), tf.int32)
     # int32[n A, E], the choices of this expert up to and including this one.
-    count = tf.cumsum(is_expert, axis=0)
+    count = running_total(is_expert, axis=0)
     num_blocks = (count[-1] + BLOCK_ROWS - 1) // BLOCK_ROWS
     first_block = tf.cumsum(num_blocks, exclusive=True)
     # Shape: [n A, E] -> [n A]

@@ -10,6 +10,7 @@ from gshard_nmt.model.gating import GATING_RANGES, POLICIES, Gating
 from gshard_nmt.model.layers import NORMS
 from gshard_nmt.model.moe import MOE_RANGES, MoE
 from gshard_nmt.model.pipeline_schedule import SCHEDULES, Schedule
+from gshard_nmt.model.products import PRECISIONS
 from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rate, size
 
 SINUSOIDS = ("sinusoidal", "vaswani")
@@ -178,6 +179,12 @@ class Model:
     """The dtype of activations, "float32" or "bfloat16". Parameters, norms, softmax, gates, logits and
     loss are float32 in both cases."""
 
+    matmul_precision: str = "auto"
+    """The precision of products with weights and of attention, for activations of either dtype. "default"
+    is the device's own: a CPU multiplies float32, a TPU rounds operands to bfloat16. "bfloat16" rounds
+    operands to bfloat16 and sums in float32, on every device. "auto" decides when a run begins, and the
+    run keeps it: "bfloat16" on a CPU that has instructions for it, else "default"."""
+
     # Regularization
     input_dropout: float = 0.1
     """The dropout rate of the embeddings, in training."""
@@ -252,6 +259,7 @@ class Model:
         one_of(NORM_PLACES, "norm_place"),
         one_of(MOE_PLACES, "moe_place"),
         one_of(ACTIVATION_DTYPES, "activation_dtype"),
+        one_of(PRECISIONS, "matmul_precision"),
         one_of(STACKS, "stack"),
         size("stages"),
         one_of(SCHEDULES, "schedule"),

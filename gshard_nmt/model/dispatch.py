@@ -15,6 +15,7 @@ import operator
 from collections.abc import Callable, Sequence
 
 from gshard_nmt.model.gating import Routing
+from gshard_nmt.model.last_dimension import total
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.spmd.sharding import annotate
 
@@ -145,21 +146,20 @@ class _SlotIndices:
 
 
 def _slot_indices(routing: Routing, num_slots: int, dtype: "tf.DType") -> _SlotIndices:
-    _, group_size, assignments = routing.slot.shape.as_list()
-    # Shape: [G, S, A] -> bool[G, S, A, J]
-    is_in_slot = routing.slot[..., tf.newaxis] == tf.range(num_slots)
-    token_numbers = tf.range(1, group_size + 1)[:, tf.newaxis, tf.newaxis]
-    # Shape: [G, S, A, J] -> int32[G, J]; -1 in an empty slot
-    token_or_empty = tf.reduce_sum(tf.where(is_in_slot, token_numbers, 0), axis=[1, 2]) - 1
-    token_of_slot = tf.maximum(token_or_empty, 0)
-    is_occupied = tf.cast(token_or_empty >= 0, dtype)
+    num_groups, group_size, assignments = routing.slot.shape.as_list()
+    # Shape: [G, S, A] -> bool[G, J, S A]
+    choices = tf.reshape(routing.slot, [num_groups, 1, group_size * assignments])
+    is_in_slot = choices == tf.range(num_slots)[:, tf.newaxis]
+    numbers = tf.range(1, group_size * assignments + 1)
+    # Shape: [G, J, S A] -> int32[G, J]; -1 in an empty slot
+    choice_or_empty = total(tf.where(is_in_slot, numbers, 0))[..., 0] - 1
+    choice_of_slot = tf.maximum(choice_or_empty, 0)
+    is_occupied = tf.cast(choice_or_empty >= 0, dtype)
     # A dropped choice has no slot. It reads the last slot, and the mask makes the result zero.
     slot_of_choice = tf.minimum(routing.slot, num_slots - 1)
     is_admitted = tf.cast(routing.slot < num_slots, dtype)
-    holds_second_choice = None
-    if assignments > 1:
-        # Shape: [G, S, J] -> bool[G, J]
-        holds_second_choice = tf.reduce_any(is_in_slot[:, :, -1], axis=1)
+    token_of_slot, choice = choice_of_slot // assignments, choice_of_slot % assignments
+    holds_second_choice = choice == 1 if assignments > 1 else None
     return _SlotIndices(
         token_of_slot, is_occupied, holds_second_choice, slot_of_choice, is_admitted
     )

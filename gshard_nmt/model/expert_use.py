@@ -7,7 +7,7 @@ asks for them. Training, evaluation and decoding do not compute them.
 import dataclasses
 from collections.abc import Mapping
 
-from gshard_nmt.model import gating, layers, token_counts
+from gshard_nmt.model import gating, products, token_counts
 from gshard_nmt.model.gating import Gating, Routing
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.stack import Index, Total, Totals
@@ -67,7 +67,7 @@ class UseCounter:
         is_language = token_counts.one_hot_languages(languages, self.number)
         is_language = tf.transpose(tf.cast(is_language, one_hot.dtype))
         # At a TPU's default precision the weights would be rounded to bfloat16.
-        sums = layers.exact_product(is_language, tf.stop_gradient(tf.concat(columns, axis=-1)))
+        sums = products.exact_product(is_language, tf.stop_gradient(tf.concat(columns, axis=-1)))
         chosen, weight, losses = tf.split(sums, [per_choice, per_choice, 2], axis=-1)
         by_choice = [self.number, assignments, experts]
         totals = {

@@ -10,8 +10,9 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from gshard_nmt.model import counter_random, layers
+from gshard_nmt.model import counter_random, layers, products
 from gshard_nmt.model.kept_results import Keep, not_kept
+from gshard_nmt.model.last_dimension import running_total
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.ranges import above, between, check, one_of, rate, size
@@ -144,7 +145,7 @@ def route(
         noise = counter_random.uniform(key, x.shape.as_list())
         x *= tf.cast(1.0 + rules.router_jitter * (2.0 * noise - 1.0), x.dtype)
     # Shape: [G, S, M] x [M, E] -> [G, S, E]
-    logits = mode.keep("logits", annotate(layers.exact_product(x, gate), letters))
+    logits = mode.keep("logits", annotate(products.exact_product(x, gate), letters))
     key = mode.key_of("second_expert") if rules.second_expert == "random" else None
     draw = None if key is None else counter_random.uniform(key, is_token.shape.as_list())
     return assign(logits, is_token, rules, draw, mode.keep)
@@ -354,13 +355,13 @@ def _earlier(asks: "tf.Tensor") -> "tf.Tensor":
     num_groups, group_size, experts = asks.shape.as_list()
     devices = _devices_of_group()
     if devices == 1 or group_size % devices:
-        return tf.cumsum(asks, axis=1, exclusive=True)
+        return running_total(asks, axis=1, exclusive=True)
     # Shape: [G, S, E] -> [G, devices, S / devices, E]
     shape = [num_groups, devices, group_size // devices, experts]
     own = annotate(tf.reshape(asks, shape), "GS_E")
     totals = annotate(tf.reduce_sum(own, axis=2, keepdims=True), "G___")
     earlier_devices = annotate(tf.cumsum(totals, axis=1, exclusive=True), "G___")
-    earlier = annotate(tf.cumsum(own, axis=2, exclusive=True) + earlier_devices, "GS_E")
+    earlier = annotate(running_total(own, axis=2, exclusive=True) + earlier_devices, "GS_E")
     # Shape: [G, devices, S / devices, E] -> [G, S, E]
     return tf.reshape(earlier, asks.shape)
 

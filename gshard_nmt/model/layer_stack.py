@@ -19,12 +19,12 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import Parameter, scoped, within
 from gshard_nmt.model.pipeline import Pipeline
+from gshard_nmt.model.products import barrier
 from gshard_nmt.model.stack import (
     Index,
     Part,
     Total,
     Totals,
-    barrier,
     declare_saved,
     join_microbatches,
     microbatches_of,

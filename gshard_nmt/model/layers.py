@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 
 from gshard_nmt.model import counter_random, kept_results
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.packed import Packed, is_low_precision, low_precision_product
+from gshard_nmt.model.packed import Packed, low_precision_product
 from gshard_nmt.model.parameters import ONES, SUMMED, ZEROS, Parameter, Parameters, fan_in_uniform
+from gshard_nmt.model.products import gradient_scope, product
 from gshard_nmt.spmd.sharding import annotate
 
 EPSILONS = {"rms": 1e-6, "layer": 1e-5}
@@ -86,7 +87,7 @@ def to_float32(x: "tf.Tensor") -> "tf.Tensor":
 
 
 def project(equation: str, x: "tf.Tensor", p: Mapping[str, "tf.Tensor"], name: str) -> "tf.Tensor":
-    """Returns the einsum of x and the weight `name`, which is cast to the dtype of x.
+    """Returns the einsum of x and the weight `name`, in the dtype of x.
 
     If `p` has a bias `NAME_bias`, the bias is added.
 
@@ -97,10 +98,10 @@ def project(equation: str, x: "tf.Tensor", p: Mapping[str, "tf.Tensor"], name: s
     with tf.name_scope(name):
         if isinstance(weight, Packed):
             y = weight.product(equation, x)
-        elif is_low_precision(weight, x):
+        elif weight.dtype == tf.bfloat16 and x.dtype == tf.float32:  # rounded for decoding
             y = low_precision_product(equation, x, weight)
         else:
-            y = product(equation, x, tf.cast(weight, x.dtype))
+            y = product(equation, x, weight)
         bias = p.get(f"{name}_bias")
         return y if bias is None else _with_bias(equation, y, bias)
 
@@ -111,34 +112,6 @@ def _with_bias(equation: str, y: "tf.Tensor", bias: "tf.Tensor") -> "tf.Tensor":
     sizes = zip(output, y.shape.as_list(), strict=True)
     shape = [size if letter in letters else 1 for letter, size in sizes]
     return y + tf.reshape(tf.cast(bias, y.dtype), shape)
-
-
-def product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
-    """Returns the einsum of x and a weight, with a gradient that is fast on CPUs.
-
-    TensorFlow's gradient of the weight begins with the gradient of the result. XLA:CPU then transposes
-    this array, which is often the larger one, and its product is slow. Ours begins with the smaller one.
-    """
-    operands, y_letters = equation.split("->")
-    x_letters, letters = operands.split(",")
-    scope = _gradient_scope()
-
-    @tf.custom_gradient
-    def of(x: "tf.Tensor", weight: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
-        def gradient(dy: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
-            both = [
-                (dy.shape.num_elements(), y_letters, dy),
-                (x.shape.num_elements(), x_letters, x),
-            ]
-            small, large = sorted(both, key=lambda entry: entry[0])
-            with tf.name_scope(scope):
-                dx = tf.einsum(f"{y_letters},{letters}->{x_letters}", dy, weight)
-                sums = f"{small[1]},{large[1]}->{letters}"
-                return dx, tf.einsum(sums, small[2], large[2])
-
-        return tf.einsum(equation, x, weight), gradient
-
-    return of(x, weight)
 
 
 def dropout(x: "tf.Tensor", rate: float, mode: Mode, name: str) -> "tf.Tensor":
@@ -208,7 +181,7 @@ def relu(x: "tf.Tensor") -> "tf.Tensor":
     the sign of the result becomes a part of the matrix product before it. A TPU rounds the result to
     bfloat16 for the next product. The sign is read from the rounded result, so the TPU stores no other.
     """
-    scope = _gradient_scope()
+    scope = gradient_scope()
 
     @tf.custom_gradient
     def of(x: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
@@ -241,50 +214,6 @@ def lookup(p: Mapping[str, "tf.Tensor"], name: str, ids: "tf.Tensor") -> "tf.Ten
         return tf.gather(table, ids), gradient
 
     return of(p[name])
-
-
-def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
-    """Returns x[..., M] weight[M, E] in true float32.
-
-    At the default precision a TPU multiplies float32 operands in bfloat16. Here it makes six products of
-    bfloat16 parts. The gradients have the default precision, as those of all other weights: they choose
-    no expert.
-    """
-    if tf.executing_eagerly():
-        return tf.tensordot(x, weight, axes=1)
-    leading = "ABCD"[: x.shape.rank - 1]
-    scope = _gradient_scope()
-
-    @tf.custom_gradient
-    def product(x: "tf.Tensor", weight: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
-        def gradient(dy: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
-            with tf.name_scope(scope):
-                dx = tf.einsum(f"{leading}E,ME->{leading}M", dy, weight)
-                return dx, tf.einsum(f"{leading}M,{leading}E->ME", x, dy)
-
-        return _exact_dot(x, weight), gradient
-
-    return product(x, tf.cast(weight, x.dtype))
-
-
-def _gradient_scope() -> str:
-    """Returns the name scope of the gradient of what is computed here, as TensorFlow would name it."""
-    return f"gradient_tape/{tf.compat.v1.get_default_graph().get_name_scope()}/"
-
-
-def _exact_dot(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
-    """Returns x[..., M] weight[M, E] at XLA's precision HIGHEST."""
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-    from tensorflow.compiler.xla import xla_data_pb2
-
-    dimensions = xla_data_pb2.DotDimensionNumbers(
-        lhs_contracting_dimensions=[x.shape.rank - 1], rhs_contracting_dimensions=[0]
-    )
-    highest = xla_data_pb2.PrecisionConfig.HIGHEST
-    precision = xla_data_pb2.PrecisionConfig(operand_precision=[highest, highest])
-    return gen_xla_ops.xla_dot(
-        x, weight, dimensions.SerializeToString(), precision.SerializeToString()
-    )
 
 
 def sinusoids(positions: "tf.Tensor", model_dim: int, reaches_longest: bool = True) -> "tf.Tensor":

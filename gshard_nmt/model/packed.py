@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.products import rounded_einsum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,44 +38,9 @@ class Packed:
         return tf.reshape(result, [*x.shape.as_list()[: len(batch)], *self.kept_sizes])
 
 
-def is_low_precision(weight: "tf.Tensor", x: "tf.Tensor") -> bool:
-    """Returns whether a weight was rounded for decoding, so that its product with x rounds x too."""
-    return weight.dtype == tf.bfloat16 and x.dtype == tf.float32
-
-
 def low_precision_product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
-    """Returns an einsum of bfloat16 operands that is summed in float32, in the dtype of x.
-
-    Args:
-      x: any floating dtype; it is rounded to bfloat16.
-    """
-    operands, output = equation.split("->")
-    x_letters, letters = operands.split(",")
-    rounded = tf.cast(x, tf.bfloat16)
-    if tf.executing_eagerly():
-        exact = [tf.cast(array, tf.float32) for array in (rounded, weight)]
-        return tf.cast(tf.einsum(equation, *exact), x.dtype)
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-    from tensorflow.compiler.xla import xla_data_pb2
-
-    batch = [letter for letter in x_letters if letter in letters and letter in output]
-    summed = [letter for letter in x_letters if letter in letters and letter not in output]
-    numbers = xla_data_pb2.DotDimensionNumbers(
-        lhs_batch_dimensions=[x_letters.index(letter) for letter in batch],
-        rhs_batch_dimensions=[letters.index(letter) for letter in batch],
-        lhs_contracting_dimensions=[x_letters.index(letter) for letter in summed],
-        rhs_contracting_dimensions=[letters.index(letter) for letter in summed],
-    )
-    free = [letter for letter in x_letters + letters if letter in output]
-    assert output == "".join(dict.fromkeys(batch + free)), equation
-    product = gen_xla_ops.xla_dot_v2(
-        rounded,
-        weight,
-        numbers.SerializeToString(),
-        xla_data_pb2.PrecisionConfig().SerializeToString(),
-        preferred_element_type=tf.float32,
-    )
-    return tf.cast(product, x.dtype)
+    """Returns the einsum of x and a weight that was rounded for decoding, in the dtype of x."""
+    return tf.cast(rounded_einsum(equation, tf.cast(x, tf.bfloat16), weight), x.dtype)
 
 
 def pack(weight: "tf.Tensor", letters: str, summed: str) -> "tf.Tensor":

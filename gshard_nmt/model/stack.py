@@ -16,6 +16,7 @@ from typing import Any
 from gshard_nmt.model.kept_results import Keep, Result, not_kept, reader, recorder
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import within
+from gshard_nmt.model.products import barrier
 from gshard_nmt.spmd.sharding import annotate
 
 Values = Mapping[str, "tf.Tensor"]
@@ -375,15 +376,6 @@ def _repeats(stacked: Values) -> int:
 def _cut(flat: Sequence, sizes: Sequence[int]) -> list[list]:
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [list(flat[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
-
-
-def barrier(tensors: Sequence["tf.Tensor"]) -> Sequence["tf.Tensor"]:
-    """Returns the same tensors behind an optimization barrier; XLA treats them as new tensors."""
-    if tf.executing_eagerly():
-        return tensors
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    return gen_xla_ops.xla_optimization_barrier(list(tensors))
 
 
 def run_time_zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":

@@ -6,13 +6,16 @@ it also has `ema/NAME`, the moving average of the weights.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gshard_nmt.model import (
     accumulation,
     counter_random,
     expert_use,
     figures,
+    products,
     token_counts,
     transformer,
 )
@@ -46,6 +49,17 @@ BATCH_ARRAYS = (
 )
 """The arrays of a batch, int32[B, L] each. Segments count from 1, and 0 is padding. Positions count from
 0 in each segment. Languages count from 1, in the order of the run's languages, and 0 is padding."""
+
+
+def _at_matmul_precision(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets a step of `StepFunctions` multiply at the precision of its model, also in its gradients."""
+
+    @functools.wraps(step)
+    def at_precision(self: "StepFunctions", *inputs: Any) -> Any:
+        with products.precision(self.model.matmul_precision):
+            return step(self, *inputs)
+
+    return at_precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +115,7 @@ class StepFunctions:
             values |= scoped_values("ema", within(values, "parameters"))
         return [{k: annotate(v, declared[k].letters, k) for k, v in values.items()}]
 
+    @_at_matmul_precision
     def train_step(self, state: Arrays, batch: Arrays, control: Arrays) -> list[Arrays]:
         """Computes one training step.
 
@@ -254,6 +269,7 @@ class StepFunctions:
             metrics = self._metrics(batch, whole.result(sums["results"]))
         return sums["gradients"], metrics
 
+    @_at_matmul_precision
     def eval_step(self, parameters: Arrays, batch: Arrays) -> list[Arrays]:
         """Returns two sums over a batch, float32[]: `nll_sum` in nats, and the target `tokens`."""
         if not self._accumulates:
@@ -272,6 +288,7 @@ class StepFunctions:
         _, metrics = self._loss(parameters, batch, Mode())
         return {"nll_sum": metrics["nll"] * metrics["tokens"], "tokens": metrics["tokens"]}
 
+    @_at_matmul_precision
     def expert_use(
         self, parameters: Arrays, batch: Arrays, group_sizes: Sequence[int]
     ) -> list[Arrays]:

@@ -42,13 +42,19 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
     may be smaller than those in the config, and the languages. None takes those of the config, and plans
     for 100 languages, as in the paper, if it names none.
     """
-    sizes = data or dataclasses.asdict(config.data)
+    sizes: Mapping[str, Any] = dataclasses.asdict(config.data)
+    languages = set(config.data.languages)
+    if data is None:
+        number = len(languages) or _LANGUAGES_OF_THE_PAPER
+    else:
+        sizes, prepared = data, {pair["language"] for pair in data["pairs"]}
+        number = len(prepared & languages if languages else prepared)
     functions = StepFunctions(
         config.model,
         config.optimizer,
         sizes["source_vocabulary"],
         sizes["target_vocabulary"],
-        _number_of_languages(config, data),
+        number,
         Guard(config.train.gradient_jump),
         config.train.ema,
         config.train.microbatches,
@@ -79,13 +85,6 @@ def _frozen(patterns: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(frozen))
 
 
-def _number_of_languages(config: Config, data: Mapping[str, Any] | None) -> int:
-    if data is None:
-        return len(config.data.languages) or _LANGUAGES_OF_THE_PAPER
-    prepared = {pair["language"] for pair in data["pairs"]}
-    return len(prepared & set(config.data.languages) if config.data.languages else prepared)
-
-
 def state_specs(functions: StepFunctions) -> dict[str, ArraySpec]:
     """Returns shape, dtype and letters of every array of the training state."""
     return {
@@ -102,12 +101,8 @@ def weight_specs(functions: StepFunctions) -> dict[str, ArraySpec]:
 def batch_specs(config: Config) -> dict[str, ArraySpec]:
     """Returns shape, dtype and letters of every array of a batch: int32[B, L] each."""
     lengths = {"source": config.data.source_length, "target": config.data.target_length}
-    return {
-        name: ArraySpec(
-            (config.data.rows, lengths[name.partition("_")[0]]), np.dtype(np.int32), "BL"
-        )
-        for name in BATCH_ARRAYS
-    }
+    shapes = {n: (config.data.rows, lengths[n.partition("_")[0]]) for n in BATCH_ARRAYS}
+    return {name: ArraySpec(shape, np.dtype(np.int32), "BL") for name, shape in shapes.items()}
 
 
 def training_arrays(config: Config, functions: StepFunctions) -> dict[str, ArraySpec]:
@@ -160,16 +155,8 @@ def parameter_table(specs: ArraySpecs, mesh: Mesh) -> str:
         total, per_device = total + spec.nbytes, per_device + shard_bytes
         split = ",".join("*".join(axes) or "-" for axes in partition)
         sharding = f"{spec.letters or '-'} [{split}]"
-        rows.append(
-            (
-                name,
-                shape_text(spec.shape),
-                str(spec.dtype),
-                sharding,
-                str(spec.nbytes),
-                str(shard_bytes),
-            )
-        )
+        sizes = str(spec.nbytes), str(shard_bytes)
+        rows.append((name, shape_text(spec.shape), str(spec.dtype), sharding, *sizes))
     rows.append(("total", "", "", "", str(total), str(per_device)))
     return aligned(rows)
 

@@ -28,8 +28,7 @@ from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.json_shape import anything, fields, mapping_of, number, text, whole
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.identity import hash_of_manifest
+from gshard_nmt.run.folder import RunFolder, hash_of_manifest
 from gshard_nmt.settings.config import Config, Train, as_gin
 
 RECORD = "baseline.json"

@@ -18,9 +18,17 @@ from gshard_nmt.spmd.program import Program
 
 
 def lower_train_step(config: Config, functions: StepFunctions, mesh: Mesh) -> LoweredFunction:
+    return lower(*_train_step(config, functions), mesh)
+
+
+def _train_step(config: Config, functions: StepFunctions) -> tuple[Callable, list, list]:
+    """Returns the training step, the specs of its inputs and the letters of its outputs."""
     state = state_specs(functions)
-    inputs = [state, batch_specs(config), CONTROL]
-    return lower(functions.train_step, inputs, [_letters(state), {}], mesh)
+    return (
+        functions.train_step,
+        [state, batch_specs(config), CONTROL],
+        [_letters(state), {}],
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +54,8 @@ class CompiledSteps:
     @functools.cached_property
     def train_step(self) -> Program:
         """(state, batch, control) -> (state, metrics). The memory of the old state is reused."""
-        return self._compile(
-            "train",
-            lambda: lower_train_step(self.config, self.functions, self.devices.mesh),
-            donate=(0,),
-            meanwhile=self._get_ready,
-        )
+        step = _train_step(self.config, self.functions)
+        return self.compile("train", *step, donate=(0,), meanwhile=self._get_ready)
 
     def _get_ready(self) -> None:
         """Does what the start of a run needs next, while XLA compiles the training step or reads it."""
@@ -61,12 +65,8 @@ class CompiledSteps:
 
     def compile_eval_step(self, meanwhile: Callable[[], object]) -> Program:
         """Returns (weights, batch) -> (nll_sum, tokens). It calls `meanwhile` while XLA compiles."""
-
-        def lowered() -> LoweredFunction:
-            inputs = [weights_of(self.state_specs), self.batch_specs]
-            return lower(self.functions.eval_step, inputs, [{}], self.devices.mesh)
-
-        return self._compile("evaluate", lowered, meanwhile=meanwhile)
+        inputs = [weights_of(self.state_specs), self.batch_specs]
+        return self.compile("evaluate", self.functions.eval_step, inputs, [{}], meanwhile=meanwhile)
 
     def initialize(self) -> dict:
         """Returns the state of step 0, with random weights, made on the devices."""
@@ -96,25 +96,21 @@ class CompiledSteps:
         function: Callable,
         inputs: Sequence[ArraySpecs],
         letters: Sequence[Mapping[str, str]],
+        donate: tuple[int, ...] = (),
+        meanwhile: Callable[[], object] | None = None,
     ) -> Program:
         """Compiles a function of arrays for the devices of the run, or takes it from the cache.
 
         It takes one mapping of tensors for each of `inputs`; `letters` are those of the arrays of each
-        output.
+        output. The memory of the inputs with the numbers `donate` is reused. XLA compiles while this
+        thread calls `meanwhile`.
         """
-        return self._compile(name, lambda: lower(function, inputs, letters, self.devices.mesh))
-
-    def _compile(
-        self,
-        name: str,
-        lower_function: Callable[[], LoweredFunction],
-        donate: tuple[int, ...] = (),
-        meanwhile: Callable[[], object] | None = None,
-    ) -> Program:
-        data = self.config.data
+        data, mesh = self.config.data, self.devices.mesh
         lengths = (data.source_length, data.target_length)
         key = json.dumps([name, repr(self.functions), data.rows, lengths])
-        return self.devices.compile(key, lower_function, donate, meanwhile=meanwhile)
+        return self.devices.compile(
+            key, lambda: lower(function, inputs, letters, mesh), donate, meanwhile=meanwhile
+        )
 
 
 def _letters(specs: ArraySpecs) -> dict[str, str]:

@@ -6,7 +6,7 @@ in any case. Here the host decides how to go on: `Train.on_divergence`.
 
 import dataclasses
 import itertools
-import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -121,18 +121,14 @@ def record(
     folder = run.path / "divergence"
     folder.mkdir(parents=True, exist_ok=True)
     ending = f".process-{process}.json" if process else ".json"
-    own = {
-        path.name
-        for path in paths.entries(folder)
-        if path.name.endswith(ending) and (process or ".process-" not in path.name)
-    }
+    own = {path.name for path in paths.entries(folder)}
+    own = {name for name in own if re.fullmatch(rf"step-\d+(\.\d+)?{re.escape(ending)}", name)}
     if len(own) >= MOST_RECORDS:
         return ""
     times = itertools.chain([""], (f".{time}" for time in itertools.count(2)))
     name = next(n for t in times if (n := f"step-{bad.number}{t}{ending}") not in own)
     sentences = sentences_of(bad, run.vocabularies(), languages)
-    content = {"step": bad.number, **facts, "sentences": sentences}
-    run.write_text(f"divergence/{name}", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    run.write_json(f"divergence/{name}", {"step": bad.number, **facts, "sentences": sentences})
     return f"divergence/{name}"
 
 
@@ -150,19 +146,19 @@ def sentences_of(
     """
     batch = step.batch
     pairs: list[dict[str, str | int]] = []
-    sides: tuple[list[list[int]], list[list[int]]] = ([], [])
+    sources, targets = [], []
     for row, segments in enumerate(batch["target_segments"]):
         number = step.rows[row] if step.rows else row
         for segment in range(1, int(segments.max(initial=0)) + 1):
-            is_source = batch["source_segments"][row] == segment
             is_target = segments == segment
             language = int(batch["target_languages"][row][is_target][0])
             pairs.append({"row": number, "language": languages[language - 1]})
-            sides[0].append(batch["source_ids"][row][is_source].tolist())
-            sides[1].append(batch["target_labels"][row][is_target].tolist())
-    texts = [vocabulary.decode(ids) for vocabulary, ids in zip(vocabularies, sides, strict=True)]
+            is_source = batch["source_segments"][row] == segment
+            sources.append(batch["source_ids"][row][is_source].tolist())
+            targets.append(batch["target_labels"][row][is_target].tolist())
+    texts = (v.decode(ids) for v, ids in zip(vocabularies, (sources, targets), strict=True))
     for pair, source, target in zip(pairs, *texts, strict=True):
-        pair["source"], pair["target"] = source, target
+        pair |= {"source": source, "target": target}
     return pairs
 
 

@@ -2,7 +2,7 @@
 
 config.gin        the resolved configuration
 parameters.txt    name, shape, dtype, sharding and bytes of every array
-data.json         languages, directions, vocabulary sizes, and what must not change (identity.py)
+data.json         languages, directions, vocabulary sizes, and what must not change
 source.model, target.model      the vocabularies
 metrics.jsonl     one JSON object for each logged step
 command.txt       the commands that trained it
@@ -15,15 +15,17 @@ tensorboard/  checkpoints/  programs/
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
+import re
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gshard_nmt
-from gshard_nmt import files, json_shape
+from gshard_nmt import files, json_shape, paths
 from gshard_nmt.data.config import ONLY_PREPARED
 from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum, read_manifest
@@ -31,9 +33,8 @@ from gshard_nmt.errors import TryAgain, UserError, did_you_mean
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.model.config import Model
 from gshard_nmt.ranges import LARGEST_SIZE
-from gshard_nmt.run.identity import data_differences, identity_of
 from gshard_nmt.run.lock import LOCK_NAME
-from gshard_nmt.settings.config import GIN_HEADER, Config, differences
+from gshard_nmt.settings.config import GIN_HEADER, Config, as_gin, differences
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import program_cache
 
@@ -92,15 +93,10 @@ _BUDGET = fields(
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """A run folder and its files.
-
-    Attributes:
-      path: the folder, `--workdir`.
-      trust_programs: whether decoding may execute the compiled programs in the folder. Programs are
-        code, and the folder may come from somebody else.
-    """
+    """A run folder and its files."""
 
     path: Path
+    # whether decoding may execute the compiled programs in the folder, which may be somebody else's
     trust_programs: bool = False
 
     @property
@@ -155,7 +151,7 @@ class RunFolder:
         return dict(json_shape.read(file, _DATA, remedy))
 
     def identity(self) -> dict[str, str]:
-        """Returns the SHA-256 of what must stay the same in this run, as recorded; see identity.py."""
+        """Returns the SHA-256 of what must stay the same in this run, as recorded; see `identity_of`."""
         return dict(self.data["files"])
 
     def budget(self) -> dict[str, Any]:
@@ -185,20 +181,10 @@ class RunFolder:
         Each begins on a line of its own, as a shell reads it. A value in quotes may have several lines.
         """
         try:
-            lines = (self.path / _COMMANDS).read_text(encoding="utf-8").split("\n")
+            text = (self.path / _COMMANDS).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return []
-        commands, command = [], ""
-        for line in lines:
-            command += line
-            try:
-                shlex.split(command)
-            except ValueError:  # a quote is open
-                command += "\n"
-            else:
-                commands += [command] if command else []
-                command = ""
-        return commands
+        return re.findall(r"""^(?:[^'"\n]|'[^']*'|"[^"]*")+$""", text, re.MULTILINE)
 
     def vocabularies(self) -> tuple["Vocabulary", "Vocabulary"]:
         """Loads the source and the target vocabulary; raises UserError if one is not that of the run."""
@@ -227,34 +213,24 @@ class RunFolder:
         model is compiled may change. The model itself, the vocabularies and the data may not. Nothing is
         written. Only the first process decides that the files in the folder are not those of a run: the
         others may see it while the first one makes it, or see an old state of a network file system.
-
-        Raises:
-          UserError: the folder holds another run, or other files, or is damaged.
         """
         if (self.path / "data.json").exists():
             self._check_same(config, data)
-        elif is_first and (foreign := self._foreign_files(data)):
-            raise UserError(
-                f"--workdir {self.path} has files in it and is not a run folder: {foreign[0]} is in it, "
-                "but no data.json. Choose a new folder, or empty this one."
-            )
+            return
+        for path in paths.entries(self.path) if is_first else ():
+            if not self._is_of_a_claim(path, data):
+                raise UserError(
+                    f"--workdir {self.path} has files in it and is not a run folder: {path.name} is in "
+                    "it, but no data.json. Choose a new folder, or empty this one."
+                )
 
-    def claim(
-        self,
-        config: Config,
-        data: "PreparedData",
-        write: bool = True,
-        record_start: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Makes the folder of a new run, or checks the run in it as `check` does.
+    def claim(self, config: Config, data: "PreparedData") -> None:
+        """Makes the folder of a new run, or checks the run in it as `check` does. Process 0 calls it.
 
         `data.json` is written last and makes the folder a run folder. If a claim is killed at any
-        moment, the same claim can be made again. Only the first process writes; the others only check.
-        `record_start` writes `INIT`, if the run has one.
+        moment, the same claim can be made again.
         """
-        self.check(config, data, is_first=write)
-        if not write:
-            return
+        self.check(config, data)
         self.path.mkdir(parents=True, exist_ok=True)
         is_new = not (self.path / "data.json").exists()
         recorded = identity_of(config, data) if is_new else self.identity()
@@ -264,8 +240,6 @@ class RunFolder:
                 files.write(self.path / name, (data.folder / name).read_bytes())
         if is_new:
             self.write_text("config.gin", config.text)
-        record_start()
-        if is_new:
             facts = {
                 "format": RUN_FORMAT,
                 "version": gshard_nmt.__version__,
@@ -308,27 +282,18 @@ class RunFolder:
             return
         changed = data_differences(self.data, dataclasses.replace(data, manifest=manifest))
         if changed:
+            lines = "".join(f"\n  {line}" for line in changed)
             raise UserError(
                 f"--data {data.folder} was prepared anew while {self.path} was training on it; the run "
-                "stops without saving:\n  "
-                + "\n  ".join(changed)
-                + "\nPrepare the data as it was, and "
-                "start the run again."
+                f"stops without saving:{lines}\nPrepare the data as it was, and start the run again."
             )
 
     def _is_intact(self, name: str, recorded: str) -> bool:
         path = self.path / name
         return path.is_file() and recorded == checksum(path)
 
-    def _foreign_files(self, data: "PreparedData") -> list[str]:
-        """Returns the files in the folder that a claim of a run of this data would not have written."""
-        if not self.path.exists():
-            return []
-        return sorted(
-            path.name for path in self.path.iterdir() if not self._is_of_a_claim(path, data)
-        )
-
     def _is_of_a_claim(self, path: Path, data: "PreparedData") -> bool:
+        """Returns whether a claim of a run of this data may have written a file."""
         if path.name in VOCABULARIES:
             return path.is_file() and path.read_bytes() == (data.folder / path.name).read_bytes()
         if path.name == self.config.name:
@@ -359,60 +324,41 @@ class RunFolder:
         recorded = read_run_config(self.config)
         changed = [
             line
-            for part in ("model", "data", "optimizer")
+            for part in ("model", "data", "optimizer", "train")
             for line in differences(getattr(recorded, part), getattr(config, part))
-            if not line.startswith(_MAY_CHANGE)
-        ]
-        # Frozen weights have no moments, so a checkpoint fits no other choice.
-        changed += [
-            line
-            for line in differences(recorded.train, config.train)
+            # Frozen weights have no moments, so a checkpoint fits no other choice.
             if line.startswith("Train.freeze:")
+            or (part != "train" and not line.startswith(_MAY_CHANGE))
         ]
-        fingerprint = data.manifest["corpus_fingerprint"]
-        if (recorded_fingerprint := self.data["corpus_fingerprint"]) != fingerprint:
-            changed.append(f"the corpus: fingerprint {recorded_fingerprint}, now {fingerprint}")
-        subsets, now = (
-            facts.get("subset_fingerprints", {}) for facts in (self.data, data.manifest)
+        before, now = (
+            {"the corpus": facts["corpus_fingerprint"]}
+            | {f"the corpus {n}": f for n, f in facts.get("subset_fingerprints", {}).items()}
+            for facts in (self.data, data.manifest)
         )
         changed += [
-            f"the corpus {name}: fingerprint {subsets.get(name, 'none')}, now {now.get(name, 'none')}"
-            for name in sorted(subsets.keys() | now.keys())
-            if subsets.get(name) != now.get(name)
+            f"{name}: fingerprint {before.get(name, 'none')}, now {now.get(name, 'none')}"
+            for name in sorted(before | now)
+            if before.get(name) != now.get(name)
         ]
         changed += data_differences(self.data, data)
-        if changed:
-            raise UserError(
-                f"--workdir {self.path} was made with other settings or other data:\n  "
-                + "\n  ".join(changed)
-                + "\nUse the config and data of that run, prepared as they were, or another --workdir."
-                + self._new_run_from_this(changed)
+        if not changed:
+            return
+        lines = "".join(f"\n  {line}" for line in changed)
+        remedy = "Use the config and data of that run, prepared as they were, or another --workdir."
+        if self.budget() and not any(line.startswith("Model.model_dim:") for line in changed):
+            remedy += (
+                f" With --init_from {shlex.quote(str(self.path))} and a new --workdir, the same command "
+                "starts a new run with the weights of this one and the settings of now."
             )
-
-    def _new_run_from_this(self, changed: Sequence[str]) -> str:
-        """Returns how to train on with other settings; "" if no weight of this run would fit them."""
-        if not self.budget() or any(line.startswith("Model.model_dim:") for line in changed):
-            return ""
-        return (
-            f" With --init_from {shlex.quote(str(self.path))} and a new --workdir, the same command "
-            "starts a new run with the weights of this one and the settings of now."
+        raise UserError(
+            f"--workdir {self.path} was made with other settings or other data:{lines}\n{remedy}"
         )
 
 
 def choose_direction(
     pairs: Sequence[Mapping[str, str]], source: str, target: str
 ) -> tuple[str, str]:
-    """Returns the source and target language of a request to translate; "" is a flag that was not given.
-
-    Raises:
-      UserError: the model does not know the direction, or a language is missing.
-    """
-    sources = sorted({pair["source"] for pair in pairs})
-    if not source and len(sources) > 1:
-        raise UserError(
-            f"--lang is missing: this model translates from {', '.join(sources)}; "
-            "say which of them the input is in."
-        )
+    """Returns the source and target language of a request to translate; "" was not given."""
     # Reports call a pair without English by both of its languages.
     for first, second in ((pair["source"], pair["target"]) for pair in pairs):
         if source == f"{first}-{second}":
@@ -420,24 +366,70 @@ def choose_direction(
                 f"--lang {source} names two languages. Give one to each flag: --lang {first} "
                 f"--target {second}."
             )
-    known_source = known_as(source or sources[0], sources)
-    if known_source is None:
-        raise UserError(_unknown("--lang", source, sources, "translates from"))
-    source = known_source
-    targets = sorted({pair["target"] for pair in pairs if pair["source"] == source})
-    if not target and len(targets) > 1:
+    sources = {pair["source"] for pair in pairs}
+    source = _choose("--lang", source, sources, "this model translates from")
+    targets = {pair["target"] for pair in pairs if pair["source"] == source}
+    return source, _choose("--target", target, targets, f"from {source} this model translates to")
+
+
+def _choose(flag: str, language: str, languages: Collection[str], translates: str) -> str:
+    """Returns the language that a flag means; the only one if the flag was not given."""
+    known = sorted(languages)
+    if not language and len(known) > 1:
+        raise UserError(f"{flag} is missing: {translates} {', '.join(known)}; give one of them.")
+    name = known_as(language or known[0], known)
+    if name is None:
         raise UserError(
-            f"--target is missing: from {source} this model translates to "
-            f"{', '.join(targets)}; choose one of them."
+            f"{flag} {language}: {translates} {', '.join(known)}{did_you_mean(language, known)} "
+            "Choose one of these."
         )
-    known_target = known_as(target or targets[0], targets)
-    if known_target is None:
-        raise UserError(_unknown("--target", target, targets, f"translates from {source} to"))
-    return source, known_target
+    return name
 
 
-def _unknown(flag: str, language: str, known: Sequence[str], verb: str) -> str:
-    return (
-        f"{flag} {language}: this model {verb} {', '.join(known)}{did_you_mean(language, known)} "
-        "Choose one of these."
-    )
+def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:
+    """Computes the SHA-256 of everything that must stay the same in a run, as hex digits.
+
+    The names are "source.model", "target.model" (the files), "data" (the manifest of the prepared data)
+    and "config" (the text of Model, Data and Optimizer).
+    """
+    return {
+        **{name: checksum(data.folder / name) for name in VOCABULARIES},
+        "data": hash_of_manifest(data.manifest),
+        "config": hash_of_settings(config),
+    }
+
+
+def hash_of_settings(config: Config) -> str:
+    text = as_gin([config.model, config.data, config.optimizer])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hash_of_manifest(manifest: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of the contents of a manifest, in any order, as hex digits.
+
+    `temperature` is left out: `prepare` only prints it, and training takes its own from the config.
+    """
+    contents = {name: value for name, value in manifest.items() if name != "temperature"}
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+
+
+def data_differences(recorded: Mapping[str, Any], data: "PreparedData") -> list[str]:
+    """Returns a line for each difference between the data of a run, its `data.json`, and other data."""
+    lines = []
+    files = recorded["files"]
+    if files["data"] != hash_of_manifest(data.manifest):
+        before, now = recorded["prepared"], data.manifest["data"]
+        settings = [
+            f"the prepared data: Data.{name} was {before.get(name)!r}, now {now.get(name)!r}"
+            for name in sorted(before.keys() | now.keys())
+            if before.get(name) != now.get(name)
+        ]
+        lines += settings or [
+            "the prepared data: other contents, though it was prepared with the same settings"
+        ]
+    for name in VOCABULARIES:
+        now = checksum(data.folder / name)
+        if files[name] != now:
+            side = name.removesuffix(".model")
+            lines.append(f"the {side} vocabulary: SHA-256 {files[name][:12]}, now {now[:12]}")
+    return lines

@@ -1,21 +1,17 @@
 """The lock of a run folder: only one trainer at a time may write to the folder.
 
 Process 0 of a run holds `trainer.lock` while it trains. The file names the host and the process that hold
-it, and a number in it rises every few seconds (the heartbeat).
-
-A second trainer is refused. It takes the lock over if the owner is dead:
+it, and a number in it rises every few seconds (the heartbeat). A second trainer is refused. It takes the
+lock over if the owner is dead:
 
 - On the same machine, if the process is gone. The start time of the process and the machine's boot id
   are compared too, so another process with the same number is not mistaken for the owner.
-- From another machine or container, whose processes cannot be seen, if there was no heartbeat for a
-  minute. The age of the last heartbeat comes from the clock of the file system, and in addition the
-  new trainer watches for three heartbeats. The clocks of the hosts are never compared.
+- On another machine or in another container, whose processes cannot be seen, if the new trainer watches
+  the lock for a minute and sees no heartbeat. Clocks are never compared.
 
-A trainer that was suspended for long may lose its lock to another one. It calls `check` before it saves
-or logs, and stops.
-
-A lock is created exclusively and taken over with a rename, because NFS does both atomically. An object
-store has no renames, but it replaces an object only if nobody else has replaced it since it was read.
+A trainer that was suspended for long may lose its lock. It calls `check` before it saves or logs, and
+stops. A lock is created exclusively and taken over with a rename, because NFS does both atomically. An
+object store has no renames, but it replaces an object only if nobody else has since it was read.
 """
 
 import contextlib
@@ -29,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from gshard_nmt import files, json_shape, paths
 from gshard_nmt.errors import UserError
@@ -37,9 +33,7 @@ from gshard_nmt.errors import UserError
 LOCK_NAME = "trainer.lock"
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
-"""An owner on another machine counts as dead if it has shown no heartbeat for this time."""
-WATCH_SECONDS = 3 * HEARTBEAT_SECONDS
-"""The least time to watch a lock for heartbeats before it is taken over."""
+"""An owner on another machine counts as dead if it shows no heartbeat for this time."""
 
 _BEAT_DIGITS = 12
 _FREE = b""
@@ -48,23 +42,15 @@ _FREE = b""
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """The process that holds a lock.
-
-    Attributes:
-      started: when it started, in clock ticks since the machine booted; 0 if unknown.
-      boot: boot id of its machine; "" if unknown.
-      namespace: where `pid` is valid: each container has its own. "" if unknown.
-      since: when it took the lock, UTC, for messages.
-      token: a random word that no other lock has.
-    """
+    """The process that holds a lock."""
 
     host: str
     pid: int
-    started: int
-    boot: str
-    namespace: str
-    since: str
-    token: str
+    started: int  # clock ticks from the boot of the machine to its start; 0 if unknown
+    boot: str  # boot id of its machine; "" if unknown
+    namespace: str  # where `pid` is valid: each container has its own. "" if unknown
+    since: str  # when it took the lock, UTC, for messages
+    token: str  # a random word that no other lock has
 
     @classmethod
     def this_process(cls) -> Self:
@@ -110,19 +96,12 @@ _OWNER = json_shape.fields(
 """What a lock file says about its owner."""
 
 
-class Sighting(NamedTuple):
-    """The bytes of a lock file, and when the file system changed it last, in nanoseconds."""
-
-    content: bytes
-    changed: int = 0
-
-    @property
-    def owner(self) -> Owner | None:
-        """The owner; None if the file is damaged or not yet complete."""
-        try:
-            return Owner(**json_shape.parse(self.content.partition(b"\n")[0], _OWNER))
-        except ValueError:
-            return None
+def owner_of(content: bytes | None) -> Owner | None:
+    """Returns the owner that a lock names; None if the lock is missing, damaged or not yet complete."""
+    try:
+        return Owner(**json_shape.parse((content or b"").partition(b"\n")[0], _OWNER))
+    except ValueError:
+        return None
 
 
 class RunLock:
@@ -136,11 +115,9 @@ class RunLock:
         clock: Any = time,
         owner: Owner | None = None,
     ) -> None:
-        """Takes no lock yet.
+        """Takes no lock yet. Only the first process of a run is the holder, and the others do nothing.
 
-        Args:
-          is_holder: whether this process is to hold the lock: only the first one of a run is.
-          say: shows a line when this process begins to wait for a lock that may be stale.
+        `say` shows a line when this process begins to wait for a lock that may be stale.
         """
         self._path = folder / LOCK_NAME
         self._is_holder, self._say, self._clock = is_holder, say, clock
@@ -153,9 +130,9 @@ class RunLock:
         if self._is_holder:
             with files.reported_as(f"--workdir {self._path.parent}"):
                 while not self.create():
-                    if (sighting := self.look()) is not None:
-                        self._check_is_dead(sighting)
-                        self.remove(sighting)
+                    if (content := self.look()) is not None:
+                        self._check_is_dead(content)
+                        self.remove(content)
             self._thread.start()
         return self
 
@@ -165,9 +142,9 @@ class RunLock:
         self._ended.set()
         self._thread.join(2 * HEARTBEAT_SECONDS)
         with contextlib.suppress(OSError):
-            sighting = self.look()
-            if sighting is not None and self._is_own(sighting):
-                self._release(sighting)
+            content = self.look()
+            if content is not None and self._is_own(content):
+                self.remove(content)
 
     def check(self) -> None:
         """Raises UserError if this process has lost the lock. Call it before anything is written."""
@@ -175,16 +152,16 @@ class RunLock:
             return
         for _ in range(5):
             try:
-                sighting = self.look()
+                content = self.look()
             except OSError:
                 return  # if the file server does not answer, the write that follows will tell
-            if self._is_own(sighting):
+            if self._is_own(content):
                 return
-            if sighting is not None and sighting.owner is not None:
+            if owner_of(content):
                 break
             # A trainer that took our lock for a stale one puts it back at once. Look again.
             self._clock.sleep(0.2)
-        owner = sighting.owner if sighting else None
+        owner = owner_of(content)
         by = f"{_name(owner)} took it over" if owner else "somebody removed it"
         raise UserError(
             f"{self._path.parent}: this process held the lock of the run folder, but {by}. It stops "
@@ -195,7 +172,7 @@ class RunLock:
         """Writes the next heartbeat, if this process still holds the lock."""
         with self._path.open("r+b", buffering=0) as file:
             content = file.read()
-            if self._is_own(Sighting(content)):
+            if self._is_own(content):
                 self._beat_count += 1
                 file.seek(content.index(b"\n") + 1)
                 file.write(self._beats)
@@ -218,39 +195,26 @@ class RunLock:
         for path in self._path.parent.glob(f"{LOCK_NAME}.*"):
             # Killed trainers have moved it aside. One with our token is ours, and is put back.
             with contextlib.suppress(FileNotFoundError):
-                if not self._is_own(Sighting(path.read_bytes())):
+                if not self._is_own(path.read_bytes()):
                     path.unlink()
         return True
 
-    def look(self) -> Sighting | None:
+    def look(self) -> bytes | None:
+        """Returns the content of the lock; None if nobody holds it."""
         try:
             # Opening a file makes an NFS client ask the server for its present content.
-            with self._path.open("rb") as file:
-                return Sighting(file.read(), os.fstat(file.fileno()).st_mtime_ns)
+            return self._path.read_bytes()
         except FileNotFoundError:
             return None
 
-    def remove(self, dead: Sighting) -> None:
-        """Removes a lock, unless it has changed in the meantime."""
+    def remove(self, known: bytes) -> None:
+        """Removes a lock with this content, unless it has changed in the meantime."""
         aside = self._path.with_name(f"{LOCK_NAME}.{self._owner.token}")
         with contextlib.suppress(FileNotFoundError):  # another trainer was faster
             self._path.rename(aside)
-            if (content := aside.read_bytes()) != dead.content:
+            if (content := aside.read_bytes()) != known:
                 self.create(content)  # the lock of another trainer, who was faster
             aside.unlink()
-
-    def _release(self, own: Sighting) -> None:
-        del own
-        self._path.unlink()
-
-    def _now_of_the_file_system(self) -> int:
-        """Returns the time that a file gets which is written now, in nanoseconds."""
-        probe = self._path.with_name(f"{files.TEMPORARY_PREFIX}{secrets.token_hex(8)}")
-        probe.write_bytes(b"x")
-        try:
-            return probe.stat().st_mtime_ns
-        finally:
-            probe.unlink()
 
     @property
     def _content(self) -> bytes:
@@ -266,31 +230,29 @@ class RunLock:
             with contextlib.suppress(OSError):
                 self.beat()
 
-    def _is_own(self, sighting: Sighting | None) -> bool:
-        owner = sighting.owner if sighting else None
+    def _is_own(self, content: bytes | None) -> bool:
+        owner = owner_of(content)
         return owner is not None and owner.token == self._owner.token
 
-    def _check_is_dead(self, first: Sighting) -> None:
+    def _check_is_dead(self, first: bytes) -> None:
         """Returns when it is known that the owner of a lock is dead; raises UserError if it is alive."""
-        owner = first.owner
+        owner = owner_of(first)
         if owner is not None and owner.is_visible_from(self._owner):
             if owner.is_running():
                 raise self._refusal(owner)
             return
-        age = max(0.0, (self._now_of_the_file_system() - first.changed) / 1e9)
-        wait = max(STALE_SECONDS - age, WATCH_SECONDS)
         self._say(
-            f"{self._path.parent} is locked by {_name(owner)}; waiting {wait:.0f} s for a sign "
+            f"{self._path.parent} is locked by {_name(owner)}; waiting {STALE_SECONDS:.0f} s for a sign "
             "that it is still alive"
         )
-        ends = self._clock.monotonic() + wait
+        ends = self._clock.monotonic() + STALE_SECONDS
         while self._clock.monotonic() < ends:
             self._clock.sleep(1.0)
-            sighting = self.look()
-            if sighting is None:
+            content = self.look()
+            if content is None:
                 return
-            if sighting != first:
-                raise self._refusal(sighting.owner)
+            if content != first:
+                raise self._refusal(owner_of(content))
 
     def _refusal(self, owner: Owner | None) -> UserError:
         return UserError(
@@ -301,30 +263,23 @@ class RunLock:
 
 
 class BucketLock(RunLock):
-    """The lock of a run folder in a bucket. The clock of the store is not asked."""
+    """The lock of a run folder in a bucket."""
 
     def beat(self) -> None:
-        sighting = self.look()
-        if sighting is not None and self._is_own(sighting):
+        content = self.look()
+        if content is not None and self._is_own(content):
             self._beat_count += 1
-            paths.swap(self._path, self._content, sighting.content)
+            paths.swap(self._path, self._content, content)
 
     def create(self, content: bytes = b"") -> bool:
         before = paths.read_now(self._path)
         return not before and paths.swap(self._path, content or self._content, before)
 
-    def look(self) -> Sighting | None:
-        content = paths.read_now(self._path)
-        return Sighting(content) if content else None
+    def look(self) -> bytes | None:
+        return paths.read_now(self._path) or None
 
-    def remove(self, dead: Sighting) -> None:
-        paths.swap(self._path, _FREE, dead.content)
-
-    def _release(self, own: Sighting) -> None:
-        self.remove(own)
-
-    def _now_of_the_file_system(self) -> int:
-        return 0
+    def remove(self, known: bytes) -> None:
+        paths.swap(self._path, _FREE, known)
 
 
 def run_lock(

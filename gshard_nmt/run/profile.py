@@ -25,26 +25,17 @@ class Profile:
 
     def count_step(self, step: int) -> str:
         """Starts or ends the trace if it is time to. Returns a line to show, or ""."""
-        if not self._wanted:
-            return ""
-        self._steps += 1
-        self._last_step = step
-        if self._steps == SKIPPED_STEPS:
-            return self._start()
-        if self._steps == SKIPPED_STEPS + TRACED_STEPS:
-            return self.close()
-        return ""
+        self._steps, self._last_step = self._steps + 1, step
+        if self._wanted and self._steps == SKIPPED_STEPS:
+            import jax
 
-    def _start(self) -> str:
-        import jax
-
-        try:
-            # jax cannot write to every bucket, and names the file after the host only. So we copy it.
-            self._temporary = tempfile.TemporaryDirectory(prefix="gshard-nmt-trace-")
-            jax.profiler.start_trace(self._temporary.name)
-        except OSError as error:
-            return f"the trace cannot be written: {error}. Training goes on"
-        return ""
+            try:
+                # jax cannot write to every bucket, and names the file after the host only. So we copy it.
+                self._temporary = tempfile.TemporaryDirectory(prefix="gshard-nmt-trace-")
+                jax.profiler.start_trace(self._temporary.name)
+            except OSError as error:
+                return _cannot(error)
+        return self.close() if self._steps == SKIPPED_STEPS + TRACED_STEPS else ""
 
     def close(self) -> str:
         """Ends the trace, if there is one. Returns a line to show, or ""."""
@@ -52,23 +43,24 @@ class Profile:
             return ""
         import jax
 
-        traced = min(self._steps - SKIPPED_STEPS, TRACED_STEPS)
+        target = self._folder / "plugins" / "profile" / f"step-{self._last_step}"
         try:
             with self._temporary as folder:
                 jax.profiler.stop_trace()
-                self._copy(Path(folder), f"step-{self._last_step}")
+                target.mkdir(parents=True, exist_ok=True)
+                for file in sorted(Path(folder).rglob("*.xplane.pb")):
+                    host = file.name.removesuffix(".xplane.pb")
+                    name = f"{host}.process-{self._process}.xplane.pb"
+                    files.write(target / name, file.read_bytes())
         except (OSError, jax.errors.JaxRuntimeError) as error:
-            return f"the trace cannot be written: {error}. Training goes on"
+            return _cannot(error)
         finally:
             self._temporary = None
         return (
-            f"a trace of {traced} steps is in {self._folder}; to see it: pip install tensorboard xprof, "
-            f"then tensorboard --logdir {self._folder}"
+            f"a trace of {min(self._steps - SKIPPED_STEPS, TRACED_STEPS)} steps is in {self._folder}; to "
+            f"see it: pip install tensorboard xprof, then tensorboard --logdir {self._folder}"
         )
 
-    def _copy(self, source: Path, name: str) -> None:
-        target = self._folder / "plugins" / "profile" / name
-        target.mkdir(parents=True, exist_ok=True)
-        for file in sorted(source.rglob("*.xplane.pb")):
-            host = file.name.removesuffix(".xplane.pb")
-            files.write(target / f"{host}.process-{self._process}.xplane.pb", file.read_bytes())
+
+def _cannot(error: Exception) -> str:
+    return f"the trace cannot be written: {error}. Training goes on"

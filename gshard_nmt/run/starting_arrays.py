@@ -12,7 +12,7 @@ import numpy as np
 
 from gshard_nmt.data.text.vocabulary_match import RowMatch
 from gshard_nmt.model.inheritance import Origin, Origins
-from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
+from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.runtime import Runtime
 
 GROUP_NOISE = 1.0
@@ -38,18 +38,13 @@ def placed(devices: Runtime, specs: ArraySpecs) -> dict[str, Any]:
 
     A dimension that does not divide over the mesh is not split.
     """
-    shapes = devices.abstract({n: s for n, s in specs.items() if not _uneven(devices, n, s)})
+    shapes = {}
     for name, spec in specs.items():
-        if name not in shapes:
-            uneven = _uneven(devices, name, spec)
-            letters = "".join("_" if letter in uneven else letter for letter in spec.letters)
-            even = dataclasses.replace(spec, letters=letters)
-            shapes |= {name: devices.abstract({"": even})[""]}
+        uneven = {d.letter for d in devices.mesh.uneven(spec.letters, spec.shape, name)}
+        letters = "".join("_" if letter in uneven else letter for letter in spec.letters)
+        key = "" if uneven else name  # an override by name would split it all the same
+        shapes[name] = devices.abstract({key: dataclasses.replace(spec, letters=letters)})[key]
     return shapes
-
-
-def _uneven(devices: Runtime, name: str, spec: ArraySpec) -> set[str]:
-    return {d.letter for d in devices.mesh.uneven(spec.letters, spec.shape, name)}
 
 
 def assemble(

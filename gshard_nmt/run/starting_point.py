@@ -8,7 +8,7 @@ records what each array began as.
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,6 @@ from gshard_nmt.run.arrays import (
     weights_of,
 )
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, Loaded, load_weights
 from gshard_nmt.run.folder import INIT, RunFolder
 from gshard_nmt.run.starting_arrays import Recipe, assemble, is_whole, placed
@@ -71,22 +70,15 @@ class Init:
 
 @dataclasses.dataclass(frozen=True)
 class StartingPoint:
-    """Another run, and what the weights of a new run take over from it.
-
-    Attributes:
-      run, config, old_specs: the other run folder, its config, and the specs of its weights.
-      specs: those of the arrays of the state of the new run.
-      origins: what each weight of the new run begins with.
-      rows: for each weight with a row for each piece, which rows it takes over.
-    """
+    """Another run, and what the weights of a new run take over from it."""
 
     init: Init
-    run: RunFolder
-    config: Config
-    old_specs: ArraySpecs
-    specs: ArraySpecs
-    origins: Mapping[str, Origins]
-    rows: Mapping[str, RowMatch]
+    run: RunFolder  # the other run
+    config: Config  # its config
+    old_specs: ArraySpecs  # its weights
+    specs: ArraySpecs  # the arrays of the state of the new run
+    origins: Mapping[str, Origins]  # what each weight of the new run begins with
+    rows: Mapping[str, RowMatch]  # which rows each weight with a row for each piece takes over
 
     @classmethod
     def find(
@@ -99,10 +91,8 @@ class StartingPoint:
     ) -> "StartingPoint | None":
         """Returns where a run starts from; None if it starts with random weights, or has started.
 
-        `wanted` is what the user asks for now; None takes what the folder records.
-
-        Raises:
-          UserError: the run has started from something else, or the other run does not fit.
+        `wanted` is what the user asks for now; None takes what the folder records. Raises UserError if
+        the run has started from something else, or if the other run does not fit.
         """
         record = _recorded(run)
         recorded = Init(record["from"], record["checkpoint"]) if record else None
@@ -122,8 +112,7 @@ class StartingPoint:
     ) -> "StartingPoint":
         """Compares another run with a new one. It reads no weight.
 
-        Raises:
-          UserError: the folder is not a run folder, or its model has another Model.model_dim.
+        Raises UserError if the folder is no run folder, or its model has another Model.model_dim.
         """
         run = RunFolder(paths.folder_path("init_from", init.run))
         facts = run.data  # raises if it is no run folder
@@ -161,10 +150,9 @@ class StartingPoint:
         loaded = load_weights(checkpoints, choice, placed(devices, self.old_specs))
         arrays: dict[str, Any] = {f"parameters/{n}": array for n, array in loaded.weights.items()}
         specs = {f"parameters/{name}": spec for name, spec in self.old_specs.items()}
-        steps = 0
+        moment_steps = 0
         if choice.kind != "average":
             manifest = checkpoints.manifest(loaded.step)
-            steps = loaded.step + manifest.facts.get("moment_steps", 0)
             others = {
                 name: ArraySpec(tensor.shape, np.dtype(tensor.dtype), tensor.letters)
                 for name, tensor in manifest.tensors.get("optimizer", {}).items()
@@ -173,10 +161,12 @@ class StartingPoint:
                 wanted = {"optimizer": placed(devices, others)}
                 arrays |= checkpoints.restore(wanted, [loaded.step]).groups["optimizer"]
                 specs |= others
+            moment_steps = loaded.step + manifest.facts.get("moment_steps", 0)
         recipe = self._recipe(specs)
-        has_moments = any(name.startswith("moments/") for name in recipe.origins)
+        if not any(name.startswith("moments/") for name in recipe.origins):
+            moment_steps = 0
         loaded = dataclasses.replace(loaded, weights={})  # `arrays` has them
-        return OldState(devices, arrays, recipe, loaded, self, steps if has_moments else 0)
+        return OldState(devices, arrays, recipe, loaded, self, moment_steps)
 
     def weights_beside(
         self, learned: Mapping[str, Any], devices: Runtime
@@ -189,24 +179,18 @@ class StartingPoint:
         choice = Chosen.parse(self.init.checkpoint)
         loaded = load_weights(self._checkpoints(ALONE), choice, placed(devices, self.old_specs))
         specs = weights_of(self.specs)
-        known = {
-            name: dataclasses.replace(
-                match,
-                sources=[
-                    ids if is_known else ()
-                    for ids, is_known in zip(match.sources, match.is_known, strict=True)
-                ],
-            )
-            for name, match in self.rows.items()
-        }
+        known = {}
+        for name, match in self.rows.items():
+            pairs = zip(match.sources, match.is_known, strict=True)
+            sources = [ids if is_known else () for ids, is_known in pairs]
+            known[name] = dataclasses.replace(match, sources=sources)
         recipe = Recipe(self.origins, self.old_specs, specs, known)
         same = {n: o for n, o in self.origins.items() if n in known or is_whole(n, o, recipe)}
         recipe = dataclasses.replace(recipe, origins=same)
         return assemble(devices, recipe, loaded.weights, learned), loaded.origin
 
     def _checkpoints(self, processes: Processes) -> Checkpoints:
-        retention = Retention.of(self.config.train)
-        return Checkpoints(self.run.checkpoints, retention, self.run.identity(), processes)
+        return Checkpoints.of(self.run, self.config.train, processes)
 
     def _recipe(self, old_specs: ArraySpecs) -> Recipe:
         """Returns what each array of the state begins with; moments follow their weights."""
@@ -214,19 +198,16 @@ class StartingPoint:
         rows: dict[str, RowMatch] = {}
         for name in self.specs:
             place, weight = _split(name)
-            if place == "" or not any(self.origins[weight]):
-                continue
             entries = [
-                origin and dataclasses.replace(origin, name=f"{place}/{origin.name}")
-                for origin in self.origins[weight]
+                dataclasses.replace(
+                    origin,
+                    name=f"{place}/{origin.name}",
+                    silent=origin.silent and place == "parameters",
+                )
+                if origin and f"{place}/{origin.name}" in old_specs
+                else None
+                for origin in (self.origins[weight] if place else ())
             ]
-            if place != "parameters":
-                entries = [
-                    o and dataclasses.replace(o, silent=False)
-                    if o and o.name in old_specs
-                    else None
-                    for o in entries
-                ]
             if any(entries):
                 origins[name] = entries
                 if weight in self.rows:
@@ -265,26 +246,63 @@ class OldState:
             return
         for problem in self.loaded.passed_over:
             note(f"{problem}. Using the checkpoint of {self.loaded.origin} instead")
-        point = self.point
-        with_moments = {
-            _split(name)[1] for name in self.recipe.origins if name.startswith("moments/")
-        }
-        rows = table_rows(point, with_moments)
+        init, rows = self.point.init, self._table()
         cells = [("array", "shape", "moments", "begins as")]
         for row in rows:
-            cells.append((row.array, shape_text(row.shape), row.moments, row.begins))
+            cells.append((row["array"], shape_text(row["shape"]), row["moments"], row["begins"]))
         sys.stdout.write(aligned(cells))
         sys.stdout.flush()
-        note(f"starting from {point.init.run}, {self.loaded.origin}: {summary(rows)}")
+        weights = [row["begins"] for row in rows if row["moments"]]
+        copied = weights.count("copied")
+        new = sum(begins.startswith("new") for begins in weights)
+        left_out = sum(row["begins"].startswith("left out") for row in rows)
+        note(
+            f"starting from {init.run}, {self.loaded.origin}: of {len(weights)} weights, {copied} "
+            f"copied, {len(weights) - copied - new} changed, {new} new; old weights left out, as a whole "
+            f"or in part: {left_out}"
+        )
         facts = {
-            "from": point.init.run,
-            "checkpoint": point.init.checkpoint,
+            "from": init.run,
+            "checkpoint": init.checkpoint,
             "weights": self.loaded.origin,
             "label": self.loaded.label,
             "moment_steps": self.moment_steps,
-            "arrays": [dataclasses.asdict(row) for row in rows],
+            "arrays": rows,
         }
         run.write_json(INIT, facts)
+
+    def _table(self) -> list[dict[str, Any]]:
+        """Returns a row for each weight with its moments, each other array, and each old weight left out.
+
+        Moments are "kept", "new", or "frozen" if training does not change the weight; "" for other
+        arrays.
+        """
+        point, table = self.point, []
+
+        def add(array: str, shape: Sequence[int], begins: str, moments: str = "") -> None:
+            row = {"array": array, "shape": shape, "begins": begins, "moments": moments}
+            table.append(row)
+
+        groups = as_groups(point.specs)
+        with_moments = {_split(n)[1] for n in self.recipe.origins if n.startswith("moments/")}
+        moments = [name for name in groups["optimizer"] if name.startswith("moments/")]
+        trained = {name.split("/", 2)[2] for name in moments}
+        for name, spec in groups["parameters"].items():
+            origin = point.origins[name][0]
+            if origin and origin.resized == "V":
+                begins = point.rows[name].text
+            else:
+                begins = inheritance.describe(name, point.origins[name], point.old_specs, spec)
+            state = "kept" if name in with_moments else "new" if name in trained else "frozen"
+            add(name, spec.shape, begins, state)
+        for name, spec in groups["optimizer"].items():
+            if name not in moments:
+                add(name, spec.shape, "new")
+        if "ema" in groups:
+            add("ema/*", (), "as the weights")
+        for name, part in inheritance.left_out(point.origins, point.old_specs).items():
+            add(name, point.old_specs[name].shape, f"left out: {part}")
+        return table
 
 
 def _recorded(run: RunFolder) -> Any:
@@ -307,52 +325,3 @@ def _matched_rows(weight: str, old_size: int, run: RunFolder, data: "PreparedDat
         return vocabulary_match.identity(old_size)
     old = dict(zip(VOCABULARIES, run.vocabularies(), strict=True))[name]
     return vocabulary_match.match_rows(old, Vocabulary.load(data.folder / name))
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row of the table: an array, its dimensions, what it begins as, and what its moments do.
-
-    Moments are "kept", "new", or "frozen" if training does not change the weight; "" for other arrays.
-    """
-
-    array: str
-    shape: tuple[int, ...]
-    begins: str
-    moments: str = ""
-
-
-def table_rows(point: StartingPoint, with_moments: Collection[str]) -> list[Row]:
-    """Returns a row for each weight with its moments, each other array, and each old weight left out."""
-    groups = as_groups(point.specs)
-    moments = [name for name in groups["optimizer"] if name.startswith("moments/")]
-    trained = {name.split("/", 2)[2] for name in moments}
-    table = []
-    for name, spec in groups["parameters"].items():
-        origin = point.origins[name][0]
-        if origin and origin.resized == "V":
-            begins = point.rows[name].text
-        else:
-            begins = inheritance.describe(name, point.origins[name], point.old_specs, spec)
-        state = "kept" if name in with_moments else "new" if name in trained else "frozen"
-        table.append(Row(name, spec.shape, begins, state))
-    others = {name: "new" for name in groups["optimizer"] if name not in moments}
-    table += [Row(name, point.specs[name].shape, begins) for name, begins in others.items()]
-    if "ema" in groups:
-        table.append(Row("ema/*", (), "as the weights"))
-    left_out = inheritance.left_out(point.origins, point.old_specs)
-    return table + [
-        Row(name, point.old_specs[name].shape, f"left out: {part}")
-        for name, part in left_out.items()
-    ]
-
-
-def summary(rows: Sequence[Row]) -> str:
-    weights = [row for row in rows if row.moments]
-    copied = sum(row.begins == "copied" for row in weights)
-    new = sum(row.begins.startswith("new") for row in weights)
-    left_out = sum(row.begins.startswith("left out") for row in rows)
-    return (
-        f"of {len(weights)} weights, {copied} copied, {len(weights) - copied - new} changed, {new} new; "
-        f"old weights left out, as a whole or in part: {left_out}"
-    )

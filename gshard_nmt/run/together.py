@@ -5,16 +5,20 @@ and values, the processes compare what they must have in common, and a process t
 others why before it leaves. A process that dies cannot tell. The others notice that a collective fails,
 and end with 75. Or jax misses heartbeats, and aborts the others (SIGABRT, 134). After both, the same
 commands go on from the last checkpoint.
+
+The signals that end a program are here too. SIGHUP means that the terminal or the SSH connection is gone.
 """
 
 import atexit
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import os
 import signal
 import sys
+import termios
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -22,7 +26,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.hangup import leave_terminal, stop_signals
 
 if TYPE_CHECKING:
     from gshard_nmt.spmd.processes import Processes
@@ -43,15 +46,10 @@ _NOTICE_SECONDS = 10.0
 
 @dataclasses.dataclass
 class _Joined:
-    """The processes that this process has joined.
-
-    Attributes:
-      processes: the processes.
-      leaves: whether this process ends by itself, so that the news of others come too late.
-    """
+    """The processes that this process has joined."""
 
     processes: "Processes"
-    leaves: bool = False
+    leaves: bool = False  # whether this process ends by itself, so the news of others come too late
 
 
 _joined: _Joined | None = None
@@ -62,9 +60,6 @@ def join(processes: "Processes") -> None:
 
     A training that gets SIGINT or SIGHUP then stops in all processes at the same step, as it does after
     SIGTERM, which jax handles.
-
-    Raises:
-      UserError: the port of the coordinator is in use.
     """
     global _joined
     if processes.count == 1 or _joined:
@@ -72,7 +67,11 @@ def join(processes: "Processes") -> None:
     from gshard_nmt.spmd import runtime
 
     runtime.choose_platform()
-    notice = threading.Timer(_NOTICE_SECONDS, _say, (processes, _waiting(processes)))
+    waits = (
+        f"process {processes.index} of {processes.count} waits for the others at "
+        f"{processes.coordinator}, for {processes.start_seconds} s at most"
+    )
+    notice = threading.Timer(_NOTICE_SECONDS, _say, (processes, waits))
     notice.daemon = True
     notice.start()
     import jax
@@ -99,15 +98,7 @@ def join(processes: "Processes") -> None:
 
 
 def compare(processes: "Processes", facts: Mapping[str, str]) -> None:
-    """Checks that all processes have the same facts, such as settings. All processes must call it.
-
-    Args:
-      processes: the processes, which have joined.
-      facts: what they must have in common: names for a message, and values.
-
-    Raises:
-      UserError: two processes differ. All processes raise the same message.
-    """
+    """Raises the same UserError in all processes if two have other facts, such as settings."""
     if processes.count == 1:
         return
     facts = {"--num_processes": str(processes.count), **facts}
@@ -154,25 +145,19 @@ def after_interruption(
     """Returns the exit code of an interruption, its message, and whether all end together.
 
     The code is 130, and 75 if a cluster has taken away the machine of one of several processes.
-
-    Args:
-      interruption: the exception.
-      signals: the signals that this process got.
+    `signals` are those that this process got.
     """
     message = str(interruption) or "interrupted"
     if _joined is None:
         return 130, message, True
-    if _joined.processes.job.trains and str(interruption):  # all have saved
+    job = _joined.processes.job
+    if job.trains and str(interruption):  # all have saved
         if _get(_INTERRUPTED):
             return 130, message, True
-        again = _joined.processes.job.start_again
-        return 75, f"{message.rstrip('.')}. A machine is being taken away (SIGTERM). {again}", True
+        taken = "A machine is being taken away (SIGTERM)"
+        return 75, f"{message.rstrip('.')}. {taken}. {job.start_again}", True
     if signal.SIGTERM in signals:
-        return (
-            75,
-            f"SIGTERM, as if the machine were taken away. {_joined.processes.job.start_again}",
-            False,
-        )
+        return 75, f"SIGTERM, as if the machine were taken away. {job.start_again}", False
     return 130, message, False
 
 
@@ -187,21 +172,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _listen(joined: _Joined) -> None:
     """Ends this process if another one has failed."""
-    while not joined.leaves:
+    news = ""
+    while not news:
         time.sleep(_LOOK_SECONDS)
-        if news := _get(_FAILURE):
-            break
-    else:
-        return
+        if joined.leaves:
+            return
+        news = _get(_FAILURE)
     index, code, message = json.loads(news)
     time.sleep(_GRACE_SECONDS)
     if joined.leaves or index == joined.processes.index:
         return
-    who = f"process {index} of {joined.processes.count}"
-    if code == 130:
-        _say(joined.processes, f"{who} was interrupted")
-    else:
-        _say(joined.processes, f"{who} ended with exit code {code}: {message}")
+    end = "was interrupted" if code == 130 else f"ended with exit code {code}: {message}"
+    _say(joined.processes, f"process {index} of {joined.processes.count} {end}")
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")  # a progress bar hides the cursor
     _exit(code if code in (75, 130) else 130 if code == 141 else 2)
@@ -226,13 +208,6 @@ def _client() -> Any:
     return distributed.global_state.client
 
 
-def _waiting(processes: "Processes") -> str:
-    return (
-        f"process {processes.index} of {processes.count} waits for the others at "
-        f"{processes.coordinator}, for {processes.start_seconds} s at most"
-    )
-
-
 def _say(processes: "Processes", line: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{processes.job.program}: {line}\n")
@@ -244,3 +219,37 @@ def _exit(code: int) -> None:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal stopped work before it was done, such as a validation. Threads may still work."""
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Returns the signals after which a program saves and ends: SIGINT, SIGTERM and SIGHUP.
+
+    A program that was started with `nohup` ignores SIGHUP, and this function does not list it.
+    """
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        return signal.SIGINT, signal.SIGTERM
+    return signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
+def leave_terminal() -> None:
+    """Sends stdout and stderr to /dev/null if their terminal is gone. Writing to it would fail."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            number = stream.fileno()
+            if _is_gone(number):
+                devnull = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(devnull, number)
+                os.close(devnull)
+
+
+def _is_gone(number: int) -> bool:
+    """Returns whether a file descriptor is a terminal that has been closed."""
+    try:
+        termios.tcgetattr(number)
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    return False

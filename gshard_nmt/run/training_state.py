@@ -17,11 +17,11 @@ from gshard_nmt.data.batching.batches import new_position
 from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import as_groups, from_groups
-from gshard_nmt.run.checkpoint.checkpoint import Groups
+from gshard_nmt.run.checkpoint.checkpoint import Groups, flat
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.checksums import NotFiniteError
+from gshard_nmt.run.checkpoint.checksums import NotFiniteError, prepare_checksums
 from gshard_nmt.run.checkpoint.manifest import Manifest
-from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.divergence import DivergenceCounts
@@ -75,21 +75,16 @@ class Patience:
 
 @dataclasses.dataclass
 class TrainingState:
-    """The state of a training run after a step.
-
-    Attributes:
-      cursors: the position in the data, see `TrainBatches.state`; None at the beginning.
-      owes_validation: whether the checkpoint of this step has no scores yet and must be validated.
-      moment_steps: the updates that the moments had seen before the run started; 0 if they were new.
-    """
+    """The state of a training run after a step."""
 
     arrays: dict[str, Any]
+    # the position in the data, see `TrainBatches.state`; None at the beginning
     cursors: dict[str, np.ndarray] | None
     counters: RunCounters
     patience: Patience
     divergence: DivergenceCounts = dataclasses.field(default_factory=DivergenceCounts)
-    owes_validation: bool = False
-    moment_steps: int = 0
+    owes_validation: bool = False  # whether the checkpoint of this step must still get its scores
+    moment_steps: int = 0  # updates that the moments had seen before the run; 0 if they were new
 
 
 def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
@@ -150,17 +145,25 @@ def copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
 def open_checkpoints(
     run: RunFolder, limits: Train, processes: Processes, note: Callable[[str], None]
 ) -> CheckpointWriter:
-    """Returns the checkpoints of a run. It commits those that are complete but were not committed."""
-    checkpoints = CheckpointWriter(
-        run.checkpoints,
-        Retention.of(limits),
-        run.identity(),
-        processes,
-        on_commit=functools.partial(write_budget, run),
-    )
+    """Returns the checkpoints of a run. It commits those that are complete but were not committed.
+
+    Raises UserError if the run has saved one and there is none: it is lost, or on a missing disk.
+    """
+    checkpoints = CheckpointWriter.of(run, limits, processes)
+    checkpoints.on_commit = functools.partial(write_budget, run)
     for step in checkpoints.adopt():
         file = run.checkpoints / str(step) / COMMIT_FILE
         note(f"{file} was missing; the checkpoint is complete, and is used")
+    if not checkpoints.steps() and (steps := run.budget().get("steps", 0)):
+        raise UserError(
+            f"{run.path / 'budget.json'} says that this run has saved step {steps}, but "
+            f"{run.checkpoints} has no checkpoint. Mount or restore this folder, or give a new "
+            "--workdir; to train this run from step 0 again, remove budget.json."
+        )
+    newest = checkpoints.newest()
+    if newest and processes.is_first:
+        # A kill just before a commit may have left the budget of a checkpoint that does not exist.
+        write_budget(run, newest)
     return checkpoints
 
 
@@ -173,7 +176,7 @@ def start_saving(
     """
     specs = _specs(programs)
     abstract = {group: programs.devices.abstract(arrays) for group, arrays in specs.items()}
-    checkpoints.prepare(abstract, _letters(specs))
+    prepare_checksums(flat(abstract), flat(_letters(specs)))
     for step in checkpoints.start_saving():
         note(f"{checkpoints.folder / str(step)} was not finished; it is removed")
 
@@ -198,17 +201,6 @@ def update(checkpoints: CheckpointWriter, state: TrainingState, scores: Scores) 
     """Gives the checkpoint of this step its scores, and the facts of the state after its validation."""
     checkpoints.change(state.counters.step, _facts(state), scores)
     checkpoints.remove_superseded()
-
-
-def check_is_new(run: RunFolder) -> None:
-    """Raises UserError if a run without a checkpoint has saved one: it is lost, or on a missing disk."""
-    steps = run.budget().get("steps", 0)
-    if steps:
-        raise UserError(
-            f"{run.path / 'budget.json'} says that this run has saved step {steps}, but "
-            f"{run.checkpoints} has no checkpoint. Mount or restore this folder, or give a new "
-            "--workdir; to train this run from step 0 again, remove budget.json."
-        )
 
 
 def write_budget(run: RunFolder, manifest: Manifest) -> None:

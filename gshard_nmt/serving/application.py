@@ -19,15 +19,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from gshard_nmt.serving.batching import Batcher, Refusal
-from gshard_nmt.serving.languages import AUTO, Languages, can_detect, detect
-from gshard_nmt.serving.requests import (
-    Limits,
-    TranslateRequest,
-    read_fields,
-    read_request,
-    read_texts,
-)
+from gshard_nmt.serving.batching import Batcher
+from gshard_nmt.serving.languages import can_detect, detect, direction_of, listed
+from gshard_nmt.serving.requests import Limits, read_fields, read_request, read_texts
 
 _CLIENT_GONE = 499
 """The status in the log, as nginx has it, of a request whose client went away."""
@@ -41,23 +35,35 @@ class Application:
 
     def __init__(
         self,
-        languages: Languages,
+        directions: Collection[tuple[str, str]],
         batcher: Batcher,
         limits: Limits,
         log: Callable[[str], None],
         origins: Collection[str] = (),
     ) -> None:
         """Takes what answers come from, a log of requests, and the origins of pages, "*" for all."""
-        self._languages, self._batcher, self._limits = languages, batcher, limits
+        self._directions, self._batcher, self._limits = sorted(set(directions)), batcher, limits
         self._log, self._origins, self._can_detect = log, frozenset(origins), can_detect()
+        # Clients read the limits here.
+        settings = {
+            **dict.fromkeys(("apiKeys", "keyRequired", "suggestions", "filesTranslation"), False),
+            "charLimit": limits.characters,
+            "batchLimit": limits.texts,
+            "frontendTimeout": 500,
+            "supportedFilesFormat": [],
+            "language": {"source": {"code": self._directions[0][0]}, "target": {"code": ""}},
+        }
         routes = [
             Route("/translate", self._translate, methods=["POST"]),
             Route("/detect", self._detect, methods=["POST"]),
-            Route("/languages", lambda _: _json(self._languages.listed())),
+            Route("/languages", lambda _: _json(listed(self._directions))),
             Route("/health", lambda _: _json({"status": "ok"})),
-            Route("/frontend/settings", self._settings),
+            Route("/frontend/settings", lambda _: _json(settings)),
         ]
         self._paths = [route.path for route in routes]
+        names = ", ".join(self._paths)
+        no_address = {"error": f"there is no such address. There are: {names}."}
+        failed = {"error": "the server has failed. Its log says why."}
         cors = Middleware(
             CORSMiddleware,
             allow_origins=list(origins),
@@ -66,10 +72,11 @@ class Application:
             allow_private_network=True,
         )
         handlers: dict[Any, Any] = {
-            Refusal: _refused,
-            HTTPException: self._not_routed,
+            404: lambda *_: _json(no_address, 404),
+            405: _other_method,
+            HTTPException: lambda _, e: _json({"error": e.detail}, e.status_code, e.headers),
             ClientDisconnect: lambda *_: Response(status_code=_CLIENT_GONE),
-            Exception: lambda *_: _json({"error": "the server has failed. Its log says why."}, 500),
+            Exception: lambda *_: _json(failed, 500),
         }
         self._routed = Starlette(
             routes=routes, middleware=[cors] if origins else [], exception_handlers=handlers
@@ -105,75 +112,43 @@ class Application:
             self._log(f"{client} {method} {path} {status} {milliseconds} ms{state['note']}")
 
     async def _translate(self, request: Request) -> Response:
-        body = await self._body(request)
-        # No text is read in the thread of the event loop, so a large one makes no other request wait.
-        asked, lines, direction, confidence = await asyncio.to_thread(self._read, request, body)
-        source, target = direction
+        asked, lines, (source, target, confidence) = await self._read(request, self._asked)
         nbest: Sequence[Sequence[str]] = [[line] for line in lines]
-        if source != target:
-            nbest = await self._translations(source, target, lines, request.receive)
-        content = await asyncio.to_thread(asked.translated, nbest)
-        if confidence is not None:
-            detected = {"confidence": confidence, "language": source}
-            is_list = asked.is_list
-            content["detectedLanguage"] = [detected] * len(asked.texts) if is_list else detected
-        characters = sum(map(len, asked.texts))
-        request.state.note = f" {source}-{target} {len(asked.texts)} texts {characters} characters"
-        return _json(content)
+        if lines and source != target:
+            nbest = await self._translations((source, target), lines, request.receive)
+        detected = {"confidence": confidence, "language": source}
+        of_each = {} if confidence is None else {"detectedLanguage": detected}
+        number, characters = len(asked.texts), sum(map(len, lines))
+        request.state.note = f" {source}-{target} {number} texts {characters} characters"
+        return _json(await asyncio.to_thread(asked.answer, nbest, **of_each))
+
+    def _asked(self, fields: Mapping[str, object]) -> Any:
+        """Returns a request, its lines and its direction; see `direction_of`."""
+        asked = read_request(fields, self._limits)
+        lines = [line for part, _ in asked.texts for line in part]
+        languages = (asked.source, asked.target)
+        text = "\n".join(lines)
+        return asked, lines, direction_of(self._directions, *languages, text, self._can_detect)
 
     async def _detect(self, request: Request) -> Response:
         if not self._can_detect:
             problem = "this server does not detect languages: it lacks py3langid. Name the source."
-            raise Refusal(501, problem)
-        body = await self._body(request)
-        return _json(await asyncio.to_thread(self._detected, request, body))
+            raise HTTPException(501, problem)
+        languages = sorted({tag for direction in self._directions for tag in direction})
 
-    async def _settings(self, _: Request) -> Response:
-        """Answers /frontend/settings, which clients read to learn the limits."""
-        source = next(entry["code"] for entry in self._languages.listed() if entry["targets"])
-        absent = ("apiKeys", "keyRequired", "suggestions", "filesTranslation")
-        return _json(
-            {
-                **dict.fromkeys(absent, False),
-                "charLimit": self._limits.characters,
-                "batchLimit": self._limits.texts,
-                "frontendTimeout": 500,
-                "supportedFilesFormat": [],
-                "language": {"source": {"code": source}, "target": {"code": ""}},
-            }
-        )
+        def detected(fields: Mapping[str, object]) -> list[tuple[str, float]]:
+            return detect("\n".join(read_texts(fields, self._limits)), languages)
 
-    def _read(
-        self, request: Request, body: bytes
-    ) -> tuple[TranslateRequest, list[str], tuple[str, str], float | None]:
-        """Returns a request, its lines, its direction, and how sure a detected source is, in percent.
+        ranked = await self._read(request, detected)
+        return _json([{"confidence": share, "language": language} for language, share in ranked])
 
-        The direction is from the target to itself if the text seems to be in the target language.
+    async def _read(self, request: Request, reader: Callable[[Mapping[str, object]], Any]) -> Any:
+        """Returns what a reader makes of the fields of a request. Its body has limits.
+
+        No text is read in the thread of the event loop, so a large one makes no other request wait.
         """
-        asked = read_request(_fields(request, body), self._limits)
-        lines = asked.lines()
-        if asked.source.lower() != AUTO:
-            return asked, lines, self._languages.direction(asked.source, asked.target), None
-        sources = self._languages.sources(asked.target)
-        if len(sources) > 1 and self._can_detect:
-            target = self._languages.direction(sources[0], asked.target)[1]
-            if found := detect("\n".join(lines), [*sources, target]):
-                source, confidence = found[0]
-                return asked, lines, (source, target), confidence
-        return asked, lines, self._languages.direction(AUTO, asked.target), 100.0
-
-    def _detected(self, request: Request, body: bytes) -> list[dict[str, object]]:
-        text = "\n".join(read_texts(_fields(request, body), self._limits))
-        languages = [str(entry["code"]) for entry in self._languages.listed()]
-        return [
-            {"confidence": confidence, "language": language}
-            for language, confidence in detect(text, languages)
-        ]
-
-    async def _body(self, request: Request) -> bytes:
-        """Returns the body of a request; raises Refusal if it is too large, or takes too long."""
         limit, seconds = self._limits.body_bytes, self._limits.body_seconds
-        too_large = Refusal(413, f"the body has more than {limit} bytes. Send less text.")
+        too_large = HTTPException(413, f"the body has more than {limit} bytes. Send less text.")
         if int(request.headers.get("content-length", "0")[:20]) > limit:
             raise too_large
         body = bytearray()
@@ -184,48 +159,35 @@ class Application:
                     if len(body) > limit:
                         raise too_large
         except TimeoutError:
-            raise Refusal(408, f"the body took more than {seconds:g} s. Send it faster.") from None
-        return bytes(body)
+            problem = f"the body took more than {seconds:g} s. Send it faster."
+            raise HTTPException(408, problem) from None
+        query, kind = request.scope["query_string"], request.headers.get("content-type", "")
+        return await asyncio.to_thread(lambda: reader(read_fields(query, kind, bytes(body))))
 
     async def _translations(
-        self, source: str, target: str, lines: Sequence[str], receive: Receive
+        self, direction: tuple[str, str], lines: Sequence[str], receive: Receive
     ) -> Sequence[Sequence[str]]:
-        """Returns the translations of each line.
-
-        If the client goes away or the time is over, the lines that wait are taken back.
+        """Returns the translations of each line. A client that goes away takes its lines back.
 
         Raises:
-          Refusal: the queue is full, the time is over, or the translator failed.
+          HTTPException: the queue is full, the time is over, or the translator failed.
           ClientDisconnect: the client closed the connection.
         """
-        future = asyncio.wrap_future(self._batcher.submit(source, target, lines))
+        seconds = self._limits.seconds
+        translations = asyncio.ensure_future(self._batcher.translate(direction, lines))
         gone = asyncio.ensure_future(_disconnection(receive))
+        both = (translations, gone)
         try:
-            seconds = self._limits.seconds
-            await asyncio.wait((future, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if future.done():
-                return future.result()
+            await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if translations.done():
+                return translations.result()
             if gone.done():
                 raise ClientDisconnect
-            raise Refusal(
-                504, f"the translation took more than {seconds:g} s. Send less text, or try later."
-            )
+            problem = f"the translation took more than {seconds:g} s. Send less text, or try later."
+            raise HTTPException(504, problem)
         finally:
-            future.cancel()
+            translations.cancel()
             gone.cancel()
-
-    async def _not_routed(self, _: Request, error: HTTPException) -> Response:
-        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-        if allowed:
-            problem = f"this address takes {allowed}. Use it."
-            return _json({"error": problem}, error.status_code, {"Allow": allowed})
-        problem = f"there is no such address. There are: {', '.join(self._paths)}."
-        return _json({"error": problem}, error.status_code)
-
-
-def _fields(request: Request, body: bytes) -> dict[str, object]:
-    content_type = request.headers.get("content-type", "")
-    return read_fields(request.scope["query_string"], content_type, body)
 
 
 async def _disconnection(receive: Receive) -> None:
@@ -234,9 +196,9 @@ async def _disconnection(receive: Receive) -> None:
         pass
 
 
-async def _refused(_: Request, refusal: Refusal) -> Response:
-    headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after else {}
-    return _json({"error": refusal.message}, refusal.status, headers)
+def _other_method(_: Request, error: HTTPException) -> Response:
+    allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
+    return _json({"error": f"this address takes {allowed}. Use it."}, 405, {"Allow": allowed})
 
 
 def _json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,78 +1,71 @@
-"""The languages of a server: which a request may name, what /languages lists, and their detection."""
+"""The languages of a server: which a request may name, what /languages lists, and their detection.
+
+`directions` are the (source, target) pairs that the model was trained on, as BCP 47 tags, in order.
+"""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+
+from starlette.exceptions import HTTPException
 
 from gshard_nmt.data.cleaning.text_filters import identifier, label_of
 from gshard_nmt.data.language_codes import language_name, nearest
 from gshard_nmt.errors import UserError, did_you_mean
-from gshard_nmt.serving.batching import Refusal
 
-AUTO = "auto"
-"""The source language of a request that asks the server to detect the language."""
+Directions = Sequence[tuple[str, str]]
 
 _SHOWN = 40
 """The most characters of a language in an error message. A client may send any text there."""
-
 _CHARACTERS = 5000
 """The characters of a text that the detector looks at."""
 
 
-class Languages:
-    """The directions that a model translates, as BCP 47 tags."""
+def direction_of(
+    directions: Directions, source: str, target: str, text: str, detects: bool
+) -> tuple[str, str, float | None]:
+    """Returns source and target as the model knows them, and how sure a detected source is, in percent.
 
-    def __init__(self, directions: Collection[tuple[str, str]]) -> None:
-        """Takes the (source, target) pairs that the model was trained on."""
-        self._targets: dict[str, list[str]] = {}
-        for source, target in sorted(set(directions)):
-            self._targets.setdefault(source, []).append(target)
-        self._all_targets = sorted({target for _, target in directions})
+    pt_BR finds pt-BR, or pt if the model has no pt-BR. The source may be "auto". Then it is the target
+    itself if the text seems to be in the target language.
 
-    def direction(self, source: str, target: str) -> tuple[str, str]:
-        """Returns the source and the target language of a request, spelled as the model knows them.
-
-        pt_BR finds pt-BR, or pt if the model has no pt-BR. The source may be "auto" if the model
-        translates to this target from one language only.
-
-        Raises:
-          Refusal: the model does not know the direction, or it would have to detect the language.
-        """
-        known_target = _known(target, self._all_targets, "to")
-        if source.lower() == AUTO:
-            sources = self.sources(known_target)
-            if len(sources) > 1:
-                raise Refusal(
-                    400,
-                    "source is auto, and this server does not detect languages. Give one of: "
-                    f"{', '.join(sources)}.",
-                )
-            return sources[0], known_target
-        known_source = _known(source, self._targets, "from")
-        targets = self._targets[known_source]
-        return known_source, _known(target, targets, f"from {known_source} to")
-
-    def listed(self) -> list[dict[str, object]]:
-        """Returns the answer to /languages: the code, name and targets of each language."""
-        return [
-            {"code": tag, "name": language_name(tag), "targets": self._targets.get(tag, [])}
-            for tag in sorted({*self._targets, *self._all_targets})
-        ]
-
-    def sources(self, target: str) -> list[str]:
-        """Returns the languages that the model translates to a target; raises Refusal if none."""
-        known = _known(target, self._all_targets, "to")
-        return [source for source, targets in self._targets.items() if known in targets]
+    Raises:
+      HTTPException: the model does not know the direction, or the source cannot be detected.
+    """
+    if source.lower() != "auto":
+        source = _known(source, sorted({a for a, _ in directions}), "from")
+        targets = [b for a, b in directions if a == source]
+        return source, _known(target, targets, f"from {source} to"), None
+    target = _known(target, sorted({b for _, b in directions}), "to")
+    sources = [a for a, b in directions if b == target]
+    if len(sources) == 1:
+        return sources[0], target, 100.0
+    if detects and (ranked := detect(text, [*sources, target])):
+        source, confidence = ranked[0]
+        return source, target, confidence
+    raise HTTPException(
+        400,
+        "source is auto, and this server does not detect languages. Give one of: "
+        f"{', '.join(sources)}.",
+    )
 
 
 def _known(tag: str, known: Collection[str], verb: str) -> str:
     if found := nearest(tag[:_SHOWN], known):
         return found
     hint = did_you_mean(tag[:_SHOWN], known)
-    raise Refusal(
+    raise HTTPException(
         400,
         f"{tag[:_SHOWN]} is not supported: this server translates {verb} {', '.join(known)}{hint} "
         "GET /languages lists the directions.",
     )
+
+
+def listed(directions: Directions) -> list[dict[str, object]]:
+    """Returns the answer to /languages: the code, name and targets of each language."""
+    return [
+        {"code": tag, "name": language_name(tag), "targets": [b for a, b in directions if a == tag]}
+        for tag in sorted({tag for direction in directions for tag in direction})
+    ]
 
 
 def can_detect() -> bool:

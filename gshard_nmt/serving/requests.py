@@ -1,15 +1,16 @@
 """What a request asks: its query arguments and its body, JSON or a form, and the limits on them."""
 
 import dataclasses
-import functools
+import itertools
 import json
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from gshard_nmt.serving.batching import Refusal
-from gshard_nmt.serving.text_parts import HtmlText, PlainText
+from starlette.exceptions import HTTPException
+
+from gshard_nmt.serving.text_parts import Parts, html_parts, plain_parts
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_FIELDS = 1000
@@ -17,20 +18,13 @@ _MOST_FIELDS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The limits on requests.
+    """The limits on requests; a request that waits or is being translated is in the queue."""
 
-    Attributes:
-      characters, texts: the most characters of all texts of a request together, and the most texts.
-      queue: the most requests that wait or are being translated.
-      seconds: the longest time from the end of a request to its answer.
-      body_seconds: the longest time that a client may take to send the body of a request.
-    """
-
-    characters: int = 20_000
+    characters: int = 20_000  # of all texts of a request together
     texts: int = 100
     queue: int = 64
-    seconds: float = 60.0
-    body_seconds: float = 30.0
+    seconds: float = 60.0  # from the end of a request to its answer
+    body_seconds: float = 30.0  # until a client has sent the body of a request
 
     @property
     def body_bytes(self) -> int:
@@ -40,114 +34,79 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class TranslateRequest:
-    """A request to /translate, checked.
+    """A request to /translate, checked. A client that sends a list of texts expects lists."""
 
-    Attributes:
-      texts: the texts to translate. Each may have several lines.
-      is_list: whether the client sent a list of texts, and so expects a list.
-      source, target: the languages that the client named.
-      alternatives: number of further translations of each text that the client asked for.
-      is_html: whether the texts are HTML.
-    """
-
-    texts: Sequence[str]
+    texts: Sequence[Parts]
     is_list: bool
     source: str
     target: str
-    alternatives: int = 0
-    is_html: bool = False
+    alternatives: int
 
-    @functools.cached_property
-    def _parts(self) -> list[HtmlText | PlainText]:
-        return [HtmlText(text) if self.is_html else PlainText(text) for text in self.texts]
-
-    def lines(self) -> list[str]:
-        """Returns the lines of all texts, in order; raises Refusal if one should be HTML and is not."""
-        return [line for parts in self._parts for line in parts.lines()]
-
-    def translated(self, nbest: Sequence[Sequence[str]]) -> dict[str, object]:
-        """Returns the answer to the request.
+    def answer(self, nbest: Sequence[Sequence[str]], **of_each: object) -> dict[str, object]:
+        """Returns the answer, from the translations of each line; `of_each` are values of each text.
 
         Translation number n of a text has translation number n of each line. A line that has fewer
         translations gives its best.
-
-        Args:
-          nbest: for each line of `lines()` its translations, best first.
         """
         remaining = iter(nbest)
-        best: list[object] = []
-        others: list[object] = []
-        for parts in self._parts:
-            lines = [next(remaining) for _ in parts.lines()]
-            count = max(map(len, lines), default=1)
-            versions = [
-                parts.translated([line[n if n < len(line) else 0] for line in lines])
-                for n in range(min(count, 1 + self.alternatives))
-            ]
-            best.append(versions[0])
-            others.append(versions[1:])
-        answer: dict[str, object] = {"translatedText": best if self.is_list else best[0]}
+        translations = []
+        for lines, translated in self.texts:
+            rows = list(itertools.islice(remaining, len(lines)))
+            count = min(max(map(len, rows), default=1), 1 + self.alternatives)
+            translations.append(
+                [translated([row[n if n < len(row) else 0] for row in rows]) for n in range(count)]
+            )
+        answer: dict[str, list] = {"translatedText": [best for best, *_ in translations]}
         if self.alternatives:
-            answer["alternatives"] = others if self.is_list else others[0]
-        return answer
+            answer["alternatives"] = [others for _, *others in translations]
+        answer |= {name: [value] * len(translations) for name, value in of_each.items()}
+        return {name: values if self.is_list else values[0] for name, values in answer.items()}
 
 
 def read_texts(fields: Mapping[str, object], limits: Limits) -> list[str]:
-    """Returns the texts of the field q; raises Refusal if it is missing, wrong or too large."""
+    """Returns the texts of the field q; refuses it if it is missing, wrong or too large."""
     value = fields.get("q")
     if value is None:
         _refuse("missing q parameter. Send the text as q.")
-    texts = [_text(text) for text in (value if isinstance(value, list) else [value])]
+    texts: list = value if isinstance(value, list) else [value]
+    for text in texts:
+        if not isinstance(text, str):
+            _refuse("q is not a string or a list of strings. Send text.")
+        if "\0" in text or _SURROGATE.search(text):
+            _refuse("q has a NUL character or half of a surrogate pair. Remove it.")
     if len(texts) > limits.texts:
         _refuse(f"q has {len(texts)} texts; at most {limits.texts} are allowed. Send fewer.")
-    characters = sum(map(len, texts))
-    if characters > limits.characters:
-        _refuse(
-            f"q has {characters} characters; at most {limits.characters} are allowed. Send less text."
-        )
+    if (characters := sum(map(len, texts))) > (most := limits.characters):
+        _refuse(f"q has {characters} characters; at most {most} are allowed. Send less text.")
     return texts
 
 
 def read_request(fields: Mapping[str, object], limits: Limits) -> TranslateRequest:
-    """Returns the request that fields describe, an empty one counting as missing, or raises Refusal."""
+    """Returns the request that fields describe, an empty one counting as missing, or refuses it."""
     texts = read_texts(fields, limits)
-    source, target = (_language(fields, name) for name in ("source", "target"))
-    text_format = fields.get("format") or "text"
-    if text_format not in ("text", "html"):
+    languages: dict[str, str] = {}
+    for name in ("source", "target"):
+        language = fields.get(name) or ""
+        if language == "":
+            _refuse(f"missing {name} parameter. Send q, source and target.")
+        if not isinstance(language, str) or _SURROGATE.search(language):
+            _refuse(f"{name} is not a language. Send the code of one, such as fr.")
+        languages[name] = language
+    parts_of = {"text": plain_parts, "html": html_parts}.get(str(fields.get("format") or "text"))
+    if parts_of is None:
         _refuse("format is not supported; it must be text or html. Send one of them.")
-    alternatives = fields.get("alternatives") or 0
-    if isinstance(alternatives, str) and re.fullmatch("[0-9]{1,4}", alternatives):
-        alternatives = int(alternatives)
-    if not isinstance(alternatives, int) or isinstance(alternatives, bool) or alternatives < 0:
+    alternatives = str(fields.get("alternatives") or 0)
+    if not re.fullmatch("[0-9]{1,4}", alternatives):
         _refuse("alternatives is not a number of translations. Send 0 or more.")
-    is_list, is_html = isinstance(fields["q"], list), text_format == "html"
-    return TranslateRequest(texts, is_list, source, target, alternatives, is_html)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        _refuse("q is not a string or a list of strings. Send text.")
-    if "\0" in value or _SURROGATE.search(value):
-        _refuse("q has a NUL character or half of a surrogate pair, which is not text. Remove it.")
-    return value
-
-
-def _language(fields: Mapping[str, object], name: str) -> str:
-    value = fields.get(name) or ""
-    if value == "":
-        _refuse(f"missing {name} parameter. Send q, source and target.")
-    if not isinstance(value, str) or _SURROGATE.search(value):
-        _refuse(f"{name} is not a language. Send the code of one, such as fr.")
-    return value
+    parts, is_list = [parts_of(text) for text in texts], isinstance(fields["q"], list)
+    return TranslateRequest(parts, is_list, alternatives=int(alternatives), **languages)
 
 
 def read_fields(query: bytes, content_type: str, body: bytes) -> dict[str, object]:
     """Returns the fields of a request: the query arguments, and then those of the body.
 
-    A query argument, or a field of a form, that is there twice is a list.
-
-    Raises:
-      Refusal: the body is neither a JSON object nor a form, or something is not UTF-8.
+    A query argument, or a field of a form, that is there twice is a list. It refuses a body that is
+    neither a JSON object nor a form, and what is not UTF-8.
     """
     media_type = content_type.partition(";")[0].strip().lower()
     is_form = media_type == "application/x-www-form-urlencoded"
@@ -169,11 +128,8 @@ def read_fields(query: bytes, content_type: str, body: bytes) -> dict[str, objec
         _refuse(f"the body is not JSON (line {error.lineno}, column {error.colno}). Correct it.")
     except (ValueError, RecursionError):
         _refuse("the body has too many fields, digits or levels. Send q, source and target.")
-    raise Refusal(
-        415,
-        "Content-Type must be application/json or application/x-www-form-urlencoded. Send the fields in "
-        "a body of one of these types.",
-    )
+    types = "application/json or application/x-www-form-urlencoded"
+    raise HTTPException(415, f"Content-Type must be {types}. Send the fields in such a body.")
 
 
 def _pairs(encoded: bytes) -> dict[str, object]:
@@ -184,4 +140,4 @@ def _pairs(encoded: bytes) -> dict[str, object]:
 
 
 def _refuse(problem: str) -> NoReturn:
-    raise Refusal(400, f"Invalid request: {problem}")
+    raise HTTPException(400, f"Invalid request: {problem}")

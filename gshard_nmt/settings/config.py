@@ -179,8 +179,8 @@ class Decode:
 
     # Numbers
     precision: str = "model"
-    """The precision of products with weights: 'model' is the dtype of the model's activations. 'bfloat16'
-    is faster on CPUs that have instructions for it; sums, attention, norms and the gate stay float32."""
+    """The precision of products with weights: 'model' is that of the model's training. 'bfloat16' is
+    faster on CPUs that have instructions for it; sums, attention, norms and the gate stay float32."""
 
     # Sampling
     temperature: float = 1.0

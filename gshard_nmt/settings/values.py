@@ -47,6 +47,9 @@ def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -
     for statement in statements:
         where = f"{path}, line {statement.lineno}"
         match statement:
+            # Runs of older versions have a setting that changed no result.
+            case ast.Assign([ast.Attribute(ast.Name("Mesh"), "partitioner")]):
+                pass
             case ast.Assign([ast.Attribute(ast.Name(class_name), field)], value):
                 check_name(classes, class_name, field, where)
                 bindings[class_name, field] = Setting(_literal(value, where), where)

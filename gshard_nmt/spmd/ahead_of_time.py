@@ -41,20 +41,13 @@ class Compiled:
         return self.executable.as_text()
 
 
+@dataclasses.dataclass(eq=False)
 class DoesNotFit(Exception):
-    """The compiler refused a program because it needs more memory than a device has.
+    """The compiler refused a program because it needs more memory than a device has."""
 
-    Attributes:
-      needed_bytes: how much memory the compiler says the program needs.
-      available_bytes: how much memory the compiler had.
-      what: the part of the program that `needed_bytes` counts, for instance "HLO temporaries".
-    """
-
-    def __init__(self, needed_bytes: int, available_bytes: int, what: str) -> None:
-        super().__init__(needed_bytes, available_bytes, what)
-        self.needed_bytes = needed_bytes
-        self.available_bytes = available_bytes
-        self.what = what
+    needed_bytes: int  # The memory that the compiler says the program needs
+    available_bytes: int  # The memory that the compiler had
+    what: str  # The part of the program that `needed_bytes` counts, such as "HLO temporaries"
 
 
 def check_available(topologies: Sequence[Topology]) -> None:
@@ -91,15 +84,12 @@ def coordinates_of(topology: Topology, devices: Runtime) -> np.ndarray | None:
     """
     if topology.chip is None:
         return None
-    axes = len(topology.shape)
+    listed = devices.devices.devices.ravel()
     if isinstance(topology.chip, Gpu):
-        ids = [device.id for device in devices.devices.devices.ravel()]
-        return np.stack(np.divmod(ids, topology.shape[1]), axis=1)
-    if topology.slices > 1:
-        return np.array(
-            [(*d.coords[:axes], d.slice_index) for d in devices.devices.devices.ravel()]
-        )
-    return np.array([device.coords[:axes] for device in devices.devices.devices.ravel()])
+        return np.stack(np.divmod([d.id for d in listed], topology.shape[1]), axis=1)
+    axes = len(topology.shape)
+    chips = [(*d.coords[:axes], getattr(d, "slice_index", 0)) for d in listed]
+    return np.array(chips)[:, : len(topology.grid)]
 
 
 def _devices(topology: Topology) -> list[Any]:
@@ -107,14 +97,10 @@ def _devices(topology: Topology) -> list[Any]:
     # with the second, XLA logs only errors.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if topology.chip is None:
-        return _cpu_devices(topology)
     if isinstance(topology.chip, Gpu):
         return _gpu_devices(topology, topology.chip)
-    return _tpu_devices(topology)
-
-
-def _cpu_devices(topology: Topology) -> list[Any]:
+    if topology.chip is not None:
+        return _tpu_devices(topology)
     import jax
 
     request_cpu_devices(topology.num_devices)

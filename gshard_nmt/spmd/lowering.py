@@ -20,7 +20,6 @@ import numpy as np
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import rules
-from gshard_nmt.spmd.shardy import in_shardy
 
 Dimensions = tuple[int, ...]
 
@@ -126,12 +125,8 @@ def as_jax_function(lowered: LoweredFunction) -> Callable[..., list]:
         (spec.shape, np.dtype(spec.dtype)) for _, spec in lowered.signature.flat_outputs()
     )
 
-    stablehlo, mesh = lowered.stablehlo, lowered.mesh
-    if mesh is not None and mesh.partitioner == "shardy":
-        stablehlo = in_shardy(stablehlo, mesh)
-
     def call(*arguments):
-        return _primitive().bind(*arguments, stablehlo=stablehlo, avals=avals)
+        return _primitive().bind(*arguments, stablehlo=lowered.stablehlo, avals=avals)
 
     return call
 

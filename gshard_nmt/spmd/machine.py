@@ -1,10 +1,12 @@
 """How many devices a mesh may have on this machine, or on the machines of several processes."""
 
 import os
+from pathlib import Path
 
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import Processes
 
+CPU_FACTS = Path("/proc/cpuinfo")
 _VIRTUAL_DEVICES = 8
 """A mesh of up to this number of CPU devices may have more devices than the process has cores.
 
@@ -45,6 +47,18 @@ def device_counts(wanted: int, processes: Processes) -> tuple[list[int], str]:
     if processes.count > 1:  # several processes must use all of their devices
         return [total], f"the {processes.count} processes have {words}"
     return _in_order(wanted, 1, total, total), f"this machine has {words}"
+
+
+def multiplies_bfloat16() -> bool:
+    """Returns whether the programs run on a CPU that has instructions for products in bfloat16."""
+    runtime.choose_platform()
+    if os.environ["JAX_PLATFORMS"] != "cpu":
+        return False
+    try:
+        text = CPU_FACTS.read_text(encoding="utf-8")
+    except OSError:  # not Linux
+        return False
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(text.split())
 
 
 def _in_order(wanted: int, step: int, most: int, largest: int) -> list[int]:

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.ranges import Rule, between, check, one_of
+from gshard_nmt.ranges import Rule, between, check
 
 Partition = tuple[tuple[str, ...], ...]
 """For each dimension of a tensor, the mesh axes that split it, outermost first; () if none does."""
@@ -91,7 +91,7 @@ class Mesh:
 
     Each device then adds up the gradients of a part of the weight, updates this part and sends it to the
     others. The gradients need less memory, and the optimizer less time, but the links may take longer;
-    compare both with gshard-inspect. It needs the partitioner 'gspmd'.
+    compare both with gshard-inspect.
     """
 
     # Order of the devices
@@ -119,18 +119,7 @@ class Mesh:
         4 - 5   6 - 7
     """
 
-    # Compiler
-    partitioner: str = "gspmd"
-    """The form of the annotations, and with it the part of XLA that propagates them.
-
-    `'shardy'` is the successor of `'gspmd'`. It does not take manual regions yet, so it trains neither a
-    pipeline nor `Model.dispatch = 'blocks'`, and models with experts are decoded with `'gspmd'`.
-    """
-
-    RULES: ClassVar[Sequence[Rule]] = (
-        between(1, MOST_DEVICES, "shape"),
-        one_of(("gspmd", "shardy"), "partitioner"),
-    )
+    RULES: ClassVar[Sequence[Rule]] = (between(1, MOST_DEVICES, "shape"),)
 
     def __post_init__(self) -> None:
         if len(self.axes) != len(self.shape):
@@ -148,13 +137,6 @@ class Mesh:
                 f"Mesh.shape is {list(self.shape)}, {self.num_devices} devices; it must have at most "
                 f"{MOST_DEVICES}.",
                 ["Mesh.shape"],
-            )
-        if self.shared_update and self.partitioner == "shardy":
-            raise UserError(
-                "Mesh.shared_update is True, but Mesh.partitioner is 'shardy', which cannot split an "
-                "array over a part of a mesh axis. Set Mesh.partitioner = 'gspmd', or "
-                "Mesh.shared_update = False.",
-                ["Mesh.shared_update", "Mesh.partitioner"],
             )
         has_order = isinstance(self.device_order, str) or self.device_order
         if has_order and sorted(self._order) != list(range(self.num_devices)):
@@ -178,20 +160,16 @@ class Mesh:
 
     def _axes_by_setting(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yields each setting that names mesh axes, and all axes that it names for one tensor."""
-        yield from (
-            (f"Mesh.rules[{letter!r}]", _as_axes(axes)) for letter, axes in self.rules.items()
-        )
+        tables = {"Mesh.rules": self.rules}
         for name, layout in self.overrides.items():
+            setting = f"Mesh.overrides[{name!r}]"
             if isinstance(layout, Mapping):
-                yield from (
-                    (f"Mesh.overrides[{name!r}][{letter!r}]", _as_axes(axes))
-                    for letter, axes in layout.items()
-                )
+                tables[setting] = layout
             else:
-                yield (
-                    f"Mesh.overrides[{name!r}]",
-                    tuple(axis for axes in layout for axis in _as_axes(axes)),
-                )
+                yield setting, tuple(axis for axes in layout for axis in _as_axes(axes))
+        for setting, table in tables.items():
+            for letter, axes in table.items():
+                yield f"{setting}[{letter!r}]", _as_axes(axes)
 
     @functools.cached_property
     def _order(self) -> Sequence[int]:
@@ -299,13 +277,16 @@ class TileAssignment:
     # Number of tiles along each dimension of the tensor, then `manual`, then `replicas`
     dims: tuple[int, ...]
     order: tuple[int, ...]  # The permutation of the dimensions of the mesh
-    manual: int
-    """Number of devices along the manual axes; 1 without manual axes.
 
-    The assignment gives all of them the same tile, but their values may differ.
-    """
-    # Number of devices that hold the same tile. If it is above 1, the tensor is partially tiled.
-    replicas: int
+    @property
+    def manual(self) -> int:
+        """Number of devices along the manual axes, 1 without them; they have one tile, but own values."""
+        return self.dims[-2]
+
+    @property
+    def replicas(self) -> int:
+        """Number of devices that hold the same tile. If it is above 1, the tensor is partially tiled."""
+        return self.dims[-1]
 
     @property
     def tiles(self) -> tuple[int, ...]:
@@ -335,8 +316,6 @@ def tile_assignment(mesh: Mesh, partition: Partition, manual: Sequence[str] = ()
     return TileAssignment(
         (*tiles, mesh.axis_size(manual_axes), mesh.axis_size(rest)),
         tuple(place(axis) for axis in (*split, *manual_axes, *rest)),
-        mesh.axis_size(manual_axes),
-        mesh.axis_size(rest),
     )
 
 

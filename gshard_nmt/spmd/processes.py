@@ -4,6 +4,7 @@ Every process runs the same programs on its share of the devices. Process 0 is t
 coordination service runs in it, and tells the other processes if one of them is lost.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -116,7 +117,9 @@ class Processes:
             from jax._src import distributed
 
             client = distributed.global_state.client
-            client.wait_at_barrier(f"{name} {next(_BARRIERS)}", timeout_in_ms=_BARRIER_MILLISECONDS)
+            client.wait_at_barrier(
+                f"{name} {next(_CALLS['barrier'])}", timeout_in_ms=_BARRIER_MILLISECONDS
+            )
 
     def broadcast(self, content: bytes = b"") -> bytes:
         """Returns the bytes of process 0 in every process, however long they take to come.
@@ -131,7 +134,7 @@ class Processes:
         from jax._src import distributed
 
         client = distributed.global_state.client
-        key = f"gshard-nmt broadcast {next(_BROADCASTS)}"
+        key = f"gshard-nmt broadcast {next(_CALLS['broadcast'])}"
         if self.is_first:
             client.key_value_set_bytes(key, content)
         else:
@@ -158,7 +161,7 @@ class Processes:
         from jax._src import distributed
 
         client = distributed.global_state.client
-        folder = f"gshard-nmt gather {next(_GATHERS)}"
+        folder = f"gshard-nmt gather {next(_CALLS['gather'])}"
         client.key_value_set_bytes(f"{folder}/{self.index}", json.dumps(value).encode())
         self.barrier("told")
         told = {int(key.rpartition("/")[2]): v for key, v in client.key_value_dir_get_bytes(folder)}
@@ -206,14 +209,10 @@ _STARTS = 5
 """A process waits this number of time-outs for the others to connect, which may start later."""
 _REASON_SECONDS = 6.0
 """Seconds for the reason to arrive after a collective has failed."""
-_BARRIERS = itertools.count()
-"""Numbers of the barriers, because jax knows each by its name for ever."""
 _BARRIER_MILLISECONDS = 24 * 3600 * 1000
 """More than any process needs. If one is lost, the others are ended long before."""
-_BROADCASTS = itertools.count()
-"""Numbers of the broadcasts."""
-_GATHERS = itertools.count()
-"""Numbers of the gathers."""
+_CALLS: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
+"""Numbers of the barriers, broadcasts and gathers, because jax knows each by its name for ever."""
 _WAIT_MILLISECONDS = 1000
 """The longest time without a look at signals while a process waits for a broadcast."""
 _STEPS = itertools.count(1)

@@ -1,7 +1,7 @@
 """The files of a cache of lowered and compiled programs, and the cache of the user.
 
-A lowered function is two files: `KEY.jaxexport`, and `KEY.json` with its signature and the SHA-256 of the
-first. XLA's compiled programs are in `xla/`. A file that is damaged is made again.
+A lowered function is a file `KEY.jaxexport`: a line of JSON with its signature and a SHA-256, and then
+what jax exports. XLA's compiled programs are in `xla/`. A file that is damaged is made again.
 
 **Programs are code.** Whoever can write to a cache can run code as the user who reads it. Training keeps
 its programs in the run folder. Programs that only read a run folder use the cache of the user instead, so
@@ -17,28 +17,21 @@ import stat
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files, json_shape, paths
+from gshard_nmt import files, paths
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.lowering import ArraySpec, Signature
+from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, Signature
 
 USER_CACHE_BYTES = 2 << 30
 """The cache of the user is cut down to this size when a program starts."""
 USER_CACHE_DAYS = 60
 """Files of the cache of the user that were not used for this time are removed."""
 
-_DESCRIPTION = json_shape.fields(
-    {
-        "sha256": json_shape.text(),
-        **dict.fromkeys(("inputs", "outputs"), json_shape.list_of(json_shape.anything())),
-    },
-    {"tensorflow": json_shape.anything()},
-)
 _DAMAGED_ENTRY = "Error reading persistent compilation cache entry"
 _UNWRITTEN_ENTRY = "Error writing persistent compilation cache entry"
 
@@ -105,50 +98,58 @@ def load(artifact: Path) -> tuple[Any, Signature] | None:
     """Reads a lowered function.
 
     Args:
-      artifact: the path of its files, without their endings.
+      artifact: the path of its file, without the ending.
 
     Returns:
-      jax's exported function and its signature. None if a file is missing or damaged, or if another
+      jax's exported function and its signature. None if the file is missing or damaged, or if another
       version of TensorFlow lowered the function; a host without TensorFlow takes any version.
     """
-    from jax import export
-
     try:
-        description = json_shape.parse(artifact.with_suffix(".json").read_bytes(), _DESCRIPTION)
-        program = artifact.with_suffix(".jaxexport").read_bytes()
-        if _tensorflow_version() not in (None, description["tensorflow"]):
-            return None
-        # A damaged file could be another program, so it is not even parsed.
-        if hashlib.sha256(program).hexdigest() != description["sha256"]:
-            return None
-        return export.deserialize(bytearray(program)), _signature_of(description)
+        packed = artifact.with_suffix(".jaxexport").read_bytes()
+        lowered_by = json.loads(packed.partition(b"\n")[0])["tensorflow"]
+        return unpack(packed) if _tensorflow_version() in (None, lowered_by) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def store(artifact: Path, exported: Any, signature: Signature) -> None:
-    """Writes a lowered function to the files that `load` reads.
+    """Writes a lowered function to the file that `load` reads.
 
     Raises:
-      OSError: a file cannot be written.
+      OSError: the file cannot be written.
     """
-    program = bytes(exported.serialize())
-    description = _describe(signature) | {"sha256": hashlib.sha256(program).hexdigest()}
-    files.write(artifact.with_suffix(".jaxexport"), program)
-    files.write(artifact.with_suffix(".json"), json.dumps(description, indent=1))
+    files.write(artifact.with_suffix(".jaxexport"), pack(exported, signature))
 
 
 def pack(exported: Any, signature: Signature) -> bytes:
-    """Returns a lowered function as bytes for another process, which calls `unpack`."""
-    return json.dumps(_describe(signature)).encode() + b"\n" + bytes(exported.serialize())
+    """Returns a lowered function as bytes, which `unpack` reads."""
+    program = bytes(exported.serialize())
+    description = {
+        "tensorflow": _tensorflow_version(),
+        "sha256": hashlib.sha256(program).hexdigest(),
+        "inputs": _described(signature.inputs),
+        "outputs": _described(signature.outputs),
+    }
+    return json.dumps(description).encode() + b"\n" + program
 
 
 def unpack(packed: bytes) -> tuple[Any, Signature]:
-    """Returns jax's exported function and its signature from the bytes that `pack` returned."""
+    """Returns jax's exported function and its signature. Raises ValueError if the bytes are damaged."""
     from jax import export
 
-    description, _, program = packed.partition(b"\n")
-    return export.deserialize(bytearray(program)), _signature_of(json.loads(description))
+    line, _, program = packed.partition(b"\n")
+    description = json.loads(line)
+    # A damaged file could be another program, so it is not even parsed.
+    if hashlib.sha256(program).hexdigest() != description["sha256"]:
+        raise ValueError("the checksum is wrong")
+    inputs, outputs = (
+        tuple(
+            {name: ArraySpec(tuple(s), np.dtype(d), letters) for name, (s, d, letters) in g.items()}
+            for g in description[groups]
+        )
+        for groups in ("inputs", "outputs")
+    )
+    return export.deserialize(bytearray(program)), Signature(inputs, outputs)
 
 
 @contextlib.contextmanager
@@ -194,25 +195,8 @@ def _tensorflow_version() -> str | None:
         return None
 
 
-def _describe(signature: Signature) -> dict[str, Any]:
-    def groups(specs):
-        return [
-            {name: [list(s.shape), np.dtype(s.dtype).name, s.letters] for name, s in group.items()}
-            for group in specs
-        ]
-
-    return {
-        "tensorflow": _tensorflow_version(),
-        "inputs": groups(signature.inputs),
-        "outputs": groups(signature.outputs),
-    }
-
-
-def _signature_of(description: Mapping[str, Any]) -> Signature:
-    def groups(data):
-        return tuple(
-            {name: ArraySpec(tuple(s), np.dtype(d), letters) for name, (s, d, letters) in g.items()}
-            for g in data
-        )
-
-    return Signature(groups(description["inputs"]), groups(description["outputs"]))
+def _described(groups: Sequence[ArraySpecs]) -> list[dict[str, list]]:
+    return [
+        {name: [list(s.shape), np.dtype(s.dtype).name, s.letters] for name, s in group.items()}
+        for group in groups
+    ]

@@ -44,13 +44,10 @@ longer ones. With these, a training step of the demo takes 0.96 times as long.""
 
 _EXPORT_PLATFORMS = ("cpu", "cuda", "tpu")
 
+_ACCELERATORS = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/accel0", "/dev/vfio/0")
 
-def start(
-    mesh: Mesh,
-    cache: Path | None = None,
-    processes: Processes = ALONE,
-    shares_cache: bool = True,
-) -> "Runtime":
+
+def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -> "Runtime":
     """Starts the devices of a mesh. On a CPU host it starts one virtual device per device of the mesh.
 
     Call it before anything else in the process uses jax.
@@ -58,8 +55,6 @@ def start(
     Args:
       cache: a folder for compiled programs; None stores nothing.
       processes: the processes that run the mesh together. Each has an equal share of the devices.
-      shares_cache: whether all processes see the same `cache`. If not, process 0 sends each lowered
-        function to the others.
 
     Raises:
       UserError: there are fewer devices than the mesh has; several processes have more devices than
@@ -76,19 +71,18 @@ def start(
     request_cpu_devices(local, exactly=processes.count > 1)
     processes.join()
     devices = jax.devices()
+    sizes, platform = dict(zip(mesh.axes, mesh.shape, strict=True)), devices[0].platform
     if len(devices) < mesh.num_devices:
         raise UserError(
-            f"the mesh {dict(zip(mesh.axes, mesh.shape, strict=True))} needs {mesh.num_devices} "
-            f"devices; there are {len(devices)} ({devices[0].platform}). Choose a smaller "
-            "Mesh.shape, or run on CPU devices with JAX_PLATFORMS=cpu."
+            f"the mesh {sizes} needs {mesh.num_devices} devices; there are {len(devices)} ({platform}). "
+            "Choose a smaller Mesh.shape, or run on CPU devices with JAX_PLATFORMS=cpu."
         )
     if processes.count > 1 and len(devices) > mesh.num_devices:
         # jax numbers the devices process by process. A part of them would leave out whole processes.
         raise UserError(
-            f"the mesh {dict(zip(mesh.axes, mesh.shape, strict=True))} has {mesh.num_devices} "
-            f"devices, but the {processes.count} processes have {len(devices)} "
-            f"({devices[0].platform}); several processes must use all of their devices. Set Mesh.shape "
-            f"to {len(devices)} devices, or start fewer processes."
+            f"the mesh {sizes} has {mesh.num_devices} devices, but the {processes.count} processes have "
+            f"{len(devices)} ({platform}); several processes must use all of their devices. Set "
+            f"Mesh.shape to {len(devices)} devices, or start fewer processes."
         )
     if cache is not None:
         cache.mkdir(parents=True, exist_ok=True)
@@ -96,15 +90,19 @@ def start(
         jax.config.update("jax_compilation_cache_dir", str(xla_folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    if devices[0].platform == "cpu":
+    if platform == "cpu":
         host_memory.keep_freed_memory()
-    return Runtime(mesh, arranged(devices, mesh), cache, processes, shares_cache)
+    return Runtime(mesh, arranged(devices, mesh), cache, processes)
 
 
 def choose_platform() -> None:
-    """Sets jax's platform to the CPU if no accelerator is visible. Call it before anything uses jax."""
+    """Sets jax's platform to the CPU if no accelerator is visible. Call it before anything uses jax.
+
+    A plugin that finds no accelerator is slow and logs errors.
+    """
+    has_accelerator = any(os.path.exists(path) for path in _ACCELERATORS)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("JAX_PLATFORMS", _platforms())
+    os.environ.setdefault("JAX_PLATFORMS", "" if has_accelerator else "cpu")
 
 
 def request_cpu_devices(count: int, exactly: bool = False) -> None:
@@ -177,7 +175,6 @@ class Runtime:
     # The folder of the lowered functions and of XLA's cache; None if nothing is stored
     cache: Path | None
     processes: Processes = ALONE
-    shares_cache: bool = True  # Whether all processes see the same cache
 
     @property
     def is_cpu(self) -> bool:
@@ -203,20 +200,18 @@ class Runtime:
           rows: the rows of the whole arrays that `arrays` hold, in increasing order. They must contain
             the rows that `local_rows` returns. None means that the arrays are whole.
         """
-        numbers = None if rows is None else np.asarray(rows)
-        return {
-            name: self._place(array, specs[name], self.sharding(specs[name], name), numbers)
-            for name, array in arrays.items()
-        }
-
-    def _place(self, array: np.ndarray, spec: ArraySpec, sharding: Any, rows: np.ndarray | None):
         import jax
 
-        if self.processes.count == 1:
-            return jax.device_put(array, sharding)
-        return jax.make_array_from_callback(
-            spec.shape, sharding, lambda index: part_of(array, index, rows)
-        )
+        numbers = None if rows is None else np.asarray(rows)
+        placed = {}
+        for name, array in arrays.items():
+            sharding = self.sharding(specs[name], name)
+            if self.processes.count == 1:
+                placed[name] = jax.device_put(array, sharding)
+            else:
+                part = functools.partial(part_of, array, rows=numbers)
+                placed[name] = jax.make_array_from_callback(specs[name].shape, sharding, part)
+        return placed
 
     def check_fits(
         self, program: Program, work: Work = TRAINING, held: Mapping[str, Any] | None = None
@@ -329,49 +324,37 @@ class Runtime:
         )
         return jitted, arguments
 
-    def _exported(self, key: str, lower: Callable[[], LoweredFunction]):
-        if self.processes.count > 1 and not self.shares_cache:
-            packed = b""
-            if self.processes.is_first:
-                packed = program_cache.pack(*self._lowered_here(key, lower))
-            return program_cache.unpack(self.processes.broadcast(packed))
-        if self.cache is None or self.processes.count == 1:
+    def _exported(self, key: str, lower: Callable[[], LoweredFunction]) -> tuple[Any, Signature]:
+        """Returns jax's exported function; process 0 reads or lowers it, and sends it to the others."""
+        if self.processes.count == 1:
             return self._lowered_here(key, lower)
-        artifact = self._artifact(key)
-        # One process lowers the function, and the others read the file that it wrote.
-        stored = None
-        if self.processes.is_first:
-            stored = self._lowered_here(key, lower, must_store=True)
-        self.processes.barrier(f"lowered {artifact.name}")
-        stored = stored or program_cache.load(artifact)
-        if stored is None:
-            raise UserError(
-                f"{artifact}.jaxexport: process {self.processes.index} cannot read what process 0 wrote. "
-                "All processes must see the same --workdir; give a folder on a shared file system."
-            )
-        return stored
-
-    def _artifact(self, key: str) -> Path:
-        assert self.cache is not None
-        return self.cache / hashlib.sha256(self._full_key(key).encode()).hexdigest()[:32]
+        first = self.processes.is_first
+        packed = program_cache.pack(*self._lowered_here(key, lower)) if first else b""
+        return program_cache.unpack(self.processes.broadcast(packed))
 
     def _lowered_here(
-        self, key: str, lower: Callable[[], LoweredFunction], must_store: bool = False
-    ):
+        self, key: str, lower: Callable[[], LoweredFunction]
+    ) -> tuple[Any, Signature]:
         """Reads a function from the cache, or lowers it in this process and stores it there."""
-        stored = None if self.cache is None else program_cache.load(self._artifact(key))
-        if stored is not None:
+        artifact = self._artifact(key) if self.cache else None
+        if artifact and (stored := program_cache.load(artifact)):
             return stored
         lowered = lower()
         exported = self.export(lowered)
-        if self.cache is not None:
-            try:
-                program_cache.store(self._artifact(key), exported, lowered.signature)
-            except OSError:
-                # The cache only saves time, unless other processes need the file.
-                if must_store:
-                    raise
+        if artifact:
+            with contextlib.suppress(OSError):  # the cache only saves time
+                program_cache.store(artifact, exported, lowered.signature)
         return exported, lowered.signature
+
+    def _artifact(self, key: str) -> Path:
+        """Returns the path of the files of a lowered function, without their endings."""
+        import jax
+        import jaxlib
+
+        assert self.cache is not None
+        versions = [jax.__version__, jaxlib.__version__, source_fingerprint()]
+        full_key = json.dumps([key, versions, dataclasses.asdict(self.mesh)], default=list)
+        return self.cache / hashlib.sha256(full_key.encode()).hexdigest()[:32]
 
     def export(self, lowered: LoweredFunction) -> Any:
         """Returns a lowered function as jax exports it, for CPU, CUDA and TPU."""
@@ -379,20 +362,6 @@ class Runtime:
 
         jitted, arguments = self.jit(as_jax_function(lowered), lowered.signature)
         return export.export(jitted, platforms=_EXPORT_PLATFORMS)(*arguments)
-
-    def _full_key(self, key: str) -> str:
-        import jax
-        import jaxlib
-
-        mesh = dataclasses.asdict(self.mesh)
-        versions = [jax.__version__, jaxlib.__version__, source_fingerprint()]
-        return json.dumps([key, versions, mesh], default=list)
-
-
-def _platforms() -> str:
-    """Returns "cpu" if no accelerator is visible: a plugin that finds none is slow and logs errors."""
-    accelerators = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/accel0", "/dev/vfio/0")
-    return "" if any(os.path.exists(path) for path in accelerators) else "cpu"
 
 
 @functools.cache

@@ -53,6 +53,7 @@ __all__ = [
     "rules",
     "shard",
     "split",
+    "tiles",
 ]
 
 
@@ -133,6 +134,22 @@ def _shares_updates() -> bool:
 def active_mesh() -> Mesh | None:
     """Returns the mesh that annotations follow; None if there is none."""
     return active.get().mesh
+
+
+def tiles(letters: str) -> list[int]:
+    """Returns the number of parts into which `annotate` splits each dimension of an activation.
+
+    >>> with rules(mesh):
+    ...     tiles("BLH")
+    [2, 1, 4]
+    """
+    mesh, manual = active.get().mesh, active.get().manual
+    if mesh is None:
+        return [1] * len(letters)
+    return [
+        mesh.axis_size([axis for axis in axes if axis not in manual])
+        for axes in mesh.partition(letters)
+    ]
 
 
 def replicate(x: "tf.Tensor") -> "tf.Tensor":
@@ -221,7 +238,7 @@ def shard(
         return x
     _refuse_manual("shard")
     dims = assignment.shape if replicate_last else (*assignment.shape, 1)
-    tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(assignment.ndim)), 1, dims[-1])
+    tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(assignment.ndim)))
     return xla_sharding(x, op_sharding(tiles, places_of(assignment)))
 
 
@@ -229,16 +246,12 @@ def _checked_assignment(
     device_assignment: np.ndarray | Sequence, rank: int, replicate_last: bool
 ) -> np.ndarray:
     """Returns the device assignment as an array if it has this rank and names each device once."""
-    assignment = np.asarray(device_assignment)
+    assignment = np.asarray(device_assignment, np.int64)
     if assignment.ndim != rank:
         raise UserError(
             f"shard: the device assignment has {assignment.ndim} dimensions {assignment.shape}; it "
             f"must have {rank}, one for each dimension of the tensor"
             f"{' and one of replicas' if replicate_last else ''}."
-        )
-    if not np.issubdtype(assignment.dtype, np.integer):
-        raise UserError(
-            f"shard: the device assignment has dtype {assignment.dtype}; give integers."
         )
     mesh = active.get().mesh
     devices = assignment.size if mesh is None or mesh.num_devices == 1 else mesh.num_devices

@@ -147,24 +147,23 @@ def _hosts(name: str, gpu: Gpu, size: str) -> tuple[int, int]:
 
 
 def _check_shape(name: str, chip: Chip, shape: tuple[int, ...]) -> None:
-    if len(shape) != len(chip.pod):
-        example = next(e for e in EXAMPLES if e.startswith(f"{chip.name}:"))
-        raise UserError(
-            f"--topology {name}: {chip.name} chips form a torus of {len(chip.pod)} axes. Give "
-            f"{len(chip.pod)} sizes, for instance {example}."
+    axes, pod = len(chip.pod), "x".join(map(str, chip.pod))
+    example = next(e for e in EXAMPLES if e.startswith(f"{chip.name}:"))
+    problem = ""
+    if len(shape) != axes:
+        problem = (
+            f"{chip.name} chips form a torus of {axes} axes. Give {axes} sizes, for instance "
+            f"{example}."
         )
-    if any(
-        n < 1 or n > largest for n, largest in zip(sorted(shape), sorted(chip.pod), strict=True)
-    ):
-        raise UserError(
-            f"--topology {name}: the largest slice of {chip.name} has "
-            f"{'x'.join(map(str, chip.pod))} chips. Give sizes from 1 up to these numbers, in any "
-            "order."
+    elif not all(1 <= n <= most for n, most in zip(sorted(shape), sorted(chip.pod), strict=True)):
+        problem = (
+            f"the largest slice of {chip.name} has {pod} chips. Give sizes from 1 up to these numbers, "
+            "in any order."
         )
-    if math.prod(shape) > 1 and any(n % 2 for n in shape[:2]):
-        raise UserError(
-            f"--topology {name}: each host has 2x2 chips, so the first two sizes must be even."
-        )
+    elif math.prod(shape) > 1 and any(n % 2 for n in shape[:2]):
+        problem = "each host has 2x2 chips, so the first two sizes must be even."
+    if problem:
+        raise UserError(f"--topology {name}: {problem}")
 
 
 def _ranges() -> list[str]:

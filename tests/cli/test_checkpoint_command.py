@@ -12,7 +12,7 @@ from gshard_nmt.cli import commands
         (["diff", "--steps=4"], "--steps is '4'; it must be two steps"),
         (["diff", f"--steps=4,{'9' * 5000}"], "it must be whole numbers with commas between"),
         (["diff", "--steps=4,x"], "--steps is '4,x'; it must be whole numbers with commas between"),
-        (["average", "--out=a"], "--last is None and --steps is ''; give one of them"),
+        (["average", "--out=a"], "--last is missing and --steps is ''; give one of them"),
         (
             ["average", "--out=a", "--last=2", "--steps=1,2"],
             "--last is 2 and --steps is '1,2'; give",

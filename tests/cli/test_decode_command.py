@@ -14,7 +14,6 @@ import pytest
 from gshard_nmt.cli import commands
 from gshard_nmt.cli.decode_command import DECODE, check_search, search_changes
 from gshard_nmt.cli.flags import parse_flags
-from gshard_nmt.decoding.source_lines import as_tsv
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.config import Decode
@@ -93,12 +92,11 @@ def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded,
         ]
     )
     assert code == 0
-    ((translator, request, _, _, _, prefixes),) = calls
+    ((job, translator, _, _, _, prefixes),) = calls
     assert prefixes is None
     ((config, run, nbest, checkpoint),) = loaded
     assert translator is upper
-    assert (request.source, request.target, request.rows) == ("fr", "en", 64)
-    assert request.render is as_tsv
+    assert (job.source, job.target, job.form) == ("fr", "en", "tsv")
     assert (run.path, nbest, checkpoint) == (run_folder, 1, "average:3")
     search = (config.decode.beam, config.decode.length_norm, config.decode.alpha)
     assert search == (2, "lingvo", 0.8)
@@ -110,14 +108,10 @@ def test_the_flags_change_the_search_of_the_run(monkeypatch, run_folder, loaded,
 def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_folder, loaded):
     calls = []
 
-    def decode(translator, request, lines, output, progress, prefixes):
-        calls.append(("decode", lines.take(9), prefixes.take(9)))
-
-    def score(translator, request, lines, translations, output, progress):
-        calls.append(("score", lines.take(9), translations.take(9)))
+    def decode(job, translator, lines, output, progress, beside):
+        calls.append((job.beside[0], lines.take(9), beside.take(9)))
 
     monkeypatch.setattr("gshard_nmt.decode.decode", decode)
-    monkeypatch.setattr("gshard_nmt.decode.score", score)
     source, beside = run_folder / "in.txt", run_folder / "beside.txt"
     source.write_text("un\ndeux\n")
     beside.write_text("one\n\n")
@@ -125,7 +119,7 @@ def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_fo
     assert commands.main(["decode", *flags, f"--prefix={beside}"]) == 0
     assert commands.main(["decode", *flags, f"--score={beside}"]) == 0
     lines = (["un", "deux"], ["one", ""])
-    assert calls == [("decode", *lines), ("score", *lines)]
+    assert calls == [("prefix", *lines), ("score", *lines)]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +182,7 @@ MISTAKES = [
     ("--lang=xx", "--lang xx: this model translates from de, fr. Choose one of these."),
     ("--lang=fr-CA",
      "--lang fr-CA: this model translates from de, fr; did you mean 'fr'? Choose one"),
-    ("--target=fr", "--target fr: this model translates from fr to en"),
+    ("--target=fr", "--target fr: from fr this model translates to en"),
     ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
     ("--nbest=0", "--nbest is '0'; it must be "),
     ("--format=csv", "--format is 'csv'; it must be one of text, tsv, jsonl."),

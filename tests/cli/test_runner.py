@@ -226,7 +226,7 @@ def test_ctrl_c_is_heard_while_a_library_works_and_never_returns(message):
 def test_a_second_ctrl_c_waits_for_no_thread():
     process = python("""
         import threading, time
-        from gshard_nmt.run.hangup import Stopped
+        from gshard_nmt.run.together import Stopped
         def action():
             threading.Thread(target=time.sleep, args=[600]).start()  # as if it wrote a checkpoint
             raise Stopped("stopped at once")

@@ -38,7 +38,7 @@ def started(monkeypatch):
 
     def server(translator, directions, rows, address, limits, origins):
         assert translator.origin == "step 7 (Train.ema)"
-        events.append(("server", directions, rows, address.host, origins, limits))
+        events.append(("server", directions, rows, address[0], origins, limits))
         return "server"
 
     monkeypatch.setattr("gshard_nmt.decoding.text_translator.load_translator", load_translator)

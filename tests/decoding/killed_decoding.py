@@ -10,11 +10,13 @@ import collections
 import os
 import pathlib
 import sys
+import types
 
-from gshard_nmt.decode import Request, decode
+from gshard_nmt.decode import Job, decode
 from gshard_nmt.decoding.progress import DecodingProgress
 from gshard_nmt.decoding.resumable_file import ResumableFile
-from gshard_nmt.decoding.source_lines import SourceLines, as_tsv
+from gshard_nmt.decoding.source_lines import SourceLines
+from gshard_nmt.spmd.processes import ALONE
 from tests.kills import kill_at
 
 Best = collections.namedtuple("Best", "text score pieces")
@@ -25,15 +27,17 @@ INPUT = "".join(f"Zeile é {i}\n" for i in range(21)) + "the end"
 class Shouting:
     """Two translations a line, of which the second has the length of the line."""
 
+    of_ids = types.SimpleNamespace(rows=1)
+
     def translate(self, lines, source, target):
         return ([Best(line.upper(), -1.0, 1), Best(str(len(line)), -2.0, 1)] for line in lines)
 
 
 def translate(folder: pathlib.Path) -> None:
     """Translates `in` to `out`, in chunks of two lines and then more."""
-    request = Request("de", "en", as_tsv, rows=1)
+    job = Job(None, None, "de", "en", 2, "tsv", "best", ALONE, fits=True)
     with (folder / "in").open("rb") as stream, ResumableFile(folder / "out", {"input": "x"}) as out:
-        decode(Shouting(), request, SourceLines(stream, "in"), out, DecodingProgress(None, True))
+        decode(job, Shouting(), SourceLines(stream, "in"), out, DecodingProgress(None, True))
 
 
 CHANGES = {os: ("open", "write", "fsync", "ftruncate"), pathlib.Path: ("replace", "unlink")}

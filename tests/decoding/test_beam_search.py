@@ -30,7 +30,7 @@ from tests.decoding.beam_search_oracle import (
 )
 
 MAX_STEPS = 6
-FIELDS = [field.name for field in dataclasses.fields(Hypotheses)]
+FIELDS = Hypotheses._fields
 
 
 def texts(result, row: int = 0) -> list[list[int]]:

@@ -5,7 +5,8 @@ import pytest
 from gshard_nmt.decoding import fitting
 from gshard_nmt.decoding.fitting import BatchShape, batch_rows, batch_shape, least_rows
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.arrays import step_functions
+from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.settings.divides import check_decoding
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.processes import Processes
 from tests.decoding.copying import CONFIG
@@ -76,7 +77,7 @@ def test_no_mesh_mends_lengths_that_the_model_cannot_take(counts):
     functions = step_functions(config)
     assert fitting.fitted(config, functions, Processes()) == config
     with pytest.raises(UserError, match=r"^Decode\.source_lengths: 64 tokens are more than Model"):
-        fitting.check(config, functions)
+        check_decoding(config, weight_specs(functions))
 
 
 def test_a_translation_is_never_longer_than_the_models_target_length():

@@ -9,11 +9,10 @@ import pytest
 
 from gshard_nmt.decoding import source_lines
 from gshard_nmt.decoding.source_lines import (
-    FORMATS,
     SourceLines,
     Survey,
-    as_jsonl,
     chosen_format,
+    rendered,
     survey,
 )
 from gshard_nmt.decoding.text_translator import Hypothesis
@@ -138,12 +137,12 @@ NBEST = [Hypothesis("Ä b", -0.123456789), Hypothesis("", -2.0)]
     ],
 )
 def test_formats(name, written):
-    assert FORMATS[name](7, "a\tb", NBEST) == written
+    assert rendered(name, 7, "a\tb", NBEST) == written
 
 
 def test_a_json_object_is_one_line_whatever_the_source_has():
     source = "a\r\v\f\x1c\x1d\x1e\x85\u2028\u2029\0b"
-    written = as_jsonl(1, source, [Hypothesis("x", -1.0, pieces=3)])
+    written = rendered("jsonl", 1, source, [Hypothesis("x", -1.0, pieces=3)])
     assert len(written.splitlines()) == 1
     record = json.loads(written)
     assert record["source"] == source

@@ -11,7 +11,7 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
-from gshard_nmt.run.checkpoint.checkpoint import Restored
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Restored
 from gshard_nmt.run.checkpoint.manifest import Manifest
 from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.spmd.processes import Processes
@@ -89,13 +89,6 @@ def test_a_line_that_is_too_long_is_translated_in_pieces_that_are_joined():
         assert best.score == pytest.approx(log_prob / norm[sum(sizes)])
 
 
-def test_the_n_best_of_a_long_line_are_joined_as_far_as_every_piece_has_them():
-    first, second = text_translator(nbest=2).translate(["ab. cd. ef", "abc. defg"], "fr", "en")
-    # Pieces of 5, 5 and 4 ids: an odd number of ids has no second translation.
-    assert [best.text for best in first] == ["ab. cd. ef"]
-    assert [best.text for best in second] == ["abc. defg"] * 2
-
-
 def test_samples_are_sorted_by_score_after_the_pieces_of_a_long_line_are_joined():
     ids = [[ord(letter), EOS] for letter in "xyz"]
     by_piece = {"ab.": (-1.0, -3.0, -2.0), "cdef": (-9.0, -1.0, -1.0), "g": (-3.0, -1.0, -2.0)}
@@ -108,7 +101,7 @@ def test_samples_are_sorted_by_score_after_the_pieces_of_a_long_line_are_joined(
         ]
 
     translator = text_translator(nbest=3)
-    translator._translator.translate_ids = translate_ids
+    translator.of_ids.translate_ids = translate_ids
     (long, short) = translator.translate(["ab. cdef", "g"], "fr", "en")
     # A sample is joined with the samples of its number, so that the pieces stay independent.
     assert [best.text for best in long] == ["z z", "y y", "x x"]
@@ -127,23 +120,14 @@ def test_translations_begin_with_the_tag_of_their_language_if_there_is_one(monke
         return [[([77, *ids[1:-1]], -1.0)] for ids in sources]
 
     monkeypatch.setattr(Letters, "first", lambda self, target: [77])
-    translator._translator.translate_ids = translate_ids
+    translator.of_ids.translate_ids = translate_ids
     list(translator.translate(["a. b", "c"], "fr", "en", prefixes=["", "d"]))
     assert calls == [[[77], [77, ord("d")]]]
 
 
-def test_a_long_line_in_chinese_is_joined_without_spaces():
-    translator = text_translator()
-    translator._source = types.SimpleNamespace(
-        encode_source=lambda lines, source, target: [[2, *map(ord, line), EOS] for line in lines]
-    )
-    ((best,),) = translator.translate(["我来了。你走了。"], "fr", "zh")
-    assert best.text == "我来了。你走了。"
-
-
 def test_each_line_has_its_prefix_and_a_line_to_copy_with_a_prefix_is_translated():
     translate = text_translator()
-    devices = translate._translator._devices
+    devices = translate.of_ids._devices
     prefixes = ["", "xy", "", "z"]
     translations = list(translate.translate(["ab", "c", "", " "], "fr", "en", 3, prefixes))
     assert [nbest[0].text for nbest in translations] == ["ab", "c", "", " "]
@@ -153,12 +137,6 @@ def test_each_line_has_its_prefix_and_a_line_to_copy_with_a_prefix_is_translated
         for row in batch["prefix"][batch["source_segments"][:, 0] > 0]
     ]
     assert sorted(forced) == ["", "xy", "z"]
-
-
-def test_scores_come_in_order_and_two_empty_lines_have_score_zero():
-    pairs = [("abcd", "x"), ("", ""), ("a", ""), ("", "y"), ("ab", "xyz"), ("!", "?")]
-    scores = list(text_translator().score(iter(pairs), "fr", "en", chunk_size=2))
-    assert scores == [-6.0, 0.0, -3.0, -2.0, -4.0, -3.0]
 
 
 @pytest.mark.parametrize(
@@ -190,13 +168,11 @@ def test_a_pair_that_is_too_long_to_be_scored_is_named(pair, message):
 def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     monkeypatch, tmp_path, capsys, damaged
 ):
-    class SavedCheckpoints:
-        def __init__(self, folder, rules, identity, processes):
-            assert folder == tmp_path
-            assert identity == {"config": "the hash of this run"}
-            assert rules == Retention.of(CONFIG.train)
-
+    class SavedCheckpoints(Checkpoints):
         def restore_best(self, groups):
+            assert self.folder == tmp_path
+            assert self._identity == {"config": "the hash of this run"}
+            assert self.retention == Retention.of(CONFIG.train)
             # A collective fails if another process is still reading a large input.
             assert barriers == ["all processes read the weights"]
             step = [3, 5][len(damaged)]
@@ -210,7 +186,7 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
     devices = CopyingDevices()
     devices.abstract = lambda specs: specs
     monkeypatch.setattr(module.runtime, "start", lambda mesh, *_, **__: devices)
-    monkeypatch.setattr(module.fitting, "fitted", lambda config, *_: config)
+    monkeypatch.setattr(module, "fitted", lambda config, *_: config)
     monkeypatch.setattr(module, "Checkpoints", SavedCheckpoints)
     sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": [], "never": [0, 7]}
     run = types.SimpleNamespace(
@@ -222,20 +198,20 @@ def test_the_best_checkpoint_is_loaded_and_a_damaged_one_is_named(
         vocabularies=lambda: (Letters(), Letters()),
     )
     loaded = load_translator(CONFIG.replace(decode={"rows": 4}), run)
-    assert loaded.step == loaded._translator.parameters["weights of"] == (5 if damaged else 3)
+    assert loaded.step == loaded.of_ids.parameters["weights of"] == (5 if damaged else 3)
     expected = "".join(f"{text}. Using the checkpoint of step 5 instead.\n" for text in damaged)
     assert capsys.readouterr().err == expected
     # Evaluation keeps translations under the checkpoint that was read, not the one that was tried first.
     assert loaded.checkpoint == Manifest(loaded.step, {}, saved_at=1.0).label
     names = step_functions(CONFIG, sizes).declare_parameters()
-    assert set(loaded._translator.parameters["names"]) == set(names)
-    assert loaded._translator._never == (0, 7)
+    assert set(loaded.of_ids.parameters["names"]) == set(names)
+    assert loaded.of_ids._never == (0, 7)
 
 
 @pytest.mark.parametrize("broken", ["lengths", "scores"])
 def test_a_model_whose_numbers_are_not_finite_is_an_error_and_not_an_empty_line(broken):
     translate = text_translator()
-    devices = translate._translator._devices
+    devices = translate.of_ids._devices
     search = devices.search
 
     def without_hypotheses(batch):

@@ -11,8 +11,9 @@ from gshard_nmt.evaluation.metrics import metrics, significance
 from gshard_nmt.evaluation.validation import DevOutput
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.retention import Retention, Scores
+from gshard_nmt.run.checkpoint.retention import Scores
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.config import Train
 from gshard_nmt.settings.gin_reader import load_config
 from tests.run.checkpoints import LETTERS, assert_equal, state
 
@@ -115,20 +116,23 @@ def test_both_runs_translate_the_same_text_of_their_languages(monkeypatch):
 
 
 def test_an_average_is_the_best_checkpoint_and_the_trained_ones_stay(tmp_path, monkeypatch):
-    run, rules = RunFolder(tmp_path), Retention(last=1, metric="dev_bleu/nn")
+    run, train = (
+        RunFolder(tmp_path),
+        Train(keep_last=2, bleu_sentences=4, best_metric="dev_bleu/nn"),
+    )
     monkeypatch.setattr(RunFolder, "identity", lambda run: {"config": "aa"})
-    writer = CheckpointWriter(run.checkpoints, rules, run.identity())
-    for step, score in ((3, 12.0), (6, 11.0)):
+    writer = CheckpointWriter.of(run, train)
+    for step, score in ((1, 13.0), (3, 12.0), (6, 11.0)):
         scores = Scores({"dev_bleu/nn": score}, {"bleu_sentences": 4})
         writer.save(step, state(step), LETTERS, {"step": step}, scores)
     writer.close()
     weights, letters = state(4)["parameters"], LETTERS["parameters"]
     parts = ("0.4 of step 7 of old", "0.6 of step 6 of new")
-    folder = language_guard.save_average(run, rules, weights, letters, {"dev_bleu/nn": 9.0}, parts)
+    folder = language_guard.save_average(run, train, weights, letters, {"dev_bleu/nn": 9.0}, parts)
     assert folder == run.checkpoints / "7"
-    checkpoints = Checkpoints(run.checkpoints, rules, run.identity())
-    assert checkpoints.steps() == [6, 7]
-    assert checkpoints.best_first() == [7, 6]
+    checkpoints = Checkpoints.of(run, train)
+    assert checkpoints.steps() == [3, 6, 7]
+    assert checkpoints.best_first() == [7, 6, 3]
     manifest = checkpoints.manifest(7)
     assert (manifest.average_of, manifest.facts) == (parts, {"step": 6})
     np.testing.assert_array_equal(checkpoints.read(manifest, "parameters", "b"), weights["b"])

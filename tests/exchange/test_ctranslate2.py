@@ -116,7 +116,7 @@ def test_a_long_sentence_has_its_sinusoids(tmp_path, vocabulary):  # noqa: F811
     [
         (
             {"experts": 4, "moe_every": 1},
-            "Model.experts is 4; it must be 0 for --format ctranslate2",
+            "Model.experts is 4; it must be 0\n",
         ),
         ({"encoder_layers": 0}, "Model.encoder_layers is 0; it must be at least 1"),
         ({"head_dim": 3}, "Model.heads * Model.head_dim is 6; it must be Model.model_dim = 8"),

@@ -55,4 +55,4 @@ def test_text_is_split_as_before_into_other_ids(kind, tmp_path):
 
 def test_a_file_that_is_no_model_is_refused():
     with pytest.raises(UserError, match="SentencePiece file of the folder is damaged"):
-        reordered(b"\xff\xff", Tokens(["a"], 0, 0, 0, 0))
+        reordered(b"\xff\xff", Tokens(["a"], 0, 0, 0, 0, {}))

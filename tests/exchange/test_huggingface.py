@@ -136,11 +136,7 @@ def test_the_tokens_choose_the_experts_of_transformers(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "search"),
-    [
-        ("m2m_100", "greedy"),
-        *[(name, "beam") for name in FAMILIES],
-        *[pytest.param(name, "greedy", marks=pytest.mark.slow) for name in FAMILIES[1:]],
-    ],
+    [("m2m_100", "greedy"), *[(name, "beam") for name in FAMILIES]],
 )
 def test_the_translations_are_those_of_transformers(name, search):
     """Beam 4 without a length norm, until no hypothesis can improve."""

@@ -107,7 +107,7 @@ def test_the_special_ids_are_those_of_fairseq(vocabulary):
             {"experts": 4, "moe_every": 1, "routing": "switch", "expert_hidden_dim": 9},
             [
                 "Model.routing is 'switch'; it must be 'top2'",
-                "Model.expert_hidden_dim is 9; it must be Model.hidden_dim = 48",
+                "Model.expert_hidden_dim is 9; it must be 0 or 48",
             ],
         ),
     ],
@@ -255,7 +255,7 @@ def test_a_tensor_that_cannot_be_read_is_named(tmp_path):
     save_file({"a": VALUES, "b": VALUES.astype(np.int8)}, tmp_path / SINGLE)
     tensors = Tensors(tmp_path)
     for name, shape, message in (
-        ("c", (3,), "has no tensor c, so it is not the whole model"),
+        ("c", (3,), "the tensor c is missing, so this is not the whole model"),
         ("a", (3,), r"has the shape \[1, 3\], but by config.json it must have \[3\]"),
         ("b", (1, 3), "the tensor b has the dtype I8; it must be one of F64, F32, F16, BF16"),
     ):

@@ -16,7 +16,7 @@ from gshard_nmt.data.text.vocabulary import (
 )
 from gshard_nmt.decoding.source_lines import copied, visible
 from gshard_nmt.exchange import saved_model
-from gshard_nmt.exchange.saved_model import FEW, Direction, TrainedModel
+from gshard_nmt.exchange.saved_model import FEW, TrainedModel
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 
@@ -118,7 +118,7 @@ def loaded(files, vocabularies, tmp_path_factory):
     """The signature of a SavedModel that copies, as a function of Python texts."""
     import tensorflow as tf
 
-    directions = [Direction(*pair, tuple(vocabularies[0].tags(*pair))) for pair in DIRECTIONS]
+    directions = {pair: vocabularies[0].tags(*pair) for pair in DIRECTIONS}
     # Weights of Decode.precision = 'bfloat16' keep their dtype.
     weights = {"one/weight": np.ones((), tf.bfloat16.as_numpy_dtype)}
     folder = tmp_path_factory.mktemp("saved") / "model"

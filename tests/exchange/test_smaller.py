@@ -9,11 +9,10 @@ from sentencepiece import sentencepiece_model_pb2
 from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.exchange.smaller import (
-    Cut,
     cut_vocabulary,
+    cut_weights,
     kept_experts,
     kept_ids,
-    least_share,
     merges,
     used_ids,
 )
@@ -73,11 +72,12 @@ def use_of(weight) -> ExpertUse:
 
 def test_layers_keep_the_experts_that_are_chosen_with_the_largest_weights():
     use = use_of([[50, 0, 49, 1], [10, 20, 30, 40]])
-    assert kept_experts(use, 0.9).tolist() == [[0, 2, 3], [1, 2, 3]]
+    assert kept_experts(use, 0.9)[0].tolist() == [[0, 2, 3], [1, 2, 3]]
     # Each layer keeps all of its choices, so the second one needs all four.
-    assert kept_experts(use, 1.0).tolist() == [[0, 1, 2, 3], [0, 1, 2, 3]]
-    assert kept_experts(use, 0.0).tolist() == [[0, 2], [2, 3]]
-    assert least_share(use, np.array([[0, 2], [2, 3]])) == pytest.approx(0.7)
+    assert kept_experts(use, 1.0)[0].tolist() == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    experts, least = kept_experts(use, 0.0)
+    assert experts.tolist() == [[0, 2], [2, 3]]
+    assert least == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
@@ -90,8 +90,8 @@ def test_the_weights_are_those_of_the_parts_that_stay(place):
     random = np.random.default_rng(3)
     weights = {name: random.normal(size=p.shape) for name, p in declared.items()}
     ids = {"source": np.array([0, 1, 2, 3, 8]), "target": np.array([0, 1, 2, 3, 5, 6])}
-    cut = Cut(ids, moe_layer_names(model), np.array([[0, 3], [1, 2], [0, 2]]))
-    smaller = cut.weights(model, declared, weights)
+    experts = dict(zip(moe_layer_names(model), ([0, 3], [1, 2], [0, 2]), strict=True))
+    smaller = cut_weights(model, declared, weights, ids, experts)
     expected = declare(dataclasses.replace(model, experts=2), 5, 6)
     assert {name: array.shape for name, array in smaller.items()} == {
         name: parameter.shape for name, parameter in expected.items()

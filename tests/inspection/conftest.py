@@ -6,7 +6,7 @@ import pytest
 
 from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import Origin, Work
-from gshard_nmt.inspection.memory import Memory, Temporary
+from gshard_nmt.inspection.memory import Memory
 from gshard_nmt.inspection.program_cost import Compilation, Counts, Inspection
 from gshard_nmt.spmd.topology import Topology
 
@@ -32,7 +32,7 @@ def inspection() -> Inspection:
         step="training",
         topology=Topology.parse("v3:2x2"),
         mesh={"x": 8},
-        counts=Counts(4_000_000_000, 1_000_000_000, 600_000_000, 2_400_000_000),
+        counts=Counts(4_000_000_000, 1_000_000_000, 600_000_000),
         compilation=Compilation(1.0, 20.0, 40.0, 5000),
         memory=Memory(3 * GIB, 3 * GIB, 2 * GIB, 2 * GIB, 1000, 6 * GIB, 16 * GIB, CATEGORIES),
         tokens_per_step=4096,
@@ -50,7 +50,6 @@ def inspection() -> Inspection:
         ),
         collective_instructions={"all-to-all": 4, "all-gather": 2},
         work={EXPERTS: Work(4e12, 1e9, 2.0, 1.0), RECOMPUTED: Work(2e12, 1e9, 1.0, 0.5)},
-        temporaries=(Temporary(GIB, "f32[1024]", EXPERTS),),
         overrides={"*": {"M": "x"}},
         notes=("a note",),
     )
@@ -67,6 +66,5 @@ def refused(inspection) -> Inspection:
         sources=(),
         collective_instructions={},
         work={},
-        temporaries=(),
         does_not_fit=("DOES NOT FIT: temporaries",),
     )

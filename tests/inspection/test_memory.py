@@ -1,7 +1,6 @@
 import numpy as np
-import pytest
 
-from gshard_nmt.inspection import hlo, memory
+from gshard_nmt.inspection import memory
 from gshard_nmt.inspection.memory import CATEGORIES, Memory, suggestions
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec, Signature
@@ -47,63 +46,6 @@ def test_an_estimate_adds_the_arguments_to_the_temporaries():
     assert estimate.by_category["activations"] == needed
     assert estimate.peak == sum(estimate.by_category.values())
     assert not estimate.fits
-
-
-def peak_of(lines: str, computations: str = "") -> tuple[int, list[str]]:
-    module = hlo.parse(f"{computations}\nENTRY %main (x: f32[2]) -> f32[2] {{\n{lines}\n}}\n")
-    size, alive = memory._peak(module, "main")
-    return size, [maker.name for _, maker in alive]
-
-
-def test_an_array_lives_from_its_maker_to_its_last_reader():
-    size, alive = peak_of(
-        "  %x = f32[100]{0} parameter(0)\n"
-        "  %a = f32[100]{0} negate(%x)\n"
-        "  %b = f32[200]{0} broadcast(%a)\n"  # a and b alive
-        "  %c = f32[300]{0} broadcast(%b)\n"  # b and c alive, the most
-        "  %d = f32[10]{0} slice(%c)\n"
-        "  ROOT %e = f32[10]{0} negate(%d)"
-    )
-    assert (size, alive) == ((200 + 300) * 4, ["b", "c"])
-
-
-def test_a_tuple_and_an_update_in_place_take_no_memory_of_their_own():
-    size, alive = peak_of(
-        "  %x = f32[100]{0} parameter(0)\n"
-        "  %a = f32[100]{0} negate(%x)\n"
-        "  %i = s32[] constant(0)\n"
-        "  %u = f32[100]{0} dynamic-update-slice(%a, %x, %i)\n"
-        "  %t = (f32[100]{0}, f32[100]{0}) tuple(%u, %x)\n"
-        "  %g = f32[100]{0} get-tuple-element(%t), index=0\n"
-        "  ROOT %e = f32[1]{0} reduce(%g)"
-    )
-    assert size == pytest.approx(400 + 4, abs=4)
-    assert alive[0] == "a"
-
-
-def test_the_peak_inside_a_loop_is_added_to_the_arrays_alive_around_it():
-    size, alive = peak_of(
-        "  %x = f32[10]{0} parameter(0)\n"
-        "  %kept = f32[1000]{0} broadcast(%x)\n"
-        "  %s = (f32[10]{0}) tuple(%x)\n"
-        "  %w = (f32[10]{0}) while(%s), condition=%cond, body=%body\n"
-        "  ROOT %e = f32[1]{0} reduce(%kept)",
-        """
-%cond (p: (f32[10])) -> pred[] {
-  ROOT %p1 = pred[] parameter(0)
-}
-
-%body (p: (f32[10])) -> (f32[10]) {
-  %p2 = (f32[10]{0}) parameter(0)
-  %y = f32[10]{0} get-tuple-element(%p2), index=0
-  %inside = f32[500]{0} broadcast(%y)
-  %z = f32[10]{0} reduce(%inside)
-  ROOT %r = (f32[10]{0}) tuple(%z)
-}
-""",
-    )
-    assert size == (1000 + 500) * 4
-    assert alive == ["kept", "inside"]
 
 
 def needs(peak: int, hbm: int, activations: int) -> Memory:

@@ -69,7 +69,7 @@ def test_the_papers_figures_are_shown_for_their_own_mesh_batch_and_model_only(in
         topology=Topology.parse("v3:8x8"),
         mesh={"x": 16, "y": 8},
         tokens_per_step=96 * 1024,
-        counts=Counts(17_300_000_000, 17_300_000_000, 1, 4),
+        counts=Counts(17_300_000_000, 17_300_000_000, 1),
     )
     line = words(on_paper)
     assert "the paper measured (GSPMD table 3): step 3.37 s, 12.7 GB a core, 41.7% of" in line
@@ -78,7 +78,7 @@ def test_the_papers_figures_are_shown_for_their_own_mesh_batch_and_model_only(in
     for changes in (
         {"tokens_per_step": 48 * 1024},
         {"mesh": {"x": 128, "y": 1}},
-        {"counts": Counts(8_000_000_000, 1, 1, 4)},
+        {"counts": Counts(8_000_000_000, 1, 1)},
         {"step": "decoding"},
         {"topology": Topology.parse("v4:4x4x8")},
         {"config": "demo"},

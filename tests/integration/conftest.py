@@ -5,12 +5,14 @@ worker while the others wait.
 """
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,22 +57,20 @@ def command(name: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", "gshard_nmt", name, *map(str, arguments)]
 
 
-def environment() -> dict[str, str]:
-    """Returns the environment of a user: programs are compiled with XLA's usual flags."""
+def usual_flags() -> dict[str, str]:
+    """Returns an environment with XLA's usual flags, for programs that compile for chips or run long."""
     return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
 
 
-def program(name: str, *arguments: object, stdin: str | None = None):
-    """Runs a program to its end."""
-    return subprocess.run(
-        command(name, *arguments),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=600,
-        check=False,
-    )
+def program(name: str, *arguments: object, stdin: str | None = None, **options: Any):
+    """Runs a program to its end, with options of `subprocess.run`."""
+    return finished(command(name, *arguments), input=stdin, **options)
+
+
+def finished(words: Sequence[object], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end, with options of `subprocess.run`."""
+    usual = {"capture_output": True, "text": True, "timeout": 600, "check": False}
+    return subprocess.run(list(map(str, words)), **(usual | options))
 
 
 def gin(**changes: object) -> list[str]:
@@ -82,6 +82,11 @@ def succeed(done: subprocess.CompletedProcess) -> subprocess.CompletedProcess:
     """What ended well."""
     assert done.returncode == 0, done.stderr[-3000:]
     return done
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    """Returns the lines of a run's log."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def once(folder: Path, make: Callable[[Path], None]) -> Path:

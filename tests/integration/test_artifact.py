@@ -1,6 +1,5 @@
 """The lowered functions of a run folder work on a host without TensorFlow."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import environment, gin, succeed
+from tests.integration.conftest import finished, gin, lines_of, succeed
 
 WITHOUT_TENSORFLOW = """
 import sys
@@ -25,14 +24,7 @@ def flags(prepared: Path, workdir: Path, **changes: object) -> list[str]:
 
 
 def train_without_tensorflow(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT_TENSORFLOW, *arguments],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=300,
-        check=False,
-    )
+    return finished([sys.executable, "-c", WITHOUT_TENSORFLOW, *arguments])
 
 
 @pytest.fixture
@@ -41,15 +33,10 @@ def run(prepared, trained, tmp_path) -> Path:
     return shutil.copytree(prepared / "untouched" / "run", tmp_path / "run")
 
 
-def losses(run: Path) -> list[float]:
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return [line["loss"] for line in lines if "loss" in line]
-
-
 def test_a_host_without_tensorflow_resumes_a_run(prepared, run):
     programs = sorted(run.glob("programs/*.jaxexport"))
     succeed(train_without_tensorflow(flags(prepared, run, **{"Train.steps": 8})))
-    assert len(losses(run)) == 8
+    assert len([line for line in lines_of(run) if "loss" in line]) == 8
     assert sorted(run.glob("programs/*.jaxexport")) == programs
 
 

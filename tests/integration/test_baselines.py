@@ -1,10 +1,10 @@
-"""Baselines of two tiny languages are trained until they converge, by the program that a user runs."""
+"""Baselines of two tiny languages are trained until they converge, and a report compares with them."""
 
 import json
 
 import pytest
 
-from tests.integration.conftest import SETTINGS, program, succeed
+from tests.integration.conftest import SETTINGS, lines_of, program, succeed, usual_flags
 
 CHANGES = {
     "STEPS": 3000,
@@ -21,26 +21,33 @@ CHANGES = {
 
 
 @pytest.mark.slow
-def test_two_languages_converge(prepared, trained, tmp_path):
+def test_two_languages_converge_and_are_in_the_report(prepared, trained, tmp_path):
     workdir = tmp_path / "converged"
     dropped = ("EXPERTS", "Model.expert_hidden_dim")
     settings = {k: v for k, v in (SETTINGS | CHANGES).items() if k not in dropped}
     flags = ["--data", prepared / "data", "--baselines_of", trained, "--workdir", workdir]
     flags += [f"--gin={name} = {value!r}" for name, value in settings.items()]
-    succeed(program("train", "--config", "bilingual", "--sizes", "config", *flags))
+    words = ["--config", "bilingual", "--sizes", "config", *flags]
+    succeed(program("train", *words, env=usual_flags()))
     for language in ("fr", "de"):
         record = json.loads((workdir / language / "baseline.json").read_text())
         # The task is learned, and the model ended because dev BLEU does not rise any more. Then it has
         # trained on, and its learning rate has fallen to 0.
         assert record["ended"] == "patience"
         assert record["dev_bleu"] >= record["cooldown"]["dev_bleu_before"] > 10
-        logged = (workdir / language / "metrics.jsonl").read_text().splitlines()
-        rates = [json.loads(line).get("learning_rate") for line in logged]
-        rates = [rate for rate in rates if rate is not None]
+        log = lines_of(workdir / language)
+        rates = [line["learning_rate"] for line in log if "learning_rate" in line]
         assert rates[-1] < 0.05 * max(rates)
-        scores = [json.loads(line).get("dev_bleu") for line in logged]
-        assert record["dev_bleu"] == max(score for score in scores if score is not None)
+        assert record["dev_bleu"] == max(line["dev_bleu"] for line in log if "dev_bleu" in line)
     # The second language uses the programs of the first one.
     programs = [*(workdir / "programs").glob("*.jaxexport")]
     newest = max(file.stat().st_mtime_ns for file in programs)
     assert newest < (workdir / "de" / "data.json").stat().st_mtime_ns
+
+    flags = ["--workdir", trained, "--corpus", prepared / "corpus", "--trust_programs"]
+    flags += ["--baselines", workdir, "--report", tmp_path / "report"]
+    succeed(program("eval", *flags, env=usual_flags()))
+    report = json.loads((tmp_path / "report" / "bleu.json").read_text())
+    assert {row["lang"] for row in report["languages"]} == {"fr", "de"}
+    assert all(row["delta_ci95"] for row in report["languages"])
+    assert {row["ended"] for row in report["baselines"]["languages"]} == {"patience"}

@@ -2,12 +2,11 @@
 
 import json
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
-from tests.integration.conftest import environment
+from tests.integration.conftest import finished, succeed, usual_flags
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "unet3d.py"
 
@@ -16,15 +15,8 @@ PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "unet3d.py"
 def test_a_u_net_compiled_for_a_tpu_sends_halos_and_sums_and_gathers_no_image(tmp_path):
     file = tmp_path / "cost.json"
     flags = ["--image", "16", "--levels", "2", "--mesh", "2x4", "--compile_for", "v3:2x2", "--json"]
-    process = subprocess.run(
-        [sys.executable, PROGRAM, *flags, file],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    assert "predicted time: " in process.stdout
+    done = succeed(finished([sys.executable, PROGRAM, *flags, file], env=usual_flags()))
+    assert "predicted time: " in done.stdout
     cost = json.loads(file.read_text())
     assert cost["seconds"] > 0
     assert cost["peak_bytes"] > cost["argument_bytes"]

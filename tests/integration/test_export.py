@@ -3,12 +3,11 @@
 import itertools
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 
-from tests.integration.conftest import WORDS, environment, program, succeed
+from tests.integration.conftest import WORDS, finished, program, succeed
 
 LOAD = """
 import json, sys
@@ -36,17 +35,8 @@ def test_a_fresh_process_gives_what_gshard_decode_gives(trained, tmp_path):
     decoded = succeed(program("decode", *search, "--lang", "fr", "--scores", stdin=source)).stdout
     rows = [line.split("\t") for line in decoded.splitlines()]
 
-    command = [sys.executable, "-I", "-c", LOAD, str(out)]
-    fresh = subprocess.run(
-        command,
-        input=json.dumps(lines),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        cwd=tmp_path,
-        timeout=300,
-        check=False,
-    )
+    words = [sys.executable, "-I", "-c", LOAD, out]
+    fresh = finished(words, input=json.dumps(lines), cwd=tmp_path)
     texts, scores = json.loads(succeed(fresh).stdout)
     assert texts == [text for _, _, text in rows]
     assert len(set(texts)) > 3

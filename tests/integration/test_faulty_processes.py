@@ -6,11 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.integration.conftest import program, succeed
+from tests.integration.conftest import lines_of, program, succeed
 from tests.integration.two_processes import (
     ENDLESS,
     ends,
-    lines_of,
     no_process_stays,
     runs,
     start,
@@ -85,26 +84,34 @@ def test_two_processes_train_the_baselines_to_their_tokens(prepared, runs, train
 def test_a_run_with_a_damaged_checkpoint_goes_on_in_other_processes_on_another_mesh(
     prepared, trained, runs
 ):
-    """One process has trained it on two devices. Two processes go on, each with two devices."""
-    folders = {name: runs / name for name in ("moved", "stayed")}
-    for folder in folders.values():
+    """One process has trained it on two devices. Two processes go on, each with two devices.
+
+    Both hold all rows, and count them once: they stop at the step at which one process had seen
+    Train.tokens. They log seldom, so they do not look at their tokens after every step.
+    """
+    run, stayed = runs / "moved", runs / "stayed"
+    for folder in (run, stayed):
         shutil.copytree(trained, folder)
-    last = folders["moved"] / "checkpoints" / "6"
+    last = run / "checkpoints" / "6"
     largest = max(files_of(last), key=lambda path: path.stat().st_size)
     content = bytearray(largest.read_bytes())
     content[len(content) // 2] ^= 0xFF
     largest.write_bytes(content)
 
-    changes = {"Train.steps": 8, "Train.dev_every": 0}
-    mesh = {"Mesh.axes": ("x", "y"), "Mesh.shape": (2, 2), "Mesh.rules": {"B": "x", "E": "y"}}
-    ended = ends(start(prepared, folders["moved"], **changes, **mesh))
+    more = {"Train.steps": 8, "Train.dev_every": 0}
+    succeed(program("train", *train_flags(prepared, stayed, **more)))
+    tokens = next(line["tokens"] for line in lines_of(stayed) if line["step"] == 8)
+    changes = {"Train.tokens": tokens, "Train.steps": 2000, "Train.log_every": 50}
+    mesh = {"Mesh.axes": ("x", "y"), "Mesh.shape": (1, 4), "Mesh.rules": {"B": "x", "E": "y"}}
+    ended = ends(start(prepared, run, **changes, **mesh, **{"Train.dev_every": 0}))
     assert [code for code, _ in ended] == [0, 0], ended
     (said,) = [line for line in ended[0][1].splitlines() if str(last) in line]
     assert said.endswith("Going on from step 4")
     assert ended[1][1] == ""
-    succeed(program("train", *train_flags(prepared, folders["stayed"], **changes)))
-    moved, stayed = (whole_state(folder / "checkpoints") for folder in folders.values())
-    assert moved[1].step == stayed[1].step == 8
-    assert moved[1].facts["tokens"] == stayed[1].facts["tokens"]
-    for name, array in stayed[0].items():
+    moved, expected = (whole_state(folder / "checkpoints") for folder in (run, stayed))
+    assert moved[1].step == expected[1].step == 8
+    assert moved[1].facts["tokens"] == expected[1].facts["tokens"]
+    budget = json.loads((run / "budget.json").read_text())
+    assert sum(budget["tokens_by_language"].values()) == tokens
+    for name, array in expected[0].items():
         np.testing.assert_allclose(moved[0][name], array, rtol=0, atol=1e-5, err_msg=name)

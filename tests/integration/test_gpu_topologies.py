@@ -1,13 +1,11 @@
 """gshard-inspect with the GPU compiler, which `make test-all` installs. There is no GPU here."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from gshard_nmt.spmd.chips import CHIPS
-from tests.integration.conftest import environment
+from tests.integration.conftest import program, succeed, usual_flags
 
 pytestmark = pytest.mark.slow
 
@@ -28,13 +26,9 @@ def inspected(tmp_path_factory):
     """(JSON of 8 GPUs of a host and of 16 GPUs of two, report) of a small language model."""
     file = tmp_path_factory.mktemp("gpus") / "figures.json"
     flags = [word for setting in SETTINGS for word in ("--gin", setting)]
-    command = [sys.executable, "-m", "gshard_nmt", "inspect", "--config=demo", f"--json={file}"]
-    topologies = ["--topology=h100:8", "--topology=a100:16"]
-    process = subprocess.run(
-        [*command, *flags, *topologies], capture_output=True, text=True, env=environment()
-    )
-    assert process.returncode == 0, process.stderr
-    return json.loads(file.read_text()), process.stdout
+    flags += ["--config=demo", f"--json={file}", "--topology=h100:8", "--topology=a100:16"]
+    done = succeed(program("inspect", *flags, env=usual_flags()))
+    return json.loads(file.read_text()), done.stdout
 
 
 def collectives(record: dict) -> dict[str, dict]:

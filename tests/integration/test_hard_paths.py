@@ -6,18 +6,23 @@ import subprocess
 
 import pytest
 
-from tests.integration.conftest import command, environment, gin, succeed
+from tests.integration.conftest import gin, program, share_programs, succeed
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def here(prepared, tmp_path):
-    """A folder to start from. Beside it are the corpus, a text, and a link to another place."""
+def here(prepared, trained, tmp_path):
+    """A folder to start from. Beside it are the corpus, a text, and a link to another place.
+
+    The other place has the programs of the shared run, so that nothing is lowered or compiled again.
+    """
     shutil.copytree(prepared / "corpus", tmp_path / "mein körper")
     for folder in ("start here", "far/disk/运行"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "link").symlink_to("far/disk")
+    share_programs(tmp_path / "far/disk/运行")
+    shutil.copytree(prepared / "untouched/run/programs", tmp_path / "far/disk/运行/programs")
     (tmp_path / "new text").write_text("der\nneerg der\n")
     return tmp_path / "start here"
 
@@ -26,20 +31,9 @@ def test_the_commands_work_with_any_name_and_from_any_folder(here):
     """`link/..` is `far`, and not the folder of the link."""
 
     def run(name: str, *arguments: str) -> subprocess.CompletedProcess:
-        return succeed(
-            subprocess.run(
-                command(name, *arguments),
-                cwd=here,
-                capture_output=True,
-                text=True,
-                env=environment(),
-                timeout=300,
-                check=False,
-            )
-        )
+        return succeed(program(name, *arguments, cwd=here))
 
-    # Without validation, only one program is compiled to train.
-    settings = gin(**{"Train.dev_every": 0, "Train.ema": 0.0, "Data.languages": ("fr",)})
+    settings = gin(**{"Train.dev_every": 0})
     corpus, data = "--corpus=../mein körper/.", "../link/../data"
     run("data", "prepare", "--config=demo", *settings, corpus, f"--out={data}")
     assert os.listdir(here.parent / "far" / "data")

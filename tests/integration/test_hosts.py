@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import program, succeed
-from tests.integration.two_processes import no_process_stays, own_lines, start_all
+from tests.integration.two_processes import no_process_stays, outputs, start_all
 
 __all__ = ["no_process_stays"]
 
@@ -16,14 +16,6 @@ __all__ = ["no_process_stays"]
 def start(*words: object) -> list["subprocess.Popen[str]"]:
     """Starts a program in two processes. Both have a pipe as stdin, and only process 0 reads it."""
     return start_all([words] * 2, {}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-def outputs(processes) -> list[tuple[int, str, str]]:
-    """Waits for all processes; returns exit code, stdout and stderr of each."""
-    texts = [process.communicate(timeout=240) for process in processes]
-    return [
-        (p.returncode, out, own_lines(err)) for p, (out, err) in zip(processes, texts, strict=True)
-    ]
 
 
 def start_decoding(trained: Path) -> list["subprocess.Popen[str]"]:

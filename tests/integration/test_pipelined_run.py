@@ -1,12 +1,11 @@
 """A run that changes between a loop over its layers and a pipeline."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.integration.conftest import gin, program, succeed
+from tests.integration.conftest import gin, lines_of, program, succeed
 
 DENSE = {"EXPERTS": 0, "Model.encoder_layers": 2, "Model.decoder_layers": 2}
 # The vocabulary of this small corpus has an odd size.
@@ -19,14 +18,13 @@ def train(prepared: Path, name: str, steps: int, *, pipelined: bool) -> None:
     mesh = ["--gin", f"include 'meshes/{'pipeline' if pipelined else 'cpu1'}.gin'"]
     how = MESH | PIPELINE if pipelined else {"Model.stack": "scan"}
     folders = ["--data", prepared / "data", "--workdir", prepared / name]
-    settings = gin(**DENSE, **how, **{"Train.steps": steps})
+    settings = gin(**DENSE, **how, **{"Train.steps": steps, "Train.bleu_sentences": 0})
     succeed(program("train", "--config", "demo", *folders, *mesh, *settings))
 
 
 def metrics(prepared: Path, name: str, key: str) -> dict[int, float]:
     """Returns the values of a metric by step."""
-    lines = (prepared / name / "metrics.jsonl").read_text().splitlines()
-    return {line["step"]: line[key] for line in map(json.loads, lines) if key in line}
+    return {line["step"]: line[key] for line in lines_of(prepared / name) if key in line}
 
 
 @pytest.mark.slow

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from gshard_nmt.run.divergence import MOST_ROLLBACKS
-from tests.integration.conftest import program, succeed
+from tests.integration.conftest import lines_of, program, succeed
 from tests.integration.two_processes import (
     ENDLESS,
     TIMEOUT,
     check_records,
     ends,
-    lines_of,
     no_process_stays,
     runs,
     start,
@@ -43,80 +42,68 @@ def together(prepared, runs) -> Path:
     return runs / "together"
 
 
+def assert_close(run: Path, expected: Path) -> None:
+    """Checks that two runs have the same last state but for rounding."""
+    arrays = state_of(run)
+    for name, array in state_of(expected).items():
+        np.testing.assert_allclose(arrays[name], array, rtol=0, atol=1e-5, err_msg=name)
+
+
 def test_two_processes_give_the_result_of_one(trained, together):
-    alone, joined = state_of(trained), state_of(together)
-    assert alone.keys() == joined.keys()
-    for name, array in alone.items():
-        np.testing.assert_allclose(joined[name], array, rtol=0, atol=1e-5, err_msg=name)
+    assert_close(together, trained)
     budgets = [json.loads((run / "budget.json").read_text()) for run in (trained, together)]
     assert budgets[0]["tokens_by_language"] == budgets[1]["tokens_by_language"]
 
 
-def tokens_after(run: Path, step: int) -> int:
-    """Returns the tokens that a run had seen after a step, by its log."""
-    lines = lines_of(run)
-    return next(line["tokens"] for line in lines if line["step"] == step and "tokens" in line)
-
-
-@pytest.mark.slow
-def test_two_processes_stop_at_the_tokens_of_the_run_and_count_shared_rows_once(
-    prepared, runs, trained
-):
-    """They stop at the step at which one process has seen Train.tokens.
-
-    They log seldom, so they do not look at their tokens after every step. Both hold all rows.
-    """
-    run, tokens = runs / "shared_rows", tokens_after(trained, 4)
-    changes = {"Train.tokens": tokens, "Train.steps": 2000, "Train.log_every": 50}
-    changes |= {"Train.dev_every": 0, "Mesh.axes": ("x", "y"), "Mesh.shape": (1, 2)}
-    changes |= {"Mesh.rules": {"B": "x", "E": "y"}}
-    for code, stderr in ends(start(prepared, run, **changes)):
-        assert code == 0, stderr
-    budget = json.loads((run / "budget.json").read_text())
-    assert budget["steps"] == 4
-    assert sum(budget["tokens_by_language"].values()) == tokens == tokens_after(run, 4)
-
-
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_processes(prepared, runs, trained, together):
-    for name, finished in (("1_to_1", trained), ("1_to_2", trained), ("2_to_1", together)):
-        shutil.copytree(finished, runs / name)
-    more = {"Train.steps": 8}
-    assert [code for code, _ in ends(start(prepared, runs / "1_to_2", **more))] == [0, 0]
-    for name in ("1_to_1", "2_to_1"):
-        succeed(program("train", *train_flags(prepared, runs / name, **more)))
-    expected = state_of(runs / "1_to_1")
-    assert int(expected["optimizer/step"]) == 8
-    for name in ("1_to_2", "2_to_1"):
-        for key, array in state_of(runs / name).items():
-            np.testing.assert_allclose(array, expected[key], rtol=0, atol=1e-5, err_msg=key)
+    """Two processes have begun it. tests/integration/test_faulty_processes.py has the other direction."""
+    shutil.copytree(together, runs / "2_to_1")
+    shutil.rmtree(runs / "2_to_1" / "checkpoints" / "6")
+    succeed(program("train", *train_flags(prepared, runs / "2_to_1")))
+    assert_close(runs / "2_to_1", trained)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_after_a_kill_all_end_and_the_same_command_gives_the_same_result(prepared, runs, count):
-    """A cluster would start the processes again. The run is bit for bit one that was never killed."""
-    mesh = {"Mesh.shape": (count,)} if count > 2 else {}
-    run, whole = runs / f"killed_{count}", runs / f"whole_{count}"
-    processes = start(prepared, run, count=count, **ENDLESS, **mesh)
-    wait_for_step(run, 7)
+def ends_of_the_others(processes) -> list[str]:
+    """Kills the last process; returns the stderr of the others, which must end soon."""
     processes[-1].send_signal(signal.SIGKILL)
     killed = time.monotonic()
     ended = ends(processes)[:-1]
     assert time.monotonic() - killed < 3 * TIMEOUT
-    assert {code for code, _ in ended} <= {75, 134, -signal.SIGABRT}, ended
-    lost = ("another process died or stopped answering", "ended with exit code 75", "heartbeat")
-    assert all(any(words in stderr for words in lost) for _, stderr in ended), ended
-    assert not any("Traceback" in stderr for _, stderr in ended)
-    steps = json.loads((run / "budget.json").read_text())["steps"] + 3
-    for folder in (run, whole):
-        again = ends(
-            start(prepared, folder, count=count, **(ENDLESS | {"Train.steps": steps}), **mesh)
-        )
-        assert [code for code, _ in again] == [0] * count, again
-    killed_run, other = state_of(run), state_of(whole)
-    assert int(other["optimizer/step"]) == steps
+    for code, stderr in ended:
+        assert "Traceback" not in stderr
+        if code == -signal.SIGABRT:  # jax missed heartbeats, or process 0 was gone first
+            assert "the JAX distributed service detected fatal errors" in stderr
+        else:  # a collective failed, here or in another process that has said so
+            assert code == 75
+            assert re.search(
+                "another process died or stopped answering|ended with exit code 75", stderr
+            )
+    return [stderr for _, stderr in ended]
+
+
+def test_after_a_kill_all_end_and_the_same_command_gives_the_same_result(prepared, runs, together):
+    """A cluster would start the processes again. The run is bit for bit one that was never killed.
+
+    Steps after the fifth take a second, so that the kill comes before another checkpoint.
+    """
+    run = runs / "killed"
+    changes = {"Train.steps": 100_000, "Train.dev_every": 0}
+    processes = start(prepared, run, faults=dict.fromkeys(range(2), "pause"), **changes)
+    wait_for_step(run, 5)
+    ends_of_the_others(processes)
+    assert [code for code, _ in ends(start(prepared, run))] == [0, 0]
+    killed_run, other = state_of(run), state_of(together)
+    assert int(other["optimizer/step"]) == 6
     for name, array in other.items():
         np.testing.assert_array_equal(killed_run[name], array, err_msg=name)
+
+
+@pytest.mark.slow
+def test_if_one_of_four_processes_is_killed_the_others_end(prepared, runs):
+    processes = start(prepared, runs / "four", count=4, **ENDLESS, **{"Mesh.shape": (4,)})
+    wait_for_step(runs / "four", 7)
+    assert len(ends_of_the_others(processes)) == 3
 
 
 @pytest.mark.slow

@@ -10,14 +10,14 @@ import urllib.request
 
 import libretranslatepy
 
-from tests.integration.conftest import command, environment, program, succeed
+from tests.integration.conftest import command, program, succeed
 
 # The translator announces on stdout that it is at work, and then takes half a second.
 PROGRAM = """
 import sys, time, types
 from gshard_nmt.cli.flags import Command
 from gshard_nmt.cli.runner import run
-from gshard_nmt.serve import Address, Limits, Server, serve
+from gshard_nmt.serve import Limits, Server, serve
 
 class Slow:
     def translate(self, lines, source, target):
@@ -26,7 +26,7 @@ class Slow:
         return iter([[types.SimpleNamespace(text=line.upper())] for line in lines])
 
 def action(values):
-    serve(Server(Slow(), [("fr", "en")], 4, Address(port=0), Limits()), "a model")
+    serve(Server(Slow(), [("fr", "en")], 4, ("127.0.0.1", 0), Limits()), "a model")
 
 sys.exit(run(Command("gshard-serve", "serves.", "gshard-serve", (), lambda flags: None, action), []))
 """
@@ -75,7 +75,6 @@ def test_a_client_gets_what_gshard_decode_gives(trained):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(),
     ) as process:
         try:
             ready = process.stdout.readline()

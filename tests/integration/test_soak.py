@@ -1,11 +1,11 @@
 """A short version of the campaigns `kill` and `wrong_input` of `make soak`."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.integration.conftest import finished
 
 SEED = 11
 
@@ -15,15 +15,8 @@ SEED = 11
 def test_a_short_campaign_finds_no_defect(campaign, cases):
     """The final state is equal to the bit; there is no traceback and no lost file."""
     flags = ["--minutes", "10", "--cases", str(cases), "--seed", str(SEED)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.soak", *flags, campaign],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        env={name: value for name, value in os.environ.items() if name != "XLA_FLAGS"},
-        timeout=900,
-        check=False,
-    )
+    words = [sys.executable, "-m", "tests.soak", *flags, campaign]
+    done = finished(words, cwd=Path(__file__).parents[2], timeout=900)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     closing = done.stdout.splitlines()[-1]
     assert closing.startswith(f"{campaign}: no defects")

@@ -7,12 +7,10 @@ each device, so a CPU program grows with them.
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.integration.conftest import environment
+from tests.integration.conftest import command, finished, succeed, usual_flags
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +30,22 @@ SMALL = (
 )
 
 
+# One block of the decoder. Compiling takes a third of the time of the paper's width.
+HALF_WIDTH = (
+    "Model.encoder_layers = 0",
+    "Model.decoder_layers = 2",
+    "Model.model_dim = 512",
+    "Model.hidden_dim = 2048",
+    "Model.expert_hidden_dim = 2048",
+    "Model.heads = 4",
+    "Model.input_dropout = 0.0",
+    "Model.residual_dropout = 0.0",
+    "Model.attention_dropout = 0.0",
+    "Data.source_vocabulary = 4096",
+    "Data.target_vocabulary = 4096",
+)
+
+
 def inspect(
     folder: pathlib.Path, *arguments: str, settings=SMALL, config: str = "demo", gigabytes: int = 0
 ):
@@ -44,24 +58,9 @@ def inspect(
     limit = ["bash", "-c", f'ulimit -v {gigabytes * 10**6} && exec "$@"', "inspect"]
     file = folder / "figures.json"
     flags = [word for setting in settings for word in ("--gin", setting)]
-    process = subprocess.run(
-        [
-            *(limit if gigabytes else []),
-            sys.executable,
-            "-m",
-            "gshard_nmt",
-            "inspect",
-            f"--config={config}",
-            f"--json={file}",
-            *flags,
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    assert process.returncode == 0, process.stderr
-    return json.loads(file.read_text()), process.stdout
+    words = command("inspect", f"--config={config}", f"--json={file}", *flags, *arguments)
+    done = succeed(finished([*(limit if gigabytes else []), *words], env=usual_flags()))
+    return json.loads(file.read_text()), done.stdout
 
 
 def collective_of(record: dict, kind: str) -> dict:
@@ -90,17 +89,18 @@ def test_the_program_does_not_grow_with_the_devices(grown):
 
 
 def test_memory_does_not_grow_with_the_devices(tmp_path):
-    """GShard section 5.1, with a model of the paper: 256 times the devices and the experts.
+    """GShard section 5.1: 256 times the devices and the experts, with a model of half the paper's width.
 
-    The peak of a small model says little: it depends on the order of the instructions.
+    docs/paper_tables.md has the growth of the whole model. The peak of a small one says little, because
+    it depends on the order of the instructions.
     """
     topologies = ["--topology=v3:2x2", "--topology=v3:32x32"]
     (first, last), _ = inspect(
-        tmp_path, "--scale_with_devices", *topologies, settings=(), config="moe_128e_12l"
+        tmp_path, "--scale_with_devices", *topologies, settings=HALF_WIDTH, config="moe_128e_12l"
     )
     assert (first["devices"], last["devices"]) == (8, 2048)
-    # 2.6 % more when this was written; 0.7 of it are the gates, which have a column for each expert.
-    assert last["per_device"]["peak_bytes"] <= 1.05 * first["per_device"]["peak_bytes"]
+    # 13 % more when this was written: the gates have a column for each expert.
+    assert last["per_device"]["peak_bytes"] <= 1.2 * first["per_device"]["peak_bytes"]
     assert last["parameters_total"] > 100 * first["parameters_total"]
 
 
@@ -114,8 +114,9 @@ def test_a_moe_layer_has_four_all_to_alls_and_no_activation_is_gathered(grown):
 
 
 def test_a_recomputed_moe_layer_has_two_more_all_to_alls_and_they_are_marked(tmp_path):
-    recomputed = (*SMALL, "Model.remat = 'layer'")
-    record, report = inspect(tmp_path, "--topology=v3:2x2", settings=recomputed)
+    """The collectives of Mesh.shared_update are expected, too."""
+    settings = (*SMALL, "Model.remat = 'layer'", "Mesh.shared_update = True")
+    record, report = inspect(tmp_path, "--topology=v3:2x2", settings=settings)
     counts: dict[str, int] = {}
     for source in collective_of(record, "all-to-all")["sources"]:
         counts[source["direction"]] = counts.get(source["direction"], 0) + source["count"]
@@ -124,10 +125,6 @@ def test_a_recomputed_moe_layer_has_two_more_all_to_alls_and_they_are_marked(tmp
     assert 0 < seconds < record["estimated_step_seconds"] / 3
     assert "recompute the forward pass" in report
 
-
-def test_the_collectives_of_a_shared_update_are_expected(tmp_path):
-    shared = (*SMALL, "Mesh.shared_update = True")
-    record, report = inspect(tmp_path, "--topology=v3:2x2", settings=shared)
     sources = [source for collective in record["collectives"] for source in collective["sources"]]
     assert all(source["asked_for"] for source in sources), report
     gathered = [source["why"] for source in collective_of(record, "all-gather")["sources"]]
@@ -225,43 +222,6 @@ def test_decoding_counts_every_step_of_the_search(tmp_path):
     assert record["step"] == "decoding"
     assert "all 128 steps of the search" in report
     assert any(collective["count"] >= 128 for collective in record["collectives"])
-
-
-PARTITIONED = """
-import json
-from gshard_nmt.inspection import communication, hlo
-from gshard_nmt.run.arrays import CONTROL, state_specs
-from gshard_nmt.spmd import ahead_of_time
-from gshard_nmt.spmd.lowering import lower
-from gshard_nmt.spmd.topology import Topology
-from tests.multidevice.test_meshes import BATCH, RUNS, mesh_of, steps
-
-topology, counts = Topology.parse("v5e:4x2"), {}
-for partitioner in ("gspmd", "shardy"):
-    mesh, functions = mesh_of("hybrid", partitioner), steps(RUNS["hybrid"].model)
-    specs = state_specs(functions)
-    letters = {name: spec.letters for name, spec in specs.items()}
-    lowered = lower(functions.train_step, [specs, BATCH, CONTROL], [letters, {}], mesh)
-    devices = ahead_of_time.devices_of(topology, mesh)
-    compiled = ahead_of_time.compile_for(topology, devices, lowered, donate=(0,))
-    counts[partitioner] = communication.count_instructions(hlo.parse(compiled.text))
-print(json.dumps(counts))
-"""
-
-
-def test_both_partitioners_have_the_collectives_that_the_page_gives():
-    """docs/sharding.md has these numbers, and those of data_tensor."""
-    process = subprocess.run(
-        [sys.executable, "-c", PARTITIONED],
-        capture_output=True,
-        text=True,
-        env=environment() | {"PYTHONPATH": "."},
-    )
-    assert process.returncode == 0, process.stderr
-    counts = json.loads(process.stdout.splitlines()[-1])
-    # all-to-all, all-reduce, all-gather, reduce-scatter, collective-permute
-    assert tuple(counts["gspmd"].values()) == (4, 22, 22, 3, 1)
-    assert tuple(counts["shardy"].values()) == (4, 20, 22, 3, 0)
 
 
 # The axis of the rows lies between the slices, that of the experts inside.

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import command, environment, gin, once, share_programs
+from tests.integration.conftest import command, gin, once, share_programs
 
 TIMEOUT = 10
 """Seconds without a heartbeat after which a process is lost."""
@@ -60,7 +60,7 @@ def start_all(
     for index, words in enumerate(flags):
         shared = ["--coordinator", address, "--num_processes", len(flags)]
         shared += ["--peer_timeout", TIMEOUT, "--process_id", index]
-        variables = environment() | environments.get(index, {})
+        variables = os.environ | environments.get(index, {})
         pipes = {"stderr": subprocess.PIPE, "text": True, "env": variables} | options
         started.append(subprocess.Popen(command(*words, *shared), **pipes))
         STARTED.append(started[-1])
@@ -99,14 +99,26 @@ def _with_fault(fault: str) -> dict[str, str]:
     return {"GSHARD_TEST_FAULT": fault, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
-def ends(processes) -> list[tuple[int, str]]:
-    """Waits for all processes and returns their exit codes and stderr."""
+def outputs(processes) -> list[tuple[int, str, str]]:
+    """Waits for all processes; returns exit code, stdout and stderr of each.
+
+    It prints them too: pytest shows the whole of what a failed test has printed, and cuts other values.
+    """
     try:
-        errors = [own_lines(process.communicate(timeout=240)[1]) for process in processes]
-        return [(p.returncode, text) for p, text in zip(processes, errors, strict=True)]
+        results = []
+        for number, process in enumerate(processes):
+            out, err = process.communicate(timeout=240)
+            print(f"process {number} ended with {process.returncode}; its stderr:\n{err}")
+            results.append((process.returncode, out, own_lines(err)))
+        return results
     finally:
         for process in processes:
             process.kill()
+
+
+def ends(processes) -> list[tuple[int, str]]:
+    """Waits for all processes and returns their exit codes and stderr."""
+    return [(code, err) for code, _, err in outputs(processes)]
 
 
 def own_lines(text: str) -> str:
@@ -122,10 +134,6 @@ def wait_for_step(workdir: Path, step: int) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"{workdir} did not reach step {step}")
-
-
-def lines_of(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def records_of(run: Path, process: int) -> dict[str, dict]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.run.checkpoint import checksums
-from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, flat
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import on_host
 from gshard_nmt.spmd import runtime
@@ -113,7 +113,7 @@ def test_the_first_save_compiles_nothing_if_it_was_prepared(tmp_path, monkeypatc
     specs = SPECS | {"gate": ArraySpec((640, 160), F32, "__")}
     letters = {"all": {name: spec.letters for name, spec in specs.items()}}
     writer = CheckpointWriter(tmp_path)
-    writer.prepare({"all": devices.abstract(specs)}, letters)
+    checksums.prepare_checksums(flat({"all": devices.abstract(specs)}), flat(letters))
     groups = {"all": devices.put(values() | {"gate": np.ones((640, 160), np.float32)}, specs)}
     compiled: list[str] = []
 

@@ -81,9 +81,10 @@ def test_a_translation_has_the_same_bits_with_other_neighbors_rows_and_devices()
 def test_a_hundred_sentences_in_many_batchings_have_the_same_bits(tmp_path):
     search = translator(tmp_path, source_lengths=(8, 16))
     plans = arrangements(Mesh(), 16, 16, CONFIG.model.experts, is_cpu=True)
-    # One number of rows for each number of devices: every other one is two more programs.
-    plans = [plan for plan in plans if plan.rows == 16 or plan.mesh.num_devices > 1]
-    assert {plan.mesh.num_devices for plan in plans} == {1, 2, 8}
+    # One number of rows for each number of devices: every other one is two more programs. The test above
+    # has two devices.
+    plans = [plan for plan in plans if plan.rows == 16 or plan.mesh.num_devices == 8]
+    assert {plan.mesh.num_devices for plan in plans} == {1, 8}
     plans += [dataclasses.replace(plans[1 + n % 2], seed=100 + n) for n in range(7)]
     outcomes = outcomes_of(search, plans, sentences(100, 16))
     assert [outcome.text for outcome in outcomes if not outcome.is_right] == []

@@ -19,7 +19,7 @@ from gshard_nmt.spmd import ahead_of_time, runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
-from tests.integration.conftest import environment
+from tests.integration.conftest import usual_flags
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 MESH = Mesh(("x",), (8,))
@@ -71,7 +71,7 @@ def test_recomputing_each_layer_takes_less_memory_than_keeping_all():
         text=True,
         check=True,
         cwd=ROOT,
-        env=environment(),
+        env=usual_flags(),
     )
     memory = json.loads(process.stdout.splitlines()[-1])
     # 110 and 82 MiB, including gradients and the arrays of the optimizer.

@@ -74,7 +74,7 @@ def test_a_run_restarts_on_1_2_4_and_8_devices_and_back(prepared, tmp_path, monk
 
 
 @pytest.mark.slow
-def test_the_real_model_sees_the_same_batches_of_a_ramp_on_1_4_and_8_devices(
+def test_the_real_model_sees_the_same_batches_of_a_ramp_on_another_mesh(
     prepared, tmp_path, monkeypatch
 ):
     batches: list[dict[str, bytes]] = []
@@ -102,8 +102,8 @@ def test_the_real_model_sees_the_same_batches_of_a_ramp_on_1_4_and_8_devices(
     assert train.train(config, prepared.folder, tmp_path / "undisturbed")
     expected = [*batches]
     batches.clear()
-    for start, mesh in enumerate((MESHES[0], *MESHES[2:]), 1):
-        part = config.replace(mesh=mesh, train={"steps": 2 * start})
+    for mesh, steps in ((MESHES[0], 3), (MESHES[2], 6)):
+        part = config.replace(mesh=mesh, train={"steps": steps})
         assert train.train(part, prepared.folder, tmp_path / "run")
     assert batches == expected
     languages = [set(np.frombuffer(b["target_languages"], np.int32).tolist()) for b in batches]

@@ -67,9 +67,10 @@ def test_a_function_lowered_by_other_code_is_not_used(compiled, monkeypatch):
 
 def test_a_function_lowered_by_another_tensorflow_is_lowered_again(compiled, tmp_path, monkeypatch):
     compiled(Lowering(2.0))
-    for description in tmp_path.glob("*.json"):
-        text = json.loads(description.read_text()) | {"tensorflow": "0.1"}
-        description.write_text(json.dumps(text))
+    for file in tmp_path.glob("*.jaxexport"):
+        line, _, program = file.read_bytes().partition(b"\n")
+        line = json.dumps(json.loads(line) | {"tensorflow": "0.1"}).encode()
+        file.write_bytes(line + b"\n" + program)
     monkeypatch.setattr(program_cache, "_tensorflow_version", lambda: None)
     assert compiled(Lowering(3.0)) == (2.0, False)
     monkeypatch.undo()
@@ -86,21 +87,17 @@ DAMAGES = {
 def flip(path) -> None:
     """Flips a bit in the middle of a file."""
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
+    data[-len(data) // 2] ^= 4
     path.write_bytes(data)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("ending", [".jaxexport", ".json"])
-def test_a_damaged_file_is_lowered_again_once(compiled, tmp_path, ending, damage):
+def test_a_damaged_file_is_lowered_again_once(compiled, tmp_path, damage):
     compiled(Lowering(2.0))
-    (path,) = tmp_path.glob(f"*{ending}")
+    (path,) = tmp_path.glob("*.jaxexport")
     DAMAGES[damage](path)
     lowering = Lowering(2.0)
-    value, was_lowered = compiled(lowering)
-    assert value == 2.0
-    # A flipped bit in the description may be in the name of an array, which changes nothing here.
-    assert was_lowered or (damage, ending) == ("flipped", ".json")
+    assert compiled(lowering) == (2.0, True)
     assert compiled(lowering) == (2.0, False)
 
 
@@ -230,7 +227,7 @@ class OneOfTwo(Processes):
         return self.said[-1]
 
 
-def test_process_0_sends_a_lowered_function_to_processes_with_another_cache(tmp_path):
+def test_process_0_sends_a_lowered_function_to_the_others(tmp_path):
     started = runtime.start(PAIR)
 
     def lowered():
@@ -239,7 +236,7 @@ def test_process_0_sends_a_lowered_function_to_processes_with_another_cache(tmp_
     for index, lowers in enumerate((lowered, pytest.fail)):
         processes, cache = OneOfTwo("h:1", 2, index), tmp_path / str(index)
         cache.mkdir()
-        devices = runtime.Runtime(PAIR, started.devices, cache, processes, shares_cache=False)
+        devices = runtime.Runtime(PAIR, started.devices, cache, processes)
         exported, signature = devices._exported("thrice", lowers)
         assert signature == lowered().signature
         (result,) = jax.jit(exported.call)(started.put({"x": np.ones(4, F32)}, {"x": SPEC})["x"])

@@ -1,6 +1,5 @@
 """Annotations in compiled programs: gradients, device orders, unspecified dimensions."""
 
-import dataclasses
 import functools
 import re
 
@@ -78,7 +77,6 @@ def test_an_unspecified_dimension_is_filled_in_by_propagation():
     np.testing.assert_array_equal(closed()[0], opened()[0])
 
 
-@pytest.mark.parametrize("partitioner", ["gspmd", "shardy"])
 @pytest.mark.parametrize(
     ("weights", "shard_shape", "kinds"),
     [
@@ -87,11 +85,9 @@ def test_an_unspecified_dimension_is_filled_in_by_propagation():
         ([-1, "x"], "f32[16,16]", {"all-gather", "collective-permute"}),
     ],
 )
-def test_a_product_and_the_elementwise_operation_after_it_agree(
-    partitioner, weights, shard_shape, kinds
-):
+def test_a_product_and_the_elementwise_operation_after_it_agree(weights, shard_shape, kinds):
     """GSPMD Figure 4: no other layout around an elementwise operation."""
-    mesh = dataclasses.replace(MESH, partitioner=partitioner)
+    mesh = MESH
 
     def layer(x, w, bias):
         x, w = mesh_split(x, mesh, ["x", -1]), mesh_split(w, mesh, weights)

@@ -37,17 +37,6 @@ def test_a_state_is_its_groups(ema):
     assert groups.get("ema", groups["parameters"]) == groups["parameters"]
 
 
-def test_the_sizes_of_prepared_vocabularies_replace_those_of_the_config():
-    sizes = {"source_vocabulary": 300, "target_vocabulary": 200, "pairs": []}
-    functions = step_functions(DEMO, sizes)
-    weights = weight_specs(functions)
-    assert weights["source_embedding"].shape[0] == 300
-    assert weights["target_embedding"].shape[0] == 200
-    assert weight_specs(step_functions(DEMO))["source_embedding"].shape[0] == (
-        DEMO.data.source_vocabulary
-    )
-
-
 def test_the_table_has_every_array_with_its_bytes_and_the_totals():
     specs = {
         "wi": ArraySpec((4, 6), np.dtype(np.float32), "MH"),

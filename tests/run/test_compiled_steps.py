@@ -66,14 +66,6 @@ def test_each_program_is_compiled_once_and_only_the_training_step_reuses_its_inp
     assert names == [("train", (0,)), ("evaluate", ())]
 
 
-def test_the_first_state_is_drawn_from_the_seed_of_the_config():
-    steps = fake_steps(TINY.replace(train={"seed": 7}))
-    (control,) = steps.initialize()["step"]
-    assert control["seed"].tolist() == [7, 0]
-    assert [json.loads(key)[0] for key, _ in steps.devices.compiled] == ["initialize"]
-    assert control["one"] == 1.0
-
-
 def test_a_new_run_compiles_what_makes_its_state_while_the_training_step_compiles():
     steps = fake_steps(is_new=True)
     _ = steps.train_step

@@ -15,11 +15,8 @@ from gshard_nmt.run.divergence import (
     DivergenceCounts,
     Step,
     StepWatch,
-    explanation,
-    stop_message,
 )
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.config import ON_DIVERGENCE
 
 SOURCES = ["le chat dort", "der Hund schläft", "ça va"]
 TARGETS = ["the cat sleeps", "the dog sleeps", "all right"]
@@ -114,23 +111,6 @@ def test_a_run_goes_back_to_one_checkpoint_a_few_times_only():
     assert decisions == ["rollback"] * MOST_ROLLBACKS + ["stop"]
     # A new checkpoint is progress.
     assert counts.decide("rollback", 200, 150) == "rollback"
-
-
-def test_the_user_is_told_what_went_wrong_and_what_happens_now(run):
-    bad = bad_step(run)
-    assert explanation(bad, "rollback", 400) == (
-        "step 450: the loss is not finite; training goes on from the checkpoint of step 400, with the "
-        "next batches"
-    )
-    for decision in ON_DIVERGENCE:
-        assert explanation(bad, decision, None).startswith("step 450: the loss is not finite; ")
-    assert stop_message(bad, "stop", "runs/x", "divergence/step-450.json") == (
-        "runs/x: training has diverged at step 450: the loss is not finite. The weights of the step "
-        "before it are saved. The batch is kept in runs/x/divergence/step-450.json. The same command "
-        "goes on after this batch; Train.on_divergence = 'skip' does so without stopping."
-    )
-    assert "50 updates in a row were left out. Lower" in stop_message(bad, "skip", "runs/x", "")
-    assert "Going back to the last" in stop_message(bad, "rollback", "runs/x", "")
 
 
 def step(number: int, status: int) -> Step:

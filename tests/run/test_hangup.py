@@ -7,12 +7,10 @@ import signal
 import subprocess
 import sys
 
-import pytest
+from gshard_nmt.run import together
+from gshard_nmt.run.together import stop_signals
 
-from gshard_nmt.run import hangup
-from gshard_nmt.run.hangup import leave_terminal, stop_signals
-
-ROOT = pathlib.Path(hangup.__file__).parents[2]
+ROOT = pathlib.Path(together.__file__).parents[2]
 PROGRAM = """
 import pathlib, signal, sys, time
 from gshard_nmt.cli.flags import Command
@@ -58,15 +56,3 @@ def test_a_program_that_ignores_sighup_ignores_it_further(monkeypatch):
     assert stop_signals() == (signal.SIGINT, signal.SIGTERM)
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
     assert stop_signals() == (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def test_streams_that_are_no_closed_terminal_stay(capfd):
-    leave_terminal()
-    print("still here")
-    assert capfd.readouterr() == ("still here\n", "")
-
-
-@pytest.mark.parametrize("stream", [None, open])
-def test_streams_without_a_file_are_left_alone(monkeypatch, stream):
-    monkeypatch.setattr(sys, "stdout", stream)
-    leave_terminal()

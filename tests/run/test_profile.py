@@ -53,21 +53,3 @@ def test_a_trace_that_cannot_be_written_ends_no_run(tmp_path):
     (line,) = filter(None, lines)
     assert line.startswith("the trace cannot be written: ")
     assert profile.close() == ""
-
-
-def test_a_trace_that_cannot_begin_ends_no_run(tmp_path, monkeypatch):
-    def full(**_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("tempfile.TemporaryDirectory", full)
-    profile = Profile(tmp_path, wanted=True)
-    lines = [profile.count_step(step) for step in range(SKIPPED_STEPS + TRACED_STEPS + 3)]
-    (line,) = filter(None, lines)
-    assert line.endswith("No space left on device. Training goes on")
-    assert profile.close() == ""
-
-
-def test_without_the_flag_nothing_is_traced(tmp_path):
-    profile = Profile(tmp_path, wanted=False)
-    assert [profile.count_step(step) for step in range(20)] == [""] * 20
-    assert not traces(tmp_path)

@@ -51,17 +51,22 @@ def other(tmp_path_factory, prepared):
     """A run folder with two checkpoints; that of step 3 is the best."""
     run = RunFolder(tmp_path_factory.mktemp("other") / "run")
     run.claim(CONFIG, prepared)
-    devices = runtime.start(CONFIG.mesh)
-    specs = state_specs(step_functions(CONFIG, prepared.summary()))
+    save(run, CONFIG, prepared, STEPS)
+    return run
+
+
+def save(run, config, data, steps) -> None:
+    """Writes checkpoints of random values."""
+    devices = runtime.start(config.mesh)
+    specs = state_specs(step_functions(config, data.summary()))
     letters = {g: {n: s.letters for n, s in t.items()} for g, t in as_groups(specs).items()}
     checkpoints = CheckpointWriter(run.checkpoints, identity=run.identity())
-    for step in STEPS:
-        groups = as_groups(devices.put(values_of(CONFIG, prepared, step), specs))
+    for step in steps:
+        groups = as_groups(devices.put(values_of(config, data, step), specs))
         facts = {"seconds": 1.0, "tokens": {}, "moment_steps": 40}
         scores = Scores({"dev_nll": float(step)}, {"dev_batches": 1})
         checkpoints.save(step, groups, letters, facts, scores)
     checkpoints.close()
-    return run
 
 
 @pytest.fixture
@@ -243,13 +248,7 @@ def fake_run(path, data, config=CONFIG) -> RunFolder:
     run.write_json(
         "data.json", {"format": "gshard-nmt run 1", "version": "1", "prepared": {}} | facts
     )
-    devices = runtime.start(config.mesh)
-    specs = state_specs(step_functions(config, data.summary()))
-    letters = {g: {n: s.letters for n, s in t.items()} for g, t in as_groups(specs).items()}
-    checkpoints = CheckpointWriter(run.checkpoints, identity=run.identity())
-    groups = as_groups(devices.put(values_of(config, data, 3), specs))
-    checkpoints.save(3, groups, letters, {"seconds": 1.0, "tokens": {}})
-    checkpoints.close()
+    save(run, config, data, [3])
     return run
 
 

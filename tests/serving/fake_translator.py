@@ -16,26 +16,19 @@ class FakeTranslator:
 
     Attributes:
       batches: (lines, source, target) of each call.
-      gate: while it is cleared, calls wait. `started` is set when one waits.
+      gate: while it is cleared, calls wait.
     """
 
-    def __init__(self, nbest: int = 2) -> None:
-        self.nbest = nbest
+    def __init__(self) -> None:
         self.batches: list[tuple[list[str], str, str]] = []
-        self.gate, self.started = threading.Event(), threading.Event()
+        self.gate = threading.Event()
         self.gate.set()
 
     def translate(self, lines, source, target):
         self.batches.append((list(lines), source, target))
-        self.started.set()
         assert self.gate.wait(20), "the test left the gate closed"
         if "fail" in lines:
             raise ValueError(f"secret text: {lines}")
         for line in lines:
             best = f"{line.upper()}>{target}"
-            yield [Text(best), *(Text(f"{best} {n}") for n in range(2, self.nbest + 1))]
-
-    def hold(self) -> None:
-        """Makes the next call wait until `gate` is set."""
-        self.gate.clear()
-        self.started.clear()
+            yield [Text(best), Text(f"{best} 2")]

@@ -1,56 +1,75 @@
+import asyncio
 import contextlib
 
 import pytest
+from starlette.exceptions import HTTPException
 
-from gshard_nmt.serving.batching import Batcher, Refusal
+from gshard_nmt.serving.batching import Batcher
 from tests.serving.fake_translator import FakeTranslator
 
-SECONDS = 20
+
+def run(test, rows=4, queue=10):
+    """Runs a test in an event loop, with a translator that is held in a batch with the line "first"."""
+
+    async def everything():
+        translator = FakeTranslator()
+        batcher = Batcher(translator, rows, queue)
+        translator.gate.clear()
+
+        def submit(source, target, *lines):
+            return asyncio.ensure_future(batcher.translate((source, target), lines))
+
+        first = submit("fr", "en", "first")
+        while not translator.batches:
+            await asyncio.sleep(0.001)
+        try:
+            async with asyncio.timeout(20):
+                await test(batcher, translator, submit)
+        finally:
+            translator.gate.set()
+            with contextlib.suppress(HTTPException):
+                await first
+            assert batcher.unfinished == []
+            assert batcher.is_idle(20)
+
+    asyncio.run(everything())
 
 
-@contextlib.contextmanager
-def batching(rows=4, queue=10):
-    """A batcher whose translator is held in the middle of a batch with the line "first"."""
-    translator = FakeTranslator(nbest=1)
-    batcher = Batcher(translator, rows, queue)
-    translator.hold()
-    batcher.submit("fr", "en", ["first"])
-    assert translator.started.wait(SECONDS)
-    try:
-        yield batcher, translator
-    finally:
-        translator.gate.set()
-        batcher.close()
-        assert batcher.join(SECONDS)
+async def best(request):
+    return [nbest[0] for nbest in await request]
+
+
+async def refusal(request):
+    with pytest.raises(HTTPException) as caught:
+        await request
+    return caught.value
 
 
 def test_a_short_request_does_not_wait_for_a_long_one():
-    with batching() as (batcher, translator):
-        long = batcher.submit("fr", "en", [f"l{i}" for i in range(8)])
-        short = batcher.submit("fr", "en", ["s"])
-        pair = batcher.submit("fr", "en", ["p0", "p1"])
+    async def test(_, translator, submit):
+        long = submit("fr", "en", *(f"l{i}" for i in range(8)))
+        short, pair = submit("fr", "en", "s"), submit("fr", "en", "p0", "p1")
+        await asyncio.sleep(0)
         translator.gate.set()
-        assert short.result(SECONDS) == [["S>en"]]
-        assert pair.result(SECONDS) == [["P0>en"], ["P1>en"]]
-        assert long.result(SECONDS) == [[f"L{i}>en"] for i in range(8)]
+        assert await best(short) == ["S>en"]
+        assert await best(pair) == ["P0>en", "P1>en"]
+        assert await best(long) == [f"L{i}>en" for i in range(8)]
         assert [lines for lines, *_ in translator.batches[1:]] == [
             ["l0", "s", "p0", "l1"],
             ["p1", "l2", "l3", "l4"],
             ["l5", "l6", "l7"],
         ]
 
+    run(test)
+
 
 def test_directions_take_turns():
-    with batching(rows=2) as (batcher, translator):
-        futures = [
-            batcher.submit("fr", "en", ["a", "b", "c"]),
-            batcher.submit("de", "en", ["d", "e", "f"]),
-            batcher.submit("fr", "de", ["g"]),
-        ]
+    async def test(_, translator, submit):
+        requests = [submit("fr", "en", *"abc"), submit("de", "en", *"def"), submit("fr", "de", "g")]
+        await asyncio.sleep(0)
         translator.gate.set()
-        assert futures[2].result(SECONDS) == [["G>de"]]
-        assert futures[1].result(SECONDS)[2] == ["F>en"]
-        assert futures[0].result(SECONDS)[2] == ["C>en"]
+        results = [await best(request) for request in requests]
+        assert results == [["A>en", "B>en", "C>en"], ["D>en", "E>en", "F>en"], ["G>de"]]
         assert translator.batches[1:] == [
             (["a", "b"], "fr", "en"),
             (["d", "e"], "de", "en"),
@@ -59,62 +78,65 @@ def test_directions_take_turns():
             (["f"], "de", "en"),
         ]
 
+    run(test, rows=2)
 
-def test_a_full_queue_refuses():
-    with batching(queue=2) as (batcher, translator):
-        future = batcher.submit("fr", "en", ["a"])
-        with pytest.raises(Refusal, match="busy: 2 requests wait") as caught:
-            batcher.submit("fr", "en", ["b"])
-        assert caught.value.status == 429
-        assert caught.value.retry_after == 1
+
+def test_a_full_queue_refuses_and_lines_that_are_taken_back_make_place():
+    async def test(batcher, translator, submit):
+        gone = submit("de", "en", "gone")
+        busy = await refusal(submit("fr", "en", "b"))
+        assert (busy.status_code, busy.headers) == (429, {"Retry-After": "1"})
+        assert busy.detail.startswith("the server is busy: 2 requests wait.")
+        gone.cancel()
+        await asyncio.wait([gone])
+        assert len(batcher.unfinished) == 1
+        request = submit("de", "en", "a")
+        await asyncio.sleep(0)
         translator.gate.set()
-        assert future.result(SECONDS) == [["A>en"]]
-        assert batcher.submit("fr", "en", ["b"]).result(SECONDS) == [["B>en"]]
-
-
-def test_lines_that_are_taken_back_are_not_translated():
-    with batching(queue=2) as (batcher, translator):
-        assert batcher.submit("de", "en", ["gone"]).cancel()
-        assert batcher.unfinished == 1
-        future = batcher.submit("de", "en", ["a"])
-        translator.gate.set()
-        future.result(SECONDS)
+        assert await best(request) == ["A>en"]
         assert translator.batches[1:] == [(["a"], "de", "en")]
+
+    run(test, queue=2)
 
 
 def test_a_request_that_is_taken_back_in_its_batch_harms_nobody():
-    with batching() as (batcher, translator):
-        futures = [batcher.submit("fr", "en", [word]) for word in ("a", "b")]
-        translator.started.clear()
+    async def test(_, translator, submit):
         translator.gate.set()
-        assert translator.started.wait(SECONDS)
-        futures[0].cancel()
-        assert futures[1].result(SECONDS) == [["B>en"]]
+        gone, request = submit("fr", "en", "a"), submit("fr", "en", "b")
+        while len(translator.batches) < 2:
+            await asyncio.sleep(0)
+        gone.cancel()
+        assert await best(request) == ["B>en"]
+
+    run(test)
 
 
 def test_a_line_that_fails_makes_no_other_request_fail(capsys):
-    with batching() as (batcher, translator):
-        futures = [batcher.submit("fr", "en", lines) for lines in (["a"], ["b", "fail"], ["c"])]
+    async def test(_, translator, submit):
+        requests = [submit("fr", "en", *lines) for lines in (["a"], ["b", "fail"], ["c"])]
+        await asyncio.sleep(0)
         translator.gate.set()
-        assert futures[0].result(SECONDS) == [["A>en"]]
-        assert futures[2].result(SECONDS) == [["C>en"]]
-        failure = futures[1].exception(SECONDS)
-        assert isinstance(failure, Refusal)
-        assert failure.status == 500
-        assert batcher.submit("fr", "en", ["d"]).result(SECONDS) == [["D>en"]]
+        assert await best(requests[0]) == ["A>en"]
+        assert await best(requests[2]) == ["C>en"]
+        failure = await refusal(requests[1])
+        assert failure.status_code == 500
+        assert failure.detail == "the model failed to translate this text. Try another."
+        assert await best(submit("fr", "en", "d")) == ["D>en"]
+
+    run(test)
     err = capsys.readouterr().err
     assert "the translator failed: ValueError" in err
     assert "in translate\n" in err
-    assert "['b', 'fail']" not in err
-    assert failure.message == "the model failed to translate this text. Try another."
+    assert "['fail']" not in err
 
 
 def test_a_batcher_that_closes_refuses_all_that_waits():
-    with batching() as (batcher, translator):
-        future = batcher.submit("fr", "en", ["a"])
+    async def test(batcher, translator, submit):
+        request = submit("fr", "en", "a")
+        await asyncio.sleep(0)
         batcher.close()
-        assert future.exception(0).status == 503
-        with pytest.raises(Refusal, match="the server is stopping"):
-            batcher.submit("fr", "en", ["b"])
-        assert not batcher.join(0)
+        assert (await refusal(request)).status_code == 503
+        assert (await refusal(submit("fr", "en", "b"))).detail.startswith("the server is stopping")
         assert len(translator.batches) == 1
+
+    run(test)

@@ -1,23 +1,25 @@
 import pytest
+from starlette.exceptions import HTTPException
 
-from gshard_nmt.serving.batching import Refusal
-from gshard_nmt.serving.languages import Languages, can_detect, detect
+from gshard_nmt.serving.languages import can_detect, detect, direction_of, listed
 from tests.serving.fake_translator import DIRECTIONS
 
-LANGUAGES = Languages(DIRECTIONS)
+
+def direction(source, target):
+    return direction_of(sorted(DIRECTIONS), source, target, "", detects=False)
 
 
-def refusal(source, target, languages=LANGUAGES):
-    with pytest.raises(Refusal) as caught:
-        languages.direction(source, target)
-    assert caught.value.status == 400
-    return caught.value.message
+def refusal(source, target):
+    with pytest.raises(HTTPException) as caught:
+        direction(source, target)
+    assert caught.value.status_code == 400
+    return caught.value.detail
 
 
 @pytest.mark.parametrize("code", ["zh-Hans", "zho_Hans", "cmn", "zh"])
 def test_a_language_is_found_by_any_of_its_codes(code):
-    assert LANGUAGES.direction(code, "eng") == ("zh-CN", "en")
-    assert LANGUAGES.direction("fr_CA", "de-DE") == ("fr", "de")
+    assert direction(code, "eng") == ("zh-CN", "en", None)
+    assert direction("fr_CA", "de-DE") == ("fr", "de", None)
 
 
 def test_an_unknown_language_is_named_with_the_nearest_known():
@@ -25,7 +27,7 @@ def test_an_unknown_language_is_named_with_the_nearest_known():
         "zh-TW is not supported: this server translates from de, fr, zh-CN; did you mean 'zh-CN'? "
         "GET /languages lists the directions."
     )
-    assert refusal("fr", "enn").startswith(
+    assert refusal("auto", "enn").startswith(
         "enn is not supported: this server translates to de, en; did you mean 'en'?"
     )
     assert refusal("de", "de").startswith(
@@ -37,11 +39,11 @@ def test_the_language_is_not_detected_if_there_is_a_choice():
     assert refusal("auto", "en") == (
         "source is auto, and this server does not detect languages. Give one of: de, fr, zh-CN."
     )
-    assert LANGUAGES.direction("auto", "de") == ("fr", "de")
+    assert direction("auto", "de") == ("fr", "de", 100)
 
 
 def test_every_language_is_listed_with_its_targets():
-    assert LANGUAGES.listed() == [
+    assert listed(sorted(DIRECTIONS)) == [
         {"code": "de", "name": "German", "targets": ["en"]},
         {"code": "en", "name": "English", "targets": []},
         {"code": "fr", "name": "French", "targets": ["de", "en"]},

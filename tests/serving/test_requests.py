@@ -2,11 +2,9 @@ import json
 import urllib.parse
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
 
-from gshard_nmt.serving.batching import Refusal
-from gshard_nmt.serving.requests import Limits, TranslateRequest, read_fields, read_request
+from gshard_nmt.serving.requests import Limits, read_fields, read_request
 
 LIMITS = Limits(characters=20, texts=3)
 JSON = "application/json"
@@ -22,10 +20,14 @@ def sent(content_type, body, query=b""):
     return read_request(read_fields(query, content_type, body), LIMITS)
 
 
+def lines(request):
+    return [text for text, _ in request.texts]
+
+
 def refusal(content_type, body):
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HTTPException) as caught:
         sent(content_type, body)
-    return caught.value.status, caught.value.message
+    return caught.value.status_code, caught.value.detail
 
 
 def test_json_a_form_and_a_query_are_one_request():
@@ -37,19 +39,21 @@ def test_json_a_form_and_a_query_are_one_request():
         sent("", b"", urllib.parse.urlencode(right).encode()),
         sent(JSON, json.dumps(right).encode(), b"q=other&source=de"),
     ]
-    assert requests == [TranslateRequest(["déjà vu"], False, "fr", "en")] * 5
+    for request in requests:
+        assert (lines(request), request.is_list) == ([["déjà vu"]], False)
+        assert (request.source, request.target, request.alternatives) == ("fr", "en", 0)
 
 
 def test_a_list_is_a_list_in_json_and_in_a_form():
     assert read(RIGHT | {"q": ["a", "b"]}).is_list
-    assert read(RIGHT | {"q": []}).texts == []
+    assert lines(read(RIGHT | {"q": []})) == []
     request = sent(FORM, b"q=a&q=b&source=fr&target=en&alternatives=2")
-    assert (request.texts, request.is_list, request.alternatives) == (["a", "b"], True, 2)
+    assert (lines(request), request.is_list, request.alternatives) == ([["a"], ["b"]], True, 2)
 
 
 @pytest.mark.parametrize("empty", [None, ""])
 def test_an_empty_field_has_its_default(empty):
-    assert read(RIGHT | {"format": empty, "alternatives": empty}) == read(RIGHT)
+    assert read(RIGHT | {"format": empty, "alternatives": empty}).alternatives == 0
     for name in ("source", "target"):
         _, message = refusal(JSON, json.dumps(RIGHT | {name: empty}).encode())
         assert message.startswith(f"Invalid request: missing {name} parameter")
@@ -113,20 +117,13 @@ def test_the_largest_text_fits_into_the_largest_body():
         assert 12_000 < len(body) < limits.body_bytes
 
 
-@given(st.lists(st.text(alphabet="ab \r\n\t"), max_size=5))
-def test_line_breaks_and_blank_lines_stay_as_they_are(texts):
-    request = TranslateRequest(texts, True, "fr", "en")
-    lines = request.lines()
-    assert not any("\n" in line or "\r" in line or not line.strip() for line in lines)
-    assert request.translated([[line] for line in lines]) == {"translatedText": texts}
-
-
 def test_alternatives_are_whole_texts():
-    request = TranslateRequest(["a\r\n\r\nb\n", " "], True, "fr", "en", 5)
-    assert request.lines() == ["a", "b"]
-    assert request.translated([["A", "A2", "A3"], ["B", "B2"]]) == {
+    request = read(RIGHT | {"q": ["a\r\n\r\nb\n", " "], "alternatives": 5})
+    assert lines(request) == [["a", "b"], []]
+    assert request.answer([["A", "A2", "A3"], ["B", "B2"]], extra=7) == {
         "translatedText": ["A\r\n\r\nB\n", " "],
         "alternatives": [["A2\r\n\r\nB2\n", "A3\r\n\r\nB\n"], []],
+        "extra": [7, 7],
     }
-    single = TranslateRequest(["a"], False, "fr", "en", 1)
-    assert single.translated([["A", "A2", "A3"]]) == {"translatedText": "A", "alternatives": ["A2"]}
+    single = read(RIGHT | {"alternatives": 1})
+    assert single.answer([["A", "A2", "A3"]]) == {"translatedText": "A", "alternatives": ["A2"]}

@@ -1,9 +1,9 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
 
-from gshard_nmt.serving.batching import Refusal
-from gshard_nmt.serving.text_parts import HtmlText
+from gshard_nmt.serving.text_parts import html_parts, plain_parts
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ from gshard_nmt.serving.text_parts import HtmlText
     ],
 )
 def test_text_nodes_are_translated_and_all_else_stays(text, lines, translated):
-    document = HtmlText(text)
-    assert document.lines() == lines
-    assert document.translated([line.upper() for line in lines]) == translated
+    found, join = html_parts(text)
+    assert found == lines
+    assert join([line.upper() for line in lines]) == translated
 
 
 def test_a_document_is_written_many_times():
-    document = HtmlText("<b> a</b>")
-    assert [document.translated([line]) for line in ("B", "<&\0", "C")] == [
+    _, join = html_parts("<b> a</b>")
+    assert [join([line]) for line in ("B", "<&\0", "C")] == [
         *("<b> B</b>", "<b> &lt;&amp;</b>", "<b> C</b>"),
     ]
 
@@ -57,8 +57,8 @@ def test_a_document_that_cannot_be_read_is_refused():
         ("<b>" * 5000, "nested too deeply"),
         ("<!doctype html [<a ", "without an element"),
     ):
-        with pytest.raises(Refusal, match=problem):
-            HtmlText(text)
+        with pytest.raises(HTTPException, match=problem):
+            html_parts(text)
 
 
 MARKUP = st.lists(
@@ -70,10 +70,17 @@ MARKUP = st.lists(
 @example("<html>")
 def test_any_text_is_a_document_or_refused(text):
     try:
-        document = HtmlText(text)
-    except Refusal:
+        lines, join = html_parts(text)
+    except HTTPException:
         return
-    lines = document.lines()
     assert all(line.strip() for line in lines)
-    once = document.translated(lines)
-    assert HtmlText(once).translated(HtmlText(once).lines()) == once
+    once = join(lines)
+    lines, join = html_parts(once)
+    assert join(lines) == once
+
+
+@given(st.text(alphabet="ab \r\n\t"))
+def test_line_breaks_and_blank_lines_stay_as_they_are(text):
+    lines, join = plain_parts(text)
+    assert not any("\n" in line or "\r" in line or not line.strip() for line in lines)
+    assert join(lines) == text

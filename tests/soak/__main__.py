@@ -24,7 +24,6 @@ from tests.soak.campaign import Clock, Report, say
 
 CAMPAIGNS: dict[str, tuple[float, int | None]] = {
     "kill": (21, 100),
-    "two_devices": (4, None),
     "properties": (6, None),
     "wrong_input": (27, 1000),
     "memory": (20, None),

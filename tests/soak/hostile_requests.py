@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from gshard_nmt.serve import Address, Server
+from gshard_nmt.serve import Server
 from gshard_nmt.serving.requests import Limits
 from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
 from tests.soak.campaign import Clock, Report, generator
@@ -33,7 +33,7 @@ _TYPES = [_JSON, _FORM, "multipart/form-data; boundary=X", "a/b" + "; a=b" * 100
 def campaign(clock: Clock, seed: int) -> Report:
     """Attacks a server whose translator is a stand-in."""
     server = Server(
-        FakeTranslator(), DIRECTIONS, 16, Address(port=0), Limits(), log=lambda line: None
+        FakeTranslator(), DIRECTIONS, 16, ("127.0.0.1", 0), Limits(), log=lambda line: None
     )
     try:
         result = attack(server.port, seed, int(min(clock.cases_left, 10**9)), clock.ends)

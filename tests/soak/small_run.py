@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.integration.conftest import environment, gin, prepare
+from tests.integration.conftest import gin, prepare
 from tests.run.checkpoints import whole_state
 from tests.soak.campaign import last_lines
 
@@ -35,7 +35,6 @@ def start(root: Path, name: str, **changes: object) -> "subprocess.Popen[bytes]"
             [*command, *map(str, flags), *gin(**changes)],
             stdout=subprocess.DEVNULL,
             stderr=stderr,
-            env=environment(),
         )
 
 

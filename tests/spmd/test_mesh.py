@@ -180,21 +180,6 @@ def test_a_mesh_of_any_rank_comes_from_gin(tmp_path):
     assert mesh.partition("MH", "ff/wi") == (("c", "a"), ("d",))
 
 
-@pytest.mark.parametrize(
-    ("shape", "devices", "nearest"),
-    [
-        ((2,), 8, (8,)),
-        ((1, 2), 8, (4, 2)),
-        ((1, 3), 8, (8, 1)),  # 3 does not divide 8
-        ((4, 4, 6), 8, (1, 4, 2)),
-        ((2, 4), 8, (2, 4)),
-    ],
-)
-def test_the_nearest_mesh_has_the_wanted_number_of_devices(shape, devices, nearest):
-    axes = ("x", "y", "z")[: len(shape)]
-    assert nearest_mesh(Mesh(axes, shape, rules={}), devices).shape == nearest
-
-
 def test_a_device_order_is_dropped_with_the_shape_that_it_was_for():
     mesh = Mesh(("x",), (2,), device_order=(1, 0))
     assert nearest_mesh(mesh, 2).device_order == (1, 0)

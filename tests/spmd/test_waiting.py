@@ -59,21 +59,6 @@ def test_an_error_meanwhile_is_raised_after_the_work():
     assert not work_goes_on()
 
 
-def test_an_interruption_meanwhile_ends_the_wait_and_not_the_work(monkeypatch):
-    monkeypatch.setattr(waiting, "_working", [])
-    may_end = threading.Event()
-
-    def stop():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        wait_for(may_end.wait, stop)
-    assert work_goes_on()
-    may_end.set()
-    waiting._working[0].join(10)
-    assert not work_goes_on()
-
-
 def test_a_handler_that_raises_ends_the_wait_and_not_the_work(heard):
     def stop(*_):
         raise Stop

@@ -17,7 +17,7 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 
-TOKENS, ROWS, LENGTH, UPDATES = 32, 16, 32, 500
+TOKENS, ROWS, LENGTH, UPDATES = 32, 16, 32, 200
 MODEL = Model(
     encoder_layers=0,
     decoder_layers=1,
@@ -57,7 +57,7 @@ def batches():
 def final_loss(experts: int) -> tuple[float, float]:
     """Nats a token over the last updates, and the busiest expert's load, 1 at balance."""
     model = dataclasses.replace(MODEL, experts=experts)
-    steps = StepFunctions(model, Optimizer(warmup_steps=400, min_factored_size=8), TOKENS, TOKENS)
+    steps = StepFunctions(model, Optimizer(warmup_steps=60, min_factored_size=8), TOKENS, TOKENS)
     devices, specs = runtime.start(MESH), state_specs(steps)
     letters = {name: spec.letters for name, spec in specs.items()}
     initialize = devices.compile(

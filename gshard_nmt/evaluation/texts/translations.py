@@ -20,7 +20,6 @@ from gshard_nmt.data.sets.corpus import ENGLISH
 from gshard_nmt.decoding.runs import RULES_VERSION, Choices
 from gshard_nmt.json_shape import anything, fields, mapping_of, text
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.retention import Retention
 from gshard_nmt.run.checkpoint.weights import Chosen, expected_label
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
@@ -144,8 +143,8 @@ def expected_checkpoint(run: RunFolder, choice: str) -> str:
 
     Only manifests are read. If arrays are damaged, decoding may use another checkpoint.
     """
-    rules = Retention.of(read_run_config(run.config).train)
-    return expected_label(Checkpoints(run.checkpoints, rules, run.identity()), Chosen.parse(choice))
+    checkpoints = Checkpoints.of(run, read_run_config(run.config).train)
+    return expected_label(checkpoints, Chosen.parse(choice))
 
 
 def load(folder: Path, name: str, identity: Mapping[str, Any]) -> Translations | None:

@@ -5,18 +5,18 @@ arrays, so that a decoder can read the weights alone, and a manifest with checks
 moment that its commit file exists. `checkpoint_writer.py` writes them.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from gshard_nmt import paths
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import (
-    DENIED,
     PAUSES,
     UnreadableError,
     UnsoundError,
@@ -27,10 +27,12 @@ from gshard_nmt.reading import (
 )
 from gshard_nmt.run.checkpoint import manifest as manifests
 from gshard_nmt.run.checkpoint import tensor_files
-from gshard_nmt.run.checkpoint.checksums import compute_checksums, on_host
-from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest
+from gshard_nmt.run.checkpoint.checksums import Checksums, compute_checksums, on_host
+from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Tensor
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.config import Train
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 Groups = Mapping[str, Mapping[str, Any]]
@@ -40,6 +42,7 @@ Wanted = Groups | Callable[[Manifest], Groups]
 """The groups to read, or a function that chooses them for a checkpoint."""
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 _PROBLEMS: tuple[type[UnsoundError], ...] = (UnreadableError, UnsoundError, ForeignError)
 
@@ -77,9 +80,13 @@ class Checkpoints:
         self.retention = retention or Retention()
         self._identity = dict(identity or {})
         self._processes = processes
-        self._known: dict[int, Scores | UnsoundError] = {}
-        """The scores of each checkpoint whose manifest has been read, or what is wrong with it."""
-        self._unread: dict[int, UnreadableError] = {}
+        self._damaged: dict[int, UnsoundError] = {}
+        """What `restore` has found to be wrong with the arrays of checkpoints, by step."""
+
+    @classmethod
+    def of(cls, run: RunFolder, train: Train, processes: Processes = ALONE) -> Self:
+        """Opens the checkpoints of a run, with its rules."""
+        return cls(run.checkpoints, Retention.of(train), run.identity(), processes)
 
     def steps(self) -> list[int]:
         """Returns the steps of all committed checkpoints, the oldest first, as process 0 sees them."""
@@ -97,33 +104,20 @@ class Checkpoints:
 
     def manifest(self, step: int) -> Manifest:
         """Reads a manifest; raises UnsoundError if it is unreadable, damaged, or of another run."""
-        return patiently(lambda: self._committed_manifest(step), self.pauses)
+        return patiently(lambda: self._parse(step), self.pauses)
 
     def kept(self) -> dict[int, list[str]]:
         """Returns why each committed checkpoint is kept: "last", "every", "best"; or nothing."""
-        return self.retention.reasons(self._read_scores())
+        return self.retention.reasons(self._read_scores()[0])
 
     def best_first(self) -> list[int]:
         """Returns the steps in the order in which a decoder tries them: best, then newest first."""
 
         def order() -> list[int]:
-            best = self.retention.ranked(self._read_scores())[: max(self.retention.best, 0)]
+            best = self.retention.ranked(self._read_scores()[0])[: max(self.retention.best, 0)]
             return [*best, *(s for s in self._committed()[::-1] if s not in best)]
 
         return list(self._processes.from_first(order))
-
-    def restore_best(self, groups: Wanted) -> Restored:
-        """Reads the best sound checkpoint as `restore` does.
-
-        Its run may go on, and remove a checkpoint while this reads it. So the checkpoints are listed
-        again after each one that cannot be used.
-        """
-        problems: dict[int, str] = {}
-        while steps := [step for step in self.best_first() if step not in problems]:
-            restored = self._try(steps[0], groups, problems)
-            if restored is not None:
-                return restored
-        raise self._nothing(problems)
 
     def restore(self, groups: Wanted, steps: Sequence[int] | None = None) -> Restored:
         """Reads the first sound checkpoint, places its arrays as their shardings say, and verifies them.
@@ -137,90 +131,92 @@ class Checkpoints:
           UserError: none of them is sound. The message says what is wrong with each.
           TryAgain: one of them cannot be read now.
         """
-        problems: dict[int, str] = {}
+        problems: dict[int, UnsoundError] = {}
         for restored in self.sound(groups, problems, steps):
             return restored
-        known = self._damaged() if steps is None else {}
-        raise self._nothing({step: self._line(step, p) for step, p in known.items()} | problems)
+        known = self._damaged if steps is None else {}
+        raise self._nothing(known | problems)
+
+    def restore_best(self, groups: Wanted) -> Restored:
+        """Reads the best sound checkpoint as `restore` does.
+
+        Its run may go on, and remove a checkpoint while this reads it. So the checkpoints are listed
+        again after each one that cannot be used.
+        """
+        problems: dict[int, UnsoundError] = {}
+        while steps := [step for step in self.best_first() if step not in problems]:
+            for restored in self.sound(groups, problems, steps[:1]):
+                return restored
+        raise self._nothing(problems)
 
     def sound(
-        self, groups: Wanted, problems: dict[int, str], steps: Sequence[int] | None = None
+        self, groups: Wanted, problems: dict[int, UnsoundError], steps: Sequence[int] | None = None
     ) -> Iterator[Restored]:
-        """Yields each sound checkpoint as `restore` reads it; `problems` gets a line for each other."""
+        """Yields each sound checkpoint as `restore` reads it; adds the others to `problems`."""
         for step in self._newest_first() if steps is None else steps:
-            restored = self._try(step, groups, problems)
-            if restored is not None:
-                yield restored
+            try:
+                manifest, arrays = self._read(step, groups)
+            except UnsoundError as problem:
+                self._note(step, problem)
+                problems[step] = problem
+            else:
+                yield Restored(manifest, arrays, tuple(self.lines(problems)))
+
+    def lines(self, problems: Mapping[int, UnsoundError]) -> list[str]:
+        """Returns a line for each checkpoint that cannot be used."""
+        return [f"{self.folder / str(step)}: {problem}" for step, problem in problems.items()]
 
     def read(self, manifest: Manifest, group: str, name: str) -> np.ndarray:
         """Reads one tensor to the host, and verifies it; raises UnsoundError if it is damaged."""
-        tensor = manifest.tensors[group][name]
-        arguments = (group, name, tensor.shape, tensor.dtype, tensor.place)
-        array = self._loading(tensor_files.load_to_host, manifest.step, *arguments)
-        _check(group, {name: on_host(array, tensor.letters)}, manifest)
+        tensor, key = manifest.tensors[group][name], f"{group}/{name}"
+        array = self._load(
+            manifest.step, lambda folder: tensor_files.load_to_host(folder, group, name, tensor)
+        )
+        _verify({key: tensor}, {key: on_host(array, tensor.letters)})
         return array
 
-    def _try(self, step: int, groups: Wanted, problems: dict[int, str]) -> Restored | None:
-        """Reads a checkpoint. If it cannot be used, it adds a line to `problems` and returns None."""
-        try:
-            manifest, arrays = self._read(step, groups)
-        except UnsoundError as problem:
-            self._note(step, problem)
-            problems[step] = self._line(step, problem)
-            return None
-        return Restored(manifest, arrays, tuple(problems.values()))
-
-    def _nothing(self, problems: Mapping[int, str]) -> UserError | TryAgain:
-        if not problems:
-            whole = [s for s in self._folders() if (self.folder / str(s) / manifests.NAME).exists()]
-            if whole:
+    def _nothing(self, problems: Mapping[int, UnsoundError]) -> UserError | TryAgain:
+        """Returns the error that no checkpoint can be used."""
+        for step, problem in problems.items():
+            if isinstance(problem, UnreadableError):
+                return failure(self.folder / str(step), problem)
+        if problems:
+            return UserError(
+                "no checkpoint can be used:\n  "
+                + "\n  ".join(self.lines(problems))
+                + "\nRestore one of these folders from a copy, or start again with a new --workdir."
+            )
+        for step in reversed(self._folders()):
+            if (self.folder / str(step) / manifests.NAME).exists():
                 return UserError(
-                    f"{self.folder / str(whole[-1])} has no {COMMIT_FILE}, so it is not read. Start "
+                    f"{self.folder / str(step)} has no {COMMIT_FILE}, so it is not read. Start "
                     "gshard-train with this run folder; it commits a checkpoint that is complete."
                 )
-            return UserError(
-                f"{self.folder} has no checkpoint; train with gshard-train first, or give the run folder "
-                "of a run that has saved one."
-            )
-        for step in problems:
-            if step in self._unread:
-                return failure(self.folder / str(step), self._unread[step])
         return UserError(
-            "no checkpoint can be used:\n  "
-            + "\n  ".join(problems.values())
-            + "\nRestore one of these folders from a copy, or start again with a new --workdir."
+            f"{self.folder} has no checkpoint; train with gshard-train first, or give the run folder "
+            "of a run that has saved one."
         )
-
-    def _line(self, step: int, problem: UnsoundError) -> str:
-        return f"{self.folder / str(step)}: {problem}"
 
     def _read(self, step: int, groups: Wanted) -> tuple[Manifest, dict[str, dict[str, Any]]]:
         """Reads and verifies a checkpoint. If it is unsound for one process, it is so for all."""
-        manifest = self._agreed_manifest(step)
+        manifest = self._together(self.manifest, step)
+        if self._processes.count > 1:
+            # It may have got its scores between the reads of two processes.
+            manifest = Manifest.parse(self._processes.from_first(lambda: manifest.text))
 
         def load(step: int) -> dict[str, dict[str, Any]]:
             chosen = groups(manifest) if callable(groups) else groups
             for group, arrays in chosen.items():
                 manifest.check_arrays(group, arrays)
-            return self._loading(tensor_files.load, step, chosen, manifest.places)
+            return self._load(
+                step, lambda folder: tensor_files.load(folder, chosen, manifest.places)
+            )
 
         arrays = self._together(load, step)
-        letters = {
-            f"{group}/{name}": tensor.letters
-            for group, tensors in manifest.tensors.items()
-            for name, tensor in tensors.items()
-        }
-        checksums = compute_checksums(flat(arrays), letters)
-        for group, names in arrays.items():
-            _check(group, {name: checksums[f"{group}/{name}"] for name in names}, manifest)
+        tensors = flat(manifest.tensors)
+        letters = {name: tensor.letters for name, tensor in tensors.items()}
+        _verify(tensors, compute_checksums(flat(arrays), letters))
         return manifest, arrays
-
-    def _agreed_manifest(self, step: int) -> Manifest:
-        """Reads the manifest of process 0: it may get its scores between the reads of two processes."""
-        manifest = self._together(self.manifest, step)
-        if self._processes.count == 1:
-            return manifest
-        return Manifest.parse(self._processes.from_first(lambda: manifest.text))
 
     def _together(self, read: Callable[[int], Result], step: int) -> Result:
         """Calls a function in every process; raises UnsoundError in all of them if it does in one.
@@ -247,29 +243,23 @@ class Checkpoints:
         message = f"process {process} cannot read it: {text}"
         raise UnreadableError(message, advice) if kind == 0 else _PROBLEMS[kind](message)
 
-    def _loading(self, load: Callable[..., Any], step: int, *arguments: Any) -> Any:
-        """Calls a function that reads arrays; raises UnsoundError if that fails."""
+    def _load(self, step: int, load: Callable[[Path], Any]) -> Any:
+        """Calls a function that reads arrays in a folder; raises UnsoundError if that fails."""
         import jax
 
         def attempt() -> Any:
             try:
-                return load(self.folder / str(step), *arguments)
+                return load(self.folder / str(step))
             except (jax.errors.JaxRuntimeError, MemoryError):
                 raise  # the memory is too small, or a device has failed
             except Exception as error:  # damaged files raise errors of many types
-                message = f"its arrays cannot be read: {tensor_files.reason(error)}"
-                if not tensor_files.proves_damage(error):
-                    advice = DENIED if tensor_files.is_denied(error) else ""
-                    raise UnreadableError(message, advice) from error
-                # Files are missing too if the run removes this checkpoint now.
-                self._check_committed(step)
-                raise UnsoundError(message) from error
+                problem = tensor_files.problem_of(error)
+                if problem.is_damage:
+                    # Files are missing too if the run removes this checkpoint now.
+                    self._check_committed(step)
+                raise problem from error
 
         return patiently(attempt, self.pauses)
-
-    def _committed_manifest(self, step: int) -> Manifest:
-        self._check_committed(step)
-        return self._parse(step)
 
     def _check_committed(self, step: int) -> None:
         """Raises UnreadableError if a checkpoint is not, or no longer, committed."""
@@ -278,8 +268,10 @@ class Checkpoints:
                 f"{COMMIT_FILE} is missing: it was not finished, or has been removed"
             )
 
-    def _parse(self, step: int) -> Manifest:
-        """Reads a manifest once, without a look at the commit file. The errors are as of `manifest`."""
+    def _parse(self, step: int, committed: bool = True) -> Manifest:
+        """Reads a manifest once. The errors are as of `manifest`."""
+        if committed:
+            self._check_committed(step)
         file = self.folder / str(step) / manifests.NAME
         try:
             with reading(file):
@@ -295,23 +287,14 @@ class Checkpoints:
         return manifest
 
     def _note(self, step: int, problem: UnsoundError) -> None:
-        self._known[step] = problem
-        if isinstance(problem, UnreadableError):
-            self._unread[step] = problem
-
-    def _damaged(self) -> dict[int, UnsoundError]:
-        """Returns what is wrong with each checkpoint that is known to be damaged, by step."""
-        return {
-            step: known
-            for step, known in self._known.items()
-            if isinstance(known, UnsoundError) and known.is_damage
-        }
+        if problem.is_damage:
+            self._damaged[step] = problem
 
     def _newest_first(self) -> list[int]:
         """Returns the steps that are not known to be damaged, as process 0 knows them."""
         return list(
             self._processes.from_first(
-                lambda: [step for step in self._committed()[::-1] if step not in self._damaged()]
+                lambda: [step for step in self._committed()[::-1] if step not in self._damaged]
             )
         )
 
@@ -322,8 +305,7 @@ class Checkpoints:
             with reading(self.folder):
                 return {path.name for path in paths.entries(self.folder)}
 
-        listed = self._look(names)
-        return sorted(int(name) for name in listed if name.isdecimal())
+        return sorted(int(name) for name in self._look(names) if name.isdecimal())
 
     def _committed(self) -> list[int]:
         """Returns the steps of all committed checkpoints, sorted, as this process sees them."""
@@ -332,42 +314,42 @@ class Checkpoints:
 
     def _look(self, read: Callable[[], Result]) -> Result:
         """Calls a function that looks at the folder; raises UserError or TryAgain if that fails."""
-        try:
+        with usable(self.folder):
             return patiently(read, self.pauses)
-        except UnreadableError as problem:
-            raise failure(self.folder, problem) from problem
 
-    def _present(self) -> list[int]:
-        return self._committed()
-
-    def _read_scores(self) -> dict[int, Scores]:
-        """Returns the scores of each checkpoint that can be used; reads again what was unreadable."""
-        known: dict[int, Scores | UnsoundError] = {}
-        for step in self._present():
-            last = self._known.get(step)
+    def _read_scores(self) -> tuple[dict[int, Scores], dict[int, UnsoundError]]:
+        """Returns the scores of each checkpoint that can be used, and what is wrong with the others."""
+        scores: dict[int, Scores] = {}
+        problems: dict[int, UnsoundError] = {}
+        for step in self._committed():
             try:
-                if last is None:
-                    known[step] = self.manifest(step).scores
-                elif isinstance(last, UnreadableError):
-                    known[step] = self._committed_manifest(step).scores
-                else:
-                    known[step] = last
+                if step in self._damaged:
+                    raise self._damaged[step]
+                scores[step] = self.manifest(step).scores
             except UnsoundError as problem:
-                known[step] = problem
-        self._known = known
-        return {step: s for step, s in known.items() if isinstance(s, Scores)}
+                problems[step] = problem
+        return scores, problems
 
 
-def flat(groups: Groups) -> dict[str, Any]:
+@contextlib.contextmanager
+def usable(what: str | Path, remedy: str = "") -> Iterator[None]:
+    """Turns an UnsoundError of the block into the error that ends the program."""
+    try:
+        yield
+    except UnreadableError as problem:
+        raise failure(what, problem) from problem
+    except UnsoundError as problem:
+        raise UserError(f"{what}: {problem}{remedy}") from problem
+
+
+def flat(groups: Mapping[str, Mapping[str, Item]]) -> dict[str, Item]:
     return {
-        f"{group}/{name}": array
-        for group, arrays in groups.items()
-        for name, array in arrays.items()
+        f"{group}/{name}": item for group, items in groups.items() for name, item in items.items()
     }
 
 
-def _check(group: str, checksums: Mapping[str, Any], manifest: Manifest) -> None:
-    """Raises UnsoundError if a tensor of a group has other checksums than the manifest."""
+def _verify(tensors: Mapping[str, Tensor], checksums: Mapping[str, Checksums]) -> None:
+    """Raises UnsoundError if a tensor has other checksums than the manifest says."""
     for name in sorted(checksums):
-        if where := manifest.tensors[group][name].damaged(checksums[name]):
-            raise UnsoundError(f"{group}/{name} is damaged: {where}")
+        if where := tensors[name].damaged(checksums[name]):
+            raise UnsoundError(f"{name} is damaged: {where}")

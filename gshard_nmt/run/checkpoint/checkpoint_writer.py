@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,29 +19,21 @@ from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import UnreadableError, UnsoundError, exists, failure, patiently
 from gshard_nmt.run.checkpoint import manifest as manifests
 from gshard_nmt.run.checkpoint import tensor_files
-from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, flat
-from gshard_nmt.run.checkpoint.checksums import NotFiniteError, compute_checksums, prepare_checksums
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, flat, usable
+from gshard_nmt.run.checkpoint.checksums import NotFiniteError, compute_checksums
 from gshard_nmt.run.checkpoint.manifest import ForeignError, Manifest, Tensor
-from gshard_nmt.run.checkpoint.retention import Retention, Scores
-from gshard_nmt.spmd.processes import ALONE, Processes
+from gshard_nmt.run.checkpoint.retention import Scores
 
 
 class CheckpointWriter(Checkpoints):
-    """The checkpoints of a run folder, for the processes that train it."""
+    """The checkpoints of a run folder, for the processes that train it.
 
-    def __init__(
-        self,
-        folder: Path,
-        retention: Retention | None = None,
-        identity: Mapping[str, str] | None = None,
-        processes: Processes = ALONE,
-        on_commit: Callable[[Manifest], None] | None = None,
-    ) -> None:
-        """Writes nothing yet. Process 0 calls `on_commit` in the background just before each commit."""
-        super().__init__(folder, retention, identity, processes)
-        self._on_commit = on_commit
-        self._writer: Any = None
-        self._pending: Manifest | None = None
+    Process 0 calls `on_commit` in the background just before each commit.
+    """
+
+    on_commit: Callable[[Manifest], None] = staticmethod(lambda _: None)
+    _writer: Any = None
+    _pending: Manifest | None = None
 
     def adopt(self) -> list[int]:
         """Commits the checkpoints that are complete except for their commit file. Returns their steps.
@@ -50,22 +41,25 @@ class CheckpointWriter(Checkpoints):
         A kill or a copy may have cost them this file. The manifest is written when everything else is
         there, so a folder with a sound manifest is complete. Its arrays are verified when they are read.
         """
-        return list(self._processes.from_first(self._adopt))
 
-    def _adopt(self) -> list[int]:
-        adopted = []
-        for step in self._unfinished():
-            try:
-                patiently(functools.partial(self._parse, step), self.pauses)
-            except UnreadableError as problem:
-                raise failure(self.folder / str(step), problem) from problem
-            except UnsoundError:
-                continue
-            with self._writing(step):
-                text = "This checkpoint had lost this file. Its manifest is sound.\n"
-                files.write(self.folder / str(step) / tensor_files.COMMIT_FILE, text)
-            adopted.append(step)
-        return adopted
+        def adopt() -> list[int]:
+            return [step for step in self._unfinished() if self._commit(step)]
+
+        return list(self._processes.from_first(adopt))
+
+    def _commit(self, step: int) -> bool:
+        """Commits a checkpoint if its manifest is sound."""
+        folder = self.folder / str(step)
+        try:
+            patiently(functools.partial(self._parse, step, committed=False), self.pauses)
+        except UnreadableError as problem:
+            raise failure(folder, problem) from problem
+        except UnsoundError:
+            return False
+        with self._writing(step):
+            text = "This checkpoint had lost this file. Its manifest is sound.\n"
+            files.write(folder / tensor_files.COMMIT_FILE, text)
+        return True
 
     def _unfinished(self) -> list[int]:
         committed = set(self._committed())
@@ -87,18 +81,12 @@ class CheckpointWriter(Checkpoints):
     def _remove_unfinished(self, step: int) -> bool:
         """Removes a folder that is not committed, unless it belongs to another run."""
         try:
-            self._parse(step)
-        except ForeignError:
-            return False
+            self._parse(step, committed=False)
         except UnsoundError as problem:
             if not problem.is_damage:
                 return False
         self._remove(step)
         return True
-
-    def prepare(self, groups: Groups, letters: Mapping[str, Mapping[str, str]]) -> None:
-        """Compiles the program that computes the checksums, if there is one, so that no save must."""
-        prepare_checksums(flat(groups), flat(letters))
 
     def save(
         self,
@@ -113,10 +101,7 @@ class CheckpointWriter(Checkpoints):
 
         It first waits until the previous checkpoint is committed, and removes those that are no longer
         kept. Arrays on devices are copied before this returns, so the next step may reuse their memory.
-
-        Args:
-          letters: the letters of the arrays of each group, for checksums of each expert.
-          facts: JSON values.
+        `letters` are those of the arrays, for checksums of each expert; `facts` are JSON values.
 
         Raises:
           NotFiniteError: a value is infinite or not a number. Nothing is written.
@@ -125,68 +110,69 @@ class CheckpointWriter(Checkpoints):
         if self._writer is None:
             self.start_saving()
         self.wait()
+        folder = self.folder / str(step)
         present = self._processes.from_first(lambda: self._presence(step))
         if present == "sound":
             return False
         if present == "unreadable":
-            raise failure(
-                self.folder / str(step), UnreadableError(f"{manifests.NAME} cannot be read")
-            )
+            raise failure(folder, UnreadableError(f"{manifests.NAME} cannot be read"))
         if present == "foreign":
             raise UserError(
-                f"{self.folder / str(step)} is a checkpoint of another run or another version of "
-                "gshard-nmt. Move it away, or start again with a new --workdir."
+                f"{folder} is a checkpoint of another run or another version of gshard-nmt. Move it "
+                "away, or start again with a new --workdir."
             )
-        manifest = self._describe(step, groups, letters, facts, scores or Scores(), average_of)
+        names = flat(letters)
+        checksums = compute_checksums(flat(groups), names)
+        if bad := {name: c.not_finite for name, c in checksums.items() if c.not_finite}:
+            raise NotFiniteError(bad)
         tree, places = tensor_files.pack(groups)
-        manifest = manifest.placed(places)
+
+        def tensor(group: str, name: str, array: Any) -> Tensor:
+            key, dtype = f"{group}/{name}", np.dtype(array.dtype).name
+            sums, place = checksums[key].sums, places.get((group, name))
+            return Tensor(tuple(array.shape), dtype, names.get(key, ""), sums, place)
+
+        tensors = {
+            group: {name: tensor(group, name, array) for name, array in arrays.items()}
+            for group, arrays in groups.items()
+        }
+        scores = scores or Scores()
         with self._writing(step):
             if self._processes.is_first:
                 self._remove(step)
-            self._pending = manifest
-            self._known[step] = manifest.scores
+            self._pending = Manifest(
+                step, tensors, self._identity, facts, scores, tuple(average_of)
+            )
+            self._damaged.pop(step, None)
             save = tensor_files.orbax().args.PyTreeSave(tree)
             # With `force` only process 0 asks whether the folder exists.
-            location = tensor_files.location(self.folder / str(step))
-            self._writer.save(location, args=save, force=True)
+            self._writer.save(tensor_files.location(folder), args=save, force=True)
         return True
 
     def change(self, step: int, facts: Mapping[str, Any], scores: Scores) -> None:
         """Gives a committed checkpoint other facts and scores."""
         self.wait()
+        folder = self.folder / str(step)
+        remedy = ". Start the same command again; it goes on from the newest sound checkpoint."
 
         def write() -> None:
-            manifest = dataclasses.replace(self._sound(step), facts=facts, scores=scores)
-            files.write(self.folder / str(step) / manifests.NAME, manifest.text)
+            with usable(folder, remedy):
+                manifest = dataclasses.replace(self.manifest(step), facts=facts, scores=scores)
+            files.write(folder / manifests.NAME, manifest.text)
 
         with self._writing(step):
             self._processes.from_first(write)
-        self._known.pop(step, None)  # it is read again when it is needed
-
-    def _sound(self, step: int) -> Manifest:
-        """Returns the manifest of a committed checkpoint; raises UserError or TryAgain without it."""
-        try:
-            return self.manifest(step)
-        except UnreadableError as problem:
-            raise failure(self.folder / str(step), problem) from problem
-        except UnsoundError as problem:
-            raise UserError(
-                f"{self.folder / str(step)}: {problem}. Start the same command again; it goes on from "
-                "the newest sound checkpoint."
-            ) from problem
 
     def _presence(self, step: int) -> str:
         """Returns what there is of a step: "nothing" (or damage), "sound", "foreign" or "unreadable"."""
-        self._read_scores()
-        known = self._known.get(step)
-        if known is None or (isinstance(known, UnsoundError) and known.is_damage):
+        scores, problems = self._read_scores()
+        if step in scores:
+            # Training may come to the step of an average, which cannot be trained further.
+            return "nothing" if self.manifest(step).average_of else "sound"
+        problem = problems.get(step)
+        if problem is None or problem.is_damage:
             return "nothing"
-        if isinstance(known, UnreadableError):
-            return "unreadable"
-        if isinstance(known, ForeignError):
-            return "foreign"
-        # Training may come to the step of an average, which cannot be trained further.
-        return "nothing" if self.manifest(step).average_of else "sound"
+        return "foreign" if isinstance(problem, ForeignError) else "unreadable"
 
     def check_for_errors(self) -> None:
         """Raises UserError if the checkpoint that is being written in the background has failed."""
@@ -207,29 +193,22 @@ class CheckpointWriter(Checkpoints):
     def remove_superseded(self, newest: int | None = None) -> None:
         """Removes the checkpoints that no rule keeps, but never `newest`.
 
-        A run that was killed after its last commit may have left one.
+        A run that was killed after its last commit may have left one. A damaged one stays until there are
+        `Retention.last` newer sound ones: somebody may want to save what can be read of it. One that
+        cannot be read now may be sound, so it stays too.
         """
-        if self._processes.is_first:
-            for step in sorted(self._superseded() - {newest}):
-                self._remove(step)
-
-    def _superseded(self) -> set[int]:
-        """Returns the steps of the checkpoints that no rule keeps.
-
-        A damaged one stays until there are `Retention.last` newer sound ones: somebody may want to save
-        what can be read of it. One that cannot be read now may be sound, so it stays too.
-        """
-        reasons = self.kept()
+        if not self._processes.is_first:
+            return
+        scores, problems = self._read_scores()
+        reasons = self.retention.reasons(scores)
         superseded = {step for step, words in reasons.items() if not words}
-        for step in self._damaged():
-            newer = [other for other in reasons if other > step]
-            if len(newer) >= self.retention.last:
-                superseded.add(step)
-        return superseded
-
-    def _present(self) -> list[int]:
-        pending = set() if self._pending is None else {self._pending.step}
-        return sorted(pending.union(self._committed()))
+        superseded |= {
+            step
+            for step, problem in problems.items()
+            if problem.is_damage and sum(other > step for other in scores) >= self.retention.last
+        }
+        for step in sorted(superseded - {newest}):
+            self._remove(step)
 
     def _note(self, step: int, problem: UnsoundError) -> None:
         """Raises an error if a checkpoint cannot be read now: it may be the one to go on from."""
@@ -250,41 +229,12 @@ class CheckpointWriter(Checkpoints):
                     self._writer.close()
             self._writer = self._pending = None
 
-    def _describe(
-        self,
-        step: int,
-        groups: Groups,
-        letters: Mapping[str, Mapping[str, str]],
-        facts: Mapping[str, Any],
-        scores: Scores,
-        average_of: Sequence[str],
-    ) -> Manifest:
-        """Returns the manifest of a checkpoint; raises NotFiniteError if a value is not finite."""
-        flat_letters = flat(letters)
-        checksums = compute_checksums(flat(groups), flat_letters)
-        if bad := {name: c.not_finite for name, c in checksums.items() if c.not_finite}:
-            raise NotFiniteError(bad)
-        tensors = {
-            group: {
-                name: Tensor(
-                    tuple(array.shape),
-                    np.dtype(array.dtype).name,
-                    flat_letters.get(f"{group}/{name}", ""),
-                    checksums[f"{group}/{name}"].sums,
-                )
-                for name, array in arrays.items()
-            }
-            for group, arrays in groups.items()
-        }
-        return Manifest(step, tensors, self._identity, facts, scores, tuple(average_of))
-
     def _write_manifest(self) -> None:
         """Writes the manifest; orbax calls it in process 0, just before it writes the commit file."""
         manifest = self._pending
         assert manifest is not None
         files.write(self.folder / str(manifest.step) / manifests.NAME, manifest.text)
-        if self._on_commit is not None:
-            self._on_commit(manifest)
+        self.on_commit(manifest)
 
     @contextlib.contextmanager
     def _writing(self, step: int) -> Iterator[None]:
@@ -299,7 +249,11 @@ class CheckpointWriter(Checkpoints):
             self._pending = None
             # A disk that does not answer has a number of the system, ETIMEDOUT.
             if isinstance(error, TimeoutError) and error.errno is None:
-                raise self._too_slow(step, error) from error
+                raise TryAgain(
+                    f"the checkpoint of step {step} was not written to {self.folder} within "
+                    f"{tensor_files.SAVE_HOURS} hours: a disk, a server or another process does not "
+                    f"answer ({error}). Look at them, then start the same commands again."
+                ) from error
             self._remove_failed(step)
             lines = str(error).strip().splitlines() or [type(error).__name__]
             reason = getattr(error, "strerror", None) or lines[-1]
@@ -308,18 +262,6 @@ class CheckpointWriter(Checkpoints):
                 "space or mend the disk, then start the same command again; the earlier checkpoints are "
                 "still there."
             ) from error
-
-    def _too_slow(self, step: int, error: TimeoutError) -> TryAgain:
-        hours = tensor_files.SAVE_HOURS
-        if self._processes.count == 1:
-            return TryAgain(
-                f"the checkpoint of step {step} was not written to {self.folder} within {hours} hours. "
-                "Look at the disk or the server, then start the same command again."
-            )
-        return TryAgain(
-            f"the checkpoint of step {step} was not finished within {hours} hours, because a disk or "
-            f"another process did not answer: {error} Start all processes again with the same commands."
-        )
 
     def _remove_failed(self, step: int) -> None:
         """Removes what a failed save has left, for its space; the next start adopts what is whole."""

@@ -106,8 +106,8 @@ def prepare_checksums(arrays: Mapping[str, Any], letters: Mapping[str, str]) -> 
 
 def _suits_the_host(arrays: Mapping[str, Any]) -> bool:
     """Returns whether arrays are small, and all of each is in the memory of this host."""
-    elements = {name: math.prod(array.shape) for name, array in arrays.items()}
-    if sum(n * arrays[name].dtype.itemsize for name, n in elements.items()) > _HOST_BYTES:
+    size = sum(math.prod(array.shape) * array.dtype.itemsize for array in arrays.values())
+    if size > _HOST_BYTES:
         return False
     shardings = [array.sharding for array in arrays.values() if hasattr(array, "sharding")]
     return all(
@@ -163,10 +163,7 @@ def _sums_and_count(array: Any, letters: str) -> tuple[Any, Any]:
     for d in reversed(summed):
         iota = jax.lax.broadcasted_iota(word, array.shape, d)
         index, stride = index + iota * word(stride % 2**32), stride * array.shape[d]
-    mixed = bits ^ (index * word(_INDEX_FACTOR) + word(_INDEX_OFFSET))
-    for shift, factor in _MIX:
-        mixed = (mixed ^ (mixed >> shift)) * word(factor)
-    mixed = mixed ^ (mixed >> 16)
+    mixed = _mixed(bits, index, word)
     # A count in int32 could wrap to 0: a weight of a large model has more than 2**32 elements.
     count = jnp.zeros((), jnp.float32)
     if jnp.issubdtype(array.dtype, jnp.floating):
@@ -183,11 +180,6 @@ def on_host(array: np.ndarray, letters: str = "") -> Checksums:
     not_finite = 0
     if rows.dtype.kind not in "iub":
         not_finite = int((~np.isfinite(rows)).sum())
-    return Checksums(_host_sums(rows).reshape(shape), not_finite)
-
-
-def _host_sums(rows: np.ndarray) -> np.ndarray:
-    """Returns the checksum of each row of a matrix, uint32[rows]."""
     count, size = rows.shape
     sums = np.zeros(count, np.uint64)
     together = max(1, _BLOCK // max(1, size))
@@ -196,12 +188,17 @@ def _host_sums(rows: np.ndarray) -> np.ndarray:
             block = np.ascontiguousarray(rows[row : row + together, start : start + _BLOCK])
             bits = block.view(_word_dtype(block.dtype)).astype(np.uint32)
             index = np.arange(start, start + block.shape[1], dtype=np.uint64).astype(np.uint32)
-            mixed = bits ^ (index * np.uint32(_INDEX_FACTOR) + np.uint32(_INDEX_OFFSET))
-            for shift, factor in _MIX:
-                mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
-            mixed ^= mixed >> np.uint32(16)
+            mixed = _mixed(bits, index, np.uint32)
             sums[row : row + together] += mixed.sum(axis=1, dtype=np.uint64)
-    return sums.astype(np.uint32)
+    return Checksums(sums.astype(np.uint32).reshape(shape), not_finite)
+
+
+def _mixed(bits: Any, index: Any, word: Any) -> Any:
+    """Returns a hash of the bits and the index of each element, uint32 each."""
+    mixed = bits ^ (index * word(_INDEX_FACTOR) + word(_INDEX_OFFSET))
+    for shift, factor in _MIX:
+        mixed = (mixed ^ (mixed >> word(shift))) * word(factor)
+    return mixed ^ (mixed >> word(16))
 
 
 def _word_dtype(dtype: Any) -> Any:

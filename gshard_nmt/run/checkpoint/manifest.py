@@ -63,24 +63,20 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """The contents of a manifest.
-
-    Attributes:
-      files: digests of everything that must not change in a run, such as its vocabularies, by name.
-      facts: further JSON values that a program gave: of training, `training_state._facts`, which a later
-        validation replaces.
-      scores: the scores on dev text at this step; empty if it was not validated.
-      average_of: the checkpoints that were averaged; () for a checkpoint of training.
-      saved_at: the time of the save, in seconds since 1970; scores that come later do not change it.
-    """
+    """The contents of a manifest."""
 
     step: int
     tensors: Mapping[str, Mapping[str, Tensor]]
+    # digests of everything that must not change in a run, such as its vocabularies
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # further JSON values: of training, `training_state._facts`, which a later validation replaces
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    scores: Scores = dataclasses.field(default_factory=Scores)
-    average_of: tuple[str, ...] = ()
+    scores: Scores = dataclasses.field(
+        default_factory=Scores
+    )  # on dev text; empty without a validation
+    average_of: tuple[str, ...] = ()  # the checkpoints that were averaged; () for one of training
     version: str = gshard_nmt.__version__
+    # seconds since 1970; scores that come later do not change it
     saved_at: float = dataclasses.field(default_factory=time.time)
 
     @property
@@ -92,16 +88,6 @@ class Manifest:
             for name, tensor in tensors.items()
             if tensor.place is not None
         }
-
-    def placed(self, places: Mapping[tuple[str, str], int]) -> "Manifest":
-        tensors = {
-            group: {
-                name: dataclasses.replace(tensor, place=places.get((group, name)))
-                for name, tensor in table.items()
-            }
-            for group, table in self.tensors.items()
-        }
-        return dataclasses.replace(self, tensors=tensors)
 
     @property
     def has_average(self) -> bool:
@@ -166,16 +152,11 @@ class Manifest:
                 group: {name: _tensor(*described) for name, described in table.items()}
                 for group, table in content["tensors"].items()
             }
-            scores = Scores(content["scores"], content["scored_with"])
             return cls(
-                content["step"],
-                tensors,
-                content["files"],
-                content["facts"],
-                scores,
-                tuple(content["average_of"]),
-                content["version"],
-                content["saved_at"],
+                tensors=tensors,
+                scores=Scores(content["scores"], content["scored_with"]),
+                average_of=tuple(content["average_of"]),
+                **{n: content[n] for n in ("step", "files", "facts", "version", "saved_at")},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnsoundError(f"{NAME} is damaged: {error}") from None

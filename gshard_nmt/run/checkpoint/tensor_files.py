@@ -10,14 +10,14 @@ import math
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gshard_nmt import paths
-from gshard_nmt.reading import UnsoundError
+from gshard_nmt.reading import DENIED, UnreadableError, UnsoundError
 
 COMMIT_FILE = "commit_success.txt"
 """Orbax writes this file into the folder of a checkpoint when everything else is there."""
@@ -61,19 +61,15 @@ def pack(groups: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, A
     """Packs small arrays into `packed/words` uint32[n]. Returns the arrays to write, and their places."""
     import jax
 
-    small = {
-        (group, name): array
-        for group, arrays in groups.items()
-        for name, array in arrays.items()
-        if array.nbytes <= _SMALL_BYTES
-        and array.dtype.itemsize == 4
-        and getattr(array, "is_fully_replicated", True)
-    }
-    tree = {
-        group: {name: array for name, array in arrays.items() if (group, name) not in small}
-        for group, arrays in groups.items()
-    }
-    tree = {group: arrays for group, arrays in tree.items() if arrays}
+    small: dict[tuple[str, str], Any] = {}
+    tree: dict[str, dict[str, Any]] = {}
+    for group, arrays in groups.items():
+        for name, array in arrays.items():
+            is_whole = getattr(array, "is_fully_replicated", True)
+            if array.nbytes <= _SMALL_BYTES and array.dtype.itemsize == 4 and is_whole:
+                small[group, name] = array
+            else:
+                tree.setdefault(group, {})[name] = array
     places, place = {}, 0
     for key, array in small.items():
         places[key] = place
@@ -114,49 +110,43 @@ def load(
 
     It reads through tensorstore, because orbax prints a traceback for each array that it was still
     reading when the first one failed. No process waits for another one. `wanted` has the shape, dtype and
-    sharding of each array, and `places` is of `pack`.
-
-    Raises:
-      Exception: the files are damaged, or cannot be read now. See `proves_damage`.
+    sharding of each array, and `places` is of `pack`. See `problem_of` for the errors.
     """
     import jax
 
     arrays: dict[str, dict[str, Any]] = {group: {} for group in wanted}
-    keys = [(group, name) for group, table in wanted.items() for name in table]
-    packed = [key for key in keys if key in places]
+    specs = {(group, name): spec for group, table in wanted.items() for name, spec in table.items()}
+
+    def place(key: tuple[str, str], shard: Callable[[Any], Any]) -> None:
+        (group, name), spec = key, specs[key]
+        arrays[group][name] = jax.make_array_from_callback(spec.shape, spec.sharding, shard)
+
+    packed = [key for key in specs if key in places]
     words = _read_words(folder) if packed else np.empty(0, np.uint32)
-    for group, name in packed:
-        array = wanted[group][name]
-        whole = _unpacked(words, places[group, name], array.shape, array.dtype)
-        arrays[group][name] = jax.make_array_from_callback(
-            array.shape, array.sharding, lambda index, whole=whole: whole[index]
-        )
-    for names in _batches([key for key in keys if key not in places], wanted):
-        stores = {(group, name): _open(folder, group, name) for group, name in names}
+    for key in packed:
+        whole = _unpacked(words, places[key], specs[key])
+        place(key, whole.__getitem__)
+    for keys in _batches({key: spec for key, spec in specs.items() if key not in places}):
         reads: dict[tuple[str, str], dict[Any, Any]] = {}
-        for (group, name), opening in stores.items():
-            store, array = opening.result(), wanted[group][name]
-            _check_same(f"{group}/{name}", store, array.shape, array.dtype)
-            indices = array.sharding.addressable_devices_indices_map(array.shape).values()
-            reads[group, name] = {_key(index): store[index].read() for index in indices}
-        for (group, name), shards in reads.items():
-            array = wanted[group][name]
-            arrays[group][name] = jax.make_array_from_callback(
-                array.shape,
-                array.sharding,
-                lambda index, shards=shards: shards[_key(index)].result(),
-            )
+        for key, opening in {key: _open(folder, *key) for key in keys}.items():
+            store, spec = opening.result(), specs[key]
+            _check_same("/".join(key), store, spec)
+            indices = spec.sharding.addressable_devices_indices_map(spec.shape).values()
+            reads[key] = {_shard(index): store[index].read() for index in indices}
+        for key, shards in reads.items():
+            place(key, functools.partial(_result, shards))
     return arrays
 
 
-def load_to_host(
-    folder: Path, group: str, name: str, shape: Any, dtype: Any, place: int | None
-) -> Any:
-    """Reads one array to the host, as `load` does. `place` is None if the array is not packed."""
-    if place is not None:
-        return _unpacked(_read_words(folder), place, shape, dtype)
+def load_to_host(folder: Path, group: str, name: str, tensor: Any) -> Any:
+    """Reads one array to the host, as `load` does. `tensor` has its shape and dtype, and its place.
+
+    The place is None if the array is not packed.
+    """
+    if tensor.place is not None:
+        return _unpacked(_read_words(folder), tensor.place, tensor)
     store = _open(folder, group, name).result()
-    _check_same(f"{group}/{name}", store, shape, dtype)
+    _check_same(f"{group}/{name}", store, tensor)
     return store.read().result()
 
 
@@ -164,26 +154,23 @@ def _read_words(folder: Path) -> np.ndarray:
     return _open(folder, _PACKED, _WORDS).result().read().result()
 
 
-def _unpacked(words: np.ndarray, place: int, shape: Any, dtype: Any) -> np.ndarray:
-    return words[place : place + math.prod(shape)].view(dtype).reshape(shape)
+def _unpacked(words: np.ndarray, place: int, spec: Any) -> np.ndarray:
+    return words[place : place + math.prod(spec.shape)].view(spec.dtype).reshape(spec.shape)
 
 
 _BATCH_BYTES = 2**31
 """The arrays that are read at once have at most this size in total, or there is only one of them."""
 
 
-def _batches(
-    keys: Sequence[tuple[str, str]], wanted: Mapping[str, Mapping[str, Any]]
-) -> Iterator[list[tuple[str, str]]]:
+def _batches(specs: Mapping[tuple[str, str], Any]) -> Iterator[list[tuple[str, str]]]:
     batch: list[tuple[str, str]] = []
     size = 0
-    for group, name in keys:
-        array = wanted[group][name]
-        shard = math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
+    for key, spec in specs.items():
+        shard = math.prod(spec.sharding.shard_shape(spec.shape)) * spec.dtype.itemsize
         if batch and size + shard > _BATCH_BYTES:
             yield batch
             batch, size = [], 0
-        batch.append((group, name))
+        batch.append(key)
         size += shard
     yield batch
 
@@ -211,15 +198,18 @@ def _context() -> Any:
     return tensorstore.Context()
 
 
-def _check_same(name: str, store: Any, shape: Any, dtype: Any) -> None:
-    stored, wanted = (store.shape, store.dtype.name), (tuple(shape), np.dtype(dtype).name)
+def _check_same(name: str, store: Any, spec: Any) -> None:
+    stored = store.dtype.name, list(store.shape)
+    wanted = np.dtype(spec.dtype).name, list(spec.shape)
     if stored != wanted:
-        raise UnsoundError(
-            f"{name} is {stored[1]}{list(stored[0])}, not {wanted[1]}{list(wanted[0])}"
-        )
+        raise UnsoundError(f"{name} is {stored[0]}{stored[1]}, not {wanted[0]}{wanted[1]}")
 
 
-def _key(index: tuple[slice, ...]) -> tuple[tuple[Any, Any], ...]:
+def _result(shards: Mapping[Any, Any], index: tuple[slice, ...]) -> Any:
+    return shards[_shard(index)].result()
+
+
+def _shard(index: tuple[slice, ...]) -> tuple[tuple[Any, Any], ...]:
     return tuple((part.start, part.stop) for part in index)
 
 
@@ -231,33 +221,32 @@ _CAUSES_OF_DAMAGE = ("2", "404", "416")
 """ENOENT; and the answers of a bucket if an object is missing or too short."""
 
 
-def proves_damage(error: Exception) -> bool:
-    """Returns whether an error of `load` proves that the files are damaged.
+_CODES_OF_DENIAL = ("PERMISSION_DENIED", "UNAUTHENTICATED")
+
+
+def problem_of(error: Exception) -> UnsoundError:
+    """Returns what an error of `load` means: UnsoundError if it proves damage, else UnreadableError.
 
     An error that is not known proves nothing: a disk, a file server, a network or a limit of the system
     may be the cause, and the files may be sound.
     """
     text = str(error)
-    status = _STATUS.match(text)
-    if status is None:
+    line = text.strip().partition("\n")[0].partition(" [")[0]
+    if len(line) > 300:  # the cause stands at its end
+        line = f"{line[:100]} ... {line[-195:]}"
+    message = f"its arrays cannot be read: {line}"
+    code = match[1] if (match := _STATUS.match(text)) else ""
+    causes = _CAUSE.findall(text)
+    if code:
+        is_damage = code in _DAMAGE and all(cause in _CAUSES_OF_DAMAGE for cause in causes)
+    else:
         # Tensorstore gives no code to the contents of a file that make no sense.
         is_known = isinstance(error, (FileNotFoundError, UnsoundError))
-        return is_known or ("Error decoding" in text and not _CAUSE.search(text))
-    causes = _CAUSE.findall(text)
-    return status[1] in _DAMAGE and all(cause in _CAUSES_OF_DAMAGE for cause in causes)
-
-
-def reason(error: Exception) -> str:
-    """Returns what an error of `load` says, in one short line. The cause stands at its end."""
-    line = str(error).strip().partition("\n")[0].partition(" [")[0]
-    return line if len(line) <= 300 else f"{line[:100]} ... {line[-195:]}"
-
-
-def is_denied(error: Exception) -> bool:
-    """Returns whether an error of `load` says that the user may not read the files."""
-    status = _STATUS.match(str(error))
-    codes = ("PERMISSION_DENIED", "UNAUTHENTICATED")
-    return isinstance(error, PermissionError) or (status is not None and status[1] in codes)
+        is_damage = is_known or ("Error decoding" in text and not causes)
+    if is_damage:
+        return UnsoundError(message)
+    is_denied = isinstance(error, PermissionError) or code in _CODES_OF_DENIAL
+    return UnreadableError(message, DENIED if is_denied else "")
 
 
 def remove(folder: Path, manifest: str) -> None:

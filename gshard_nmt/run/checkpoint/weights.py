@@ -42,28 +42,17 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """Weights on their devices.
-
-    Attributes:
-      step: the training step; of an average, the newest one.
-      label: names the checkpoints by their contents: no other weights have the same label.
-      origin: the same in words, such as "step 500" or, of a moving average, "step 500 (Train.ema)".
-      passed_over: a line for each checkpoint that was tried before and could not be used.
-    """
+    """Weights on their devices."""
 
     weights: Mapping[str, Any]
-    step: int
-    label: str
-    origin: str
-    passed_over: tuple[str, ...] = ()
+    step: int  # the training step; of an average, the newest one
+    label: str  # names the checkpoints by their contents: no other weights have the same label
+    origin: str  # the same in words, such as "step 500" or "step 500 (Train.ema)"
+    passed_over: tuple[str, ...] = ()  # a line for each checkpoint that could not be used
 
 
 def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, Any]) -> Loaded:
-    """Reads the weights that were chosen, and verifies them.
-
-    Raises:
-      UserError: there is no such checkpoint, it is damaged, or too few are sound.
-    """
+    """Reads the weights that were chosen, and verifies them; raises UserError if they are not sound."""
 
     def groups(manifest: Manifest) -> Groups:
         return {manifest.group_to_decode: specs}
@@ -106,12 +95,13 @@ def _of_step(checkpoints: Checkpoints, step: int, groups: Wanted) -> Restored:
             f"--checkpoint is {step}; {checkpoints.folder} has no checkpoint of this step, but of "
             f"{listed}. Give one of these."
         )
-    problems: dict[int, str] = {}
+    problems: dict[int, UnsoundError] = {}
     for restored in checkpoints.sound(groups, problems, [step]):
         return restored
+    (problem,) = checkpoints.lines(problems)
     raise UserError(
-        f"--checkpoint is {step}, and it cannot be used: {problems[step]}. There are checkpoints "
-        f"of {listed}; give one of these, or best."
+        f"--checkpoint is {step}, and it cannot be used: {problem}. There are checkpoints of {listed}; "
+        "give one of these, or best."
     )
 
 
@@ -120,7 +110,7 @@ def _average_of_last(
 ) -> Loaded:
     """Returns the mean of the last sound checkpoints. One with a moving average counts with it."""
     manifests: list[Manifest] = []
-    problems: dict[int, str] = {}
+    problems: dict[int, UnsoundError] = {}
 
     def parts() -> Iterator[tuple[float, Mapping[str, Any]]]:
         for restored in checkpoints.sound(groups, problems):
@@ -131,8 +121,9 @@ def _average_of_last(
 
     weights = average(parts(), specs)
     steps = ", ".join(str(manifest.step) for manifest in reversed(manifests))
+    passed_over = checkpoints.lines(problems)
     if len(manifests) < count:
-        listed = "".join(f"\n  {line}" for line in problems.values())
+        listed = "".join(f"\n  {line}" for line in passed_over)
         raise UserError(
             f"--checkpoint is average:{count}; {checkpoints.folder} has {len(manifests)} sound "
             f"checkpoints ({steps or 'none'}). Give a smaller number, or train with a larger "
@@ -140,7 +131,7 @@ def _average_of_last(
         )
     ema = ", Train.ema" * any(manifest.has_average for manifest in manifests)
     origin = f"steps {steps} (averaged{ema})"
-    return Loaded(weights, manifests[0].step, _label(manifests), origin, tuple(problems.values()))
+    return Loaded(weights, manifests[0].step, _label(manifests), origin, tuple(passed_over))
 
 
 def _label(manifests: list[Manifest]) -> str:

@@ -12,52 +12,16 @@ PHASES = ("input", "step", "save", "validation")
 """What the host can wait for: the next batch, the training step on the devices, the part of a checkpoint
 that cannot be written in the background, and a validation."""
 
-SLOW_PROCESS = 1.25
-"""A process is called slow if its own work takes this many times the median of all processes."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """The time between two log lines.
-
-    Attributes:
-      steps: training steps in the interval.
-      seconds: seconds from its start to its end.
-      phases: seconds of each of PHASES. The rest of `seconds` is the host's own work, such as logging.
-    """
-
-    steps: int
-    seconds: float
-    phases: dict[str, float]
-
-    @property
-    def training_seconds(self) -> float:
-        return self.seconds - self.phases["validation"]
-
-    @property
-    def own_seconds(self) -> float:
-        """Seconds in which the host did not wait for its devices, without validations.
-
-        In a run of several processes, the devices of all processes wait for each other in every step.
-        So the step takes the same time everywhere, and only this value shows which host is slow.
-        """
-        return self.training_seconds - self.phases["step"]
-
-    def metrics(self) -> dict[str, float]:
-        seconds = max(self.training_seconds, 1e-9)
-        shares = {
-            f"share_{phase}": self.phases[phase] / seconds
-            for phase in PHASES
-            if phase != "validation"
-        }
-        return {"seconds_per_step": seconds / max(self.steps, 1), **shares}
-
 
 class Clock:
-    """Measures the phases of training between two log lines."""
+    """Measures the phases of training between two log lines, in seconds."""
 
     def __init__(self) -> None:
-        self._restart()
+        self.restart()
+
+    def restart(self) -> None:
+        self._began = time.perf_counter()
+        self._phases = dict.fromkeys(PHASES, 0.0)
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -67,31 +31,15 @@ class Clock:
         finally:
             self._phases[name] += time.perf_counter() - began
 
-    def count_step(self) -> None:
-        self._steps += 1
+    def lap(self) -> tuple[float, dict[str, float]]:
+        """Returns the seconds of training since the last lap, and those of each phase; starts the next.
 
-    def interval(self) -> Interval:
-        """Returns the interval since the last call, and starts the next one."""
-        interval = Interval(self._steps, time.perf_counter() - self._began, self._phases)
-        self._restart()
-        return interval
-
-    def _restart(self) -> None:
-        self._began = time.perf_counter()
-        self._phases = dict.fromkeys(PHASES, 0.0)
-        self._steps = 0
-
-
-def slow_process(step_seconds: Sequence[float], own_seconds: Sequence[float]) -> int | None:
-    """Returns the number of the slow process that all others wait for; None if no process is slow.
-
-    A process is slow if its own work takes at least a tenth of a step, and at least SLOW_PROCESS times
-    the median of all processes.
-    """
-    slowest = int(np.argmax(own_seconds))
-    own, median = own_seconds[slowest], float(np.median(own_seconds))
-    is_slow = own >= 0.1 * step_seconds[slowest] and own >= SLOW_PROCESS * median
-    return slowest if is_slow else None
+        Validations are left out. The rest of the seconds is the host's own work, such as logging.
+        """
+        phases = self._phases
+        seconds = time.perf_counter() - self._began - phases.pop("validation")
+        self.restart()
+        return max(seconds, 1e-9), phases
 
 
 class TimeLimit:
@@ -122,16 +70,12 @@ class RunCounters:
 
     The devices count the tokens in the training step. Reading their count waits for the step, so the
     host reads it only when it must.
-
-    Attributes:
-      step: training steps done.
-      tokens: tokens of each language, source and target, without padding, as of the last `read`.
-      seconds: seconds of training, summed over all starts of the run.
     """
 
     step: int = 0
+    # tokens of each language, source and target, without padding, as of the last `read`
     tokens: dict[str, int] = dataclasses.field(default_factory=dict)
-    seconds: float = 0.0
+    seconds: float = 0.0  # of training, summed over all starts of the run
 
     def __post_init__(self) -> None:
         self._counted_at = time.perf_counter()
@@ -156,12 +100,10 @@ class RunCounters:
         """Brings `tokens` up to date; waits until the devices have finished the last counted step."""
         if self._unread is None:
             return
-        numbers = numbers_of(np.asarray(self._unread)).tolist()
-        self.tokens = {
-            language: number
-            for language, number in zip(self._languages, numbers, strict=True)
-            if number
-        }
+        # uint32[languages, 2], the low word first -> uint64[languages]
+        numbers = np.ascontiguousarray(self._unread, "<u4").view("<u8")[:, 0].tolist()
+        pairs = zip(self._languages, numbers, strict=True)
+        self.tokens = {language: number for language, number in pairs if number}
         self._unread, self._unread_steps = None, 0
 
     def skip_time(self) -> None:
@@ -179,8 +121,3 @@ class RunCounters:
         if max_tokens and self.total_tokens + self._unread_steps * batch_tokens >= max_tokens:
             self.read()
         return bool(max_tokens) and self.total_tokens >= max_tokens
-
-
-def numbers_of(words: np.ndarray) -> np.ndarray:
-    """Returns the numbers uint64[...] of uint32[..., 2], the low word first."""
-    return np.ascontiguousarray(words, "<u4").view("<u8")[..., 0]

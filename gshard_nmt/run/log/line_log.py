@@ -14,16 +14,19 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gshard_nmt import files, paths
 from gshard_nmt.json_shape import fields, parse, whole
+
+if TYPE_CHECKING:
+    from gshard_nmt.run.folder import RunFolder
 
 Say = Callable[[str], None]
 """Shows one line to the user."""
 
 _FLUSH_SECONDS = 10.0
-_UPLOAD_SECONDS = 60.0
+_COPY_SECONDS = 60.0
 _LINE = fields({"step": whole()}, optional={"rollbacks": whole()})
 
 
@@ -45,8 +48,8 @@ class LineLog:
         are moved to a file beside the log, so nothing is lost.
         """
         try:
-            with contextlib.suppress(FileNotFoundError), self._path.open("r+b") as file:
-                self._resume(file, step, rollbacks)
+            with contextlib.suppress(FileNotFoundError):
+                self._resume(step, rollbacks)
         except OSError as error:
             self._say(f"{self._path}: {error.strerror}; lines of an earlier attempt may stay in it")
 
@@ -79,37 +82,23 @@ class LineLog:
                 file.truncate(before)
                 raise
 
-    def _resume(self, file: Any, step: int, rollbacks: float) -> None:
-        end, damaged = None, None
-        size = os.fstat(file.fileno()).st_size
-        line = b"\n"
-        begin = 0
-        for line in file:
-            place = _place_of(line)
-            if place is None:
-                damaged = begin
-                break
-            if end is None and (place[0] > step or place[1] > rollbacks):
-                end = begin
-            begin += len(line)
-        is_cut = damaged is not None and damaged + len(line) == size and not line.endswith(b"\n")
-        if damaged is not None and not is_cut:
-            self._move_aside(file, damaged)
-        ends = [place for place in (end, damaged) if place is not None]
-        if ends:
-            file.truncate(min(ends))
-        elif not line.endswith(b"\n"):
-            # The last object is complete, but an editor has removed the newline.
-            file.seek(0, os.SEEK_END)
-            file.write(b"\n")
+    def _resume(self, step: int, rollbacks: float) -> None:
+        content = self._path.read_bytes()
+        *lines, last = content.split(b"\n")
+        if _place_of(last):
+            lines.append(last)  # it is complete, but an editor has removed the newline
+        places = list(itertools.takewhile(bool, map(_place_of, lines)))
+        if len(places) < len(lines):
+            self._move_aside(content, sum(len(line) + 1 for line in lines[: len(places)]))
+        kept = list(itertools.takewhile(lambda at: at[0] <= step and at[1] <= rollbacks, places))
+        sound = b"".join(line + b"\n" for line in lines[: len(kept)])
+        if sound != content:
+            files.write(self._path, sound)
 
-    def _move_aside(self, file: Any, begin: int) -> None:
+    def _move_aside(self, content: bytes, begin: int) -> None:
         names = (f"{self._path.stem}.damaged-{n}{self._path.suffix}" for n in itertools.count(1))
         aside = next(p for p in map(self._path.with_name, names) if not p.exists())
-        file.seek(begin)
-        with aside.open("xb") as copy:
-            while block := file.read(1 << 20):
-                copy.write(block)
+        aside.write_bytes(content[begin:])
         self._say(
             f"{self._path} is damaged {begin} bytes after its beginning; its lines from there on are now "
             f"in {aside.name}"
@@ -171,62 +160,97 @@ class EventFiles:
             self._next_flush = time.monotonic() + _FLUSH_SECONDS
 
 
-class LogMirror:
-    """A folder of this machine for logs, and its copy in the run folder.
+def _place_of(line: bytes) -> tuple[int, ...]:
+    """Returns the step and the number of rollbacks in a line; () if the line is damaged."""
+    try:
+        value = parse(line, _LINE)
+    except ValueError:
+        return ()
+    return value["step"], value.get("rollbacks", 0)
+
+
+class MetricsLog:
+    """Writes metrics.jsonl and TensorBoard event files. A log that cannot be written ends no run.
 
     An object of a bucket cannot grow, so the logs of a run in a bucket are written to a temporary folder.
-    Files that have changed are copied once a minute, before each checkpoint, and at the end. If the run
-    folder is on a disk, `folder` is the run folder itself, and nothing is copied.
+    Files that have changed are copied once a minute, before each checkpoint, and at the end.
     """
 
-    def __init__(self, run_folder: Path, names: tuple[str, ...], say: Say) -> None:
-        """Copies the logs `names` of an earlier start; raises OSError if one cannot be read."""
-        self.folder = run_folder
-        self._target, self._say = run_folder, say
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        if not paths.is_url(run_folder):
-            return
-        self._temporary = tempfile.TemporaryDirectory(prefix="gshard-nmt-logs-")
-        self.folder = Path(self._temporary.name)
-        self._copied: dict[Path, tuple[int, int]] = {}
-        self._next_upload = time.monotonic() + _UPLOAD_SECONDS
-        self._failed = False
-        for name in names:
-            if (run_folder / name).exists():
-                (self.folder / name).write_bytes((run_folder / name).read_bytes())
+    def __init__(
+        self,
+        run: "RunFolder",
+        step: int,
+        writes: bool = True,
+        say: Say = lambda _: None,
+        rollbacks: float = 0,
+    ) -> None:
+        """Removes the lines after `step`, from which the run resumes, and those of later rollbacks.
 
-    def upload(self, at_once: bool = False) -> None:
-        """Copies changed files to the bucket, if a minute has passed or `at_once` is set."""
-        if self._temporary is None or not (at_once or time.monotonic() >= self._next_upload):
+        `rollbacks` is how often the run had gone back to a checkpoint until that step. Only the first
+        process of a run `writes`.
+        """
+        self._run, self._writes, self._say = run, writes, say
+        self._folder = run.path
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._copied: dict[Path, tuple[int, int]] = {}
+        self._next_copy, self._failed = time.monotonic() + _COPY_SECONDS, False
+        if not writes:
             return
-        self._next_upload = time.monotonic() + _UPLOAD_SECONDS
+        if paths.is_url(run.path):
+            self._temporary = tempfile.TemporaryDirectory(prefix="gshard-nmt-logs-")
+            self._folder = Path(self._temporary.name)
+            if run.metrics.exists():
+                (self._folder / run.metrics.name).write_bytes(run.metrics.read_bytes())
+        self._open(step, rollbacks)
+
+    def _open(self, step: int, rollbacks: float) -> None:
+        self._lines = LineLog(self._folder / self._run.metrics.name, self._say)
+        self._lines.resume(step, rollbacks)
+        self._events = EventFiles(self._folder / "tensorboard", step + 1, self._say)
+
+    def go_back(self, step: int) -> None:
+        """Removes the lines after a step: the run has gone back to it and will log them again."""
+        if self._writes:
+            self._events.close()
+            self._open(step, rollbacks=math.inf)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes a line to metrics.jsonl, with null for NaN and infinity, and to TensorBoard."""
+        if self._writes:
+            line = {name: value if math.isfinite(value) else None for name, value in values.items()}
+            self._lines.append({"step": step, **line})
+            self._events.add(step, values)
+            if time.monotonic() >= self._next_copy:
+                self.flush()
+
+    def write_event(self, step: int, name: str, values: Mapping[str, Any]) -> None:
+        """Writes one line to metrics.jsonl that has the key "event" besides its values."""
+        if self._writes:
+            self._lines.append({"step": step, "event": name, **values})
+
+    def flush(self) -> None:
+        """Copies what has changed if the run is in a bucket. Call it before each checkpoint."""
+        if self._temporary is None:
+            return
+        self._next_copy = time.monotonic() + _COPY_SECONDS
         try:
-            for file in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+            for file in sorted(path for path in self._folder.rglob("*") if path.is_file()):
                 state = file.stat().st_size, file.stat().st_mtime_ns
                 if self._copied.get(file) != state:
-                    files.write(self._target / file.relative_to(self.folder), file.read_bytes())
+                    files.write(self._run.path / file.relative_to(self._folder), file.read_bytes())
                     self._copied[file] = state
             self._failed = False
         except OSError as error:
             if not self._failed:
                 reason = error.strerror or error
                 self._say(
-                    f"the logs cannot be copied to {self._target}: {reason}. Training goes on"
+                    f"the logs cannot be copied to {self._run.path}: {reason}. Training goes on"
                 )
             self._failed = True
 
     def close(self) -> None:
-        """Copies changed files, and removes the temporary folder."""
-        self.upload(at_once=True)
+        if self._writes:
+            self._events.close()
+            self.flush()
         if self._temporary is not None:
             self._temporary.cleanup()
-            self._temporary = None
-
-
-def _place_of(line: bytes) -> tuple[int, int] | None:
-    """Returns the step and the number of rollbacks in a line; None if the line is damaged."""
-    try:
-        value = parse(line, _LINE)
-    except ValueError:
-        return None
-    return value["step"], value.get("rollbacks", 0)

@@ -6,14 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.run.log.clock import Clock, Interval, RunCounters, TimeLimit, slow_process
-from gshard_nmt.run.log.progress import MetricsLog, TrainingProgress
+from gshard_nmt.run.log.clock import Clock, RunCounters, TimeLimit
+from gshard_nmt.run.log.line_log import MetricsLog
+from gshard_nmt.run.log.progress import TrainingProgress
 from gshard_nmt.spmd.processes import Processes
 
 LINES = 3
 """The number of log lines in a row that must agree before an alarm starts or ends."""
 
 FIGURE = "effective_experts"
+
+SLOW_PROCESS = 1.25
+"""A process is called slow if its own work takes this many times the median of all processes.
+
+It also takes a tenth of a step or more."""
 
 
 class CollapseAlarm:
@@ -43,13 +49,11 @@ class CollapseAlarm:
             # All comparisons with NaN are false, so NaN neither starts nor ends an alarm.
             changes = value >= self._limit if is_collapsed else value < self._limit
             self._lines[layer] = self._lines[layer] + 1 if changes else 0
-            if self._lines[layer] < LINES:
-                continue
-            self._lines[layer] = 0
-            (ended if is_collapsed else started).append(
-                f"{layer} ({value:.1f} effective experts of {self._experts})"
-            )
-            self._collapsed ^= {layer}
+            if self._lines[layer] == LINES:
+                self._lines[layer] = 0
+                self._collapsed ^= {layer}
+                line = f"{layer} ({value:.1f} effective experts of {self._experts})"
+                (ended if is_collapsed else started).append(line)
         lines = []
         if started:
             lines.append(
@@ -67,15 +71,10 @@ _BUSIEST = "busiest_expert/"
 
 @dataclasses.dataclass(frozen=True)
 class FigureNames:
-    """Names the elements of metrics that are vectors: one element for each MoE layer or language.
+    """Names the elements of metrics that are vectors: one element for each MoE layer or language."""
 
-    Attributes:
-      layers: the MoE layers, in the order of `StepFunctions.moe_layer_names`.
-      languages: the languages of the run, in the order of `PreparedData.languages`.
-    """
-
-    layers: Sequence[str]
-    languages: Sequence[str]
+    layers: Sequence[str]  # in the order of `StepFunctions.moe_layer_names`
+    languages: Sequence[str]  # in the order of `PreparedData.languages`
 
     def values(self, metrics: Mapping[str, Any]) -> dict[str, float | int]:
         """Returns numbers by name, such as `overflow_fraction/encoder_1` and `nll/fr`; waits for it.
@@ -115,20 +114,20 @@ class Monitor:
         processes: Processes,
         limit: TimeLimit,
         names: FigureNames,
-        alarm: CollapseAlarm,
+        experts: int,
     ) -> None:
         self.names = names
         self.clock = Clock()
         self._log, self._progress, self._processes, self._limit = log, progress, processes, limit
-        self._alarm = alarm
-        self._tokens_before = 0
+        self._alarm = CollapseAlarm(experts, names.layers)
+        self._before = 0, 0
         self._time_is_up = False
         self._named: set[int] = set()
 
     def start(self, counters: RunCounters) -> None:
         """Starts the clock of the first line. Call it just before the first step."""
-        self.clock.interval()
-        self._tokens_before = counters.total_tokens
+        self.clock.restart()
+        self._before = counters.step, counters.total_tokens
 
     def time_is_up(self) -> bool:
         """Returns whether the time limit is over, the same in all processes at the same step.
@@ -141,36 +140,42 @@ class Monitor:
 
     def log_step(self, counters: RunCounters, metrics: Mapping[str, Any]) -> None:
         """Logs and shows the metrics of a step and the speed. All processes call it at the same steps."""
-        interval = self.clock.interval()
-        tokens = counters.total_tokens - self._tokens_before
-        self._tokens_before = counters.total_tokens
+        steps, tokens = counters.step - self._before[0], counters.total_tokens - self._before[1]
+        self._before = counters.step, counters.total_tokens
+        seconds, phases = self.clock.lap()
         values = self.names.values(metrics)
         last_step = int(values.pop("last_step"))
         # In the step's metrics `tokens` are its target tokens; in the log, all tokens of the run.
         values["target_tokens"] = values.pop("tokens")
         values["tokens"] = counters.total_tokens
-        values["tokens_per_second"] = tokens / max(interval.training_seconds, 1e-9)
-        values |= interval.metrics()
+        values["tokens_per_second"] = tokens / seconds
+        values["seconds_per_step"] = seconds / max(steps, 1)
+        values |= {f"share_{phase}": phases[phase] / seconds for phase in phases}
         if self._processes.count > 1:
-            values |= self._ask_processes(interval)
+            own_seconds = (seconds - phases["step"]) / max(steps, 1)
+            values |= self._ask_processes(values["seconds_per_step"], own_seconds)
         self._log.write(counters.step, values)
         self._progress.show(counters.step, last_step, values)
         if text := self._alarm.check(values):
             self._progress.note(f"step {counters.step}: {text}")
             self._log.write_event(counters.step, "alarm", {"text": text})
 
-    def _ask_processes(self, interval: Interval) -> dict[str, float]:
-        steps = max(interval.steps, 1)
-        own = (interval.training_seconds / steps, interval.own_seconds / steps)
-        told = self._processes.gather([*own, self._limit.is_over()])
-        step_seconds, own_seconds, over = zip(*told, strict=True)
+    def _ask_processes(self, step_seconds: float, own_seconds: float) -> dict[str, float]:
+        """Returns the seconds of a step of each process, and those that its host works in a step.
+
+        The devices of all processes wait for each other in every step. So the step takes the same time
+        everywhere, and only the seconds in which a host did not wait for its devices show which is slow.
+        """
+        told = self._processes.gather([step_seconds, own_seconds, self._limit.is_over()])
+        steps, own, over = zip(*told, strict=True)
         self._time_is_up = any(over)
-        slow = slow_process(step_seconds, own_seconds)
-        if slow is not None and slow not in self._named:
+        slow, median = int(np.argmax(own)), float(np.median(own))
+        is_slow = own[slow] >= 0.1 * steps[slow] and own[slow] >= SLOW_PROCESS * median
+        if is_slow and slow not in self._named:
             self._named.add(slow)  # the log has its times in every line
             self._progress.note(
-                f"process {slow} is slow: its host works {own_seconds[slow]:.3f} s in each step while "
-                f"the devices wait ({float(np.median(own_seconds)):.3f} s in the median of all processes)"
+                f"process {slow} is slow: its host works {own[slow]:.3f} s in each step while the "
+                f"devices wait ({median:.3f} s in the median of all processes)"
             )
-        names = {"process_seconds": step_seconds, "process_own_seconds": own_seconds}
+        names = {"process_seconds": steps, "process_own_seconds": own}
         return {f"{name}/{i}": s for name, times in names.items() for i, s in enumerate(times)}

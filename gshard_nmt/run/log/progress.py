@@ -1,27 +1,25 @@
-"""The progress of a training run: its bar on a terminal, its log of metrics, its interruption."""
+"""The progress of a training run: its bar on a terminal, its messages, its interruption."""
 
 import contextlib
 import math
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gshard_nmt.data.schedule import Component, first_unreached
 from gshard_nmt.quantities import duration_text
-from gshard_nmt.run.hangup import Stopped, leave_terminal, stop_signals
 from gshard_nmt.run.log.clock import RunCounters, TimeLimit
-from gshard_nmt.run.log.line_log import EventFiles, LineLog, LogMirror
+from gshard_nmt.run.together import Stopped, leave_terminal, stop_signals
 from gshard_nmt.settings.config import Config, Key, Train
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
 
 if TYPE_CHECKING:
-    from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.run.training_state import Patience
     from gshard_nmt.spmd.processes import Processes
 
@@ -124,63 +122,6 @@ class TrainingProgress:
             self.note(f"step {step}/{last_step}  {text}  {seconds:.3f} s/step  {left} left")
 
 
-class MetricsLog:
-    """Writes metrics.jsonl and TensorBoard event files. A log that cannot be written ends no run."""
-
-    def __init__(
-        self,
-        run: "RunFolder",
-        step: int,
-        writes: bool = True,
-        say: Callable[[str], None] | None = None,
-        rollbacks: int = 0,
-    ) -> None:
-        """Removes the lines after `step`, from which the run resumes, and those of later rollbacks.
-
-        Args:
-          writes: whether to write the log. Only the first process of a run does.
-          rollbacks: how often the run had gone back to a checkpoint until that step.
-        """
-        self._run, self._writes, self._say = run, writes, say or (lambda _: None)
-        if writes:
-            self._mirror = LogMirror(run.path, (run.metrics.name,), self._say)
-            self._open(step, rollbacks)
-
-    def _open(self, step: int, rollbacks: float) -> None:
-        self._lines = LineLog(self._mirror.folder / self._run.metrics.name, self._say)
-        self._lines.resume(step, rollbacks)
-        self._events = EventFiles(self._mirror.folder / "tensorboard", step + 1, self._say)
-
-    def go_back(self, step: int) -> None:
-        """Removes the lines after a step: the run has gone back to it and will log them again."""
-        if self._writes:
-            self._events.close()
-            self._open(step, rollbacks=math.inf)
-
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes a line to metrics.jsonl, with null for NaN and infinity, and to TensorBoard."""
-        if self._writes:
-            line = {name: value if math.isfinite(value) else None for name, value in values.items()}
-            self._lines.append({"step": step, **line})
-            self._events.add(step, values)
-            self._mirror.upload()
-
-    def write_event(self, step: int, name: str, values: Mapping[str, Any]) -> None:
-        """Writes one line to metrics.jsonl that has the key "event" besides its values."""
-        if self._writes:
-            self._lines.append({"step": step, "event": name, **values})
-
-    def flush(self) -> None:
-        """Copies the newest lines if the run is in a bucket. Call it before each checkpoint."""
-        if self._writes:
-            self._mirror.upload(at_once=True)
-
-    def close(self) -> None:
-        if self._writes:
-            self._events.close()
-            self._mirror.close()
-
-
 def starting(workdir: Path, counters: RunCounters, mesh: Mesh) -> str:
     axes = " x ".join(f"{a}={n}" for a, n in zip(mesh.axes, mesh.shape, strict=True))
     begin = (
@@ -217,8 +158,7 @@ def void_settings(
             f"Train.patience is {train.patience}, but the run validates only {validations} times until "
             f"{end.removeprefix('the run ends at ')}, so it cannot end early. Lower Train.dev_every"
         )
-    batch_tokens = data.rows * (data.source_length + data.target_length)
-    if train.tokens > train.steps * batch_tokens:
+    if train.tokens > train.steps * data.batch_tokens:
         yield f"Train.tokens is {train.tokens:,}, but {end}, with fewer tokens. Raise Train.steps"
     if train.keep_every and math.lcm(train.keep_every, train.checkpoint_every) > train.steps:
         yield (

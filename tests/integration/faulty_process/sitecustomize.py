@@ -7,6 +7,7 @@ The environment variable GSHARD_TEST_FAULT says what goes wrong:
 - `disk`: the disk is full from the fourth batch on.
 - `gradient`: from step 7 on the gradient is not a number; all processes must have this fault.
 - `late`: each run folder is claimed one second later.
+- `pause`: each step after the fifth takes a second longer.
 """
 
 import itertools
@@ -56,8 +57,16 @@ if FAULT:
             control = control | self.programs.devices.put(nan, {"one": CONTROL["one"]})
         return step(self, batch, control)
 
+    def step_with_pause(self, batch, control):
+        """Does a training step, late."""
+        if self.state.counters.step >= 5:
+            time.sleep(1)
+        return step(self, batch, control)
+
     TrainBatches.__next__ = read_with_fault
     if FAULT == "late":
         RunFolder.claim = claim_late
     elif FAULT == "gradient":
         train._Trainer._train_step = step_without_gradient
+    elif FAULT == "pause":
+        train._Trainer._train_step = step_with_pause

@@ -1,6 +1,5 @@
 """Checkpoints as they are written: committed whole, kept by rules, all values finite."""
 
-import json
 import resource
 import shutil
 
@@ -15,7 +14,6 @@ from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
-from gshard_nmt.spmd.processes import Processes
 from tests.run.checkpoints import (
     LETTERS,
     abstract,
@@ -142,16 +140,6 @@ def test_a_run_does_not_go_back_because_of_a_disk_that_fails(open_writer, name):
     assert open_writer().restore(abstract(state(1))).manifest.step == 2
 
 
-def test_a_run_may_be_refused_its_own_checkpoint(open_writer, monkeypatch):
-    writer = open_writer()
-    save(writer, 1)
-    writer.wait()
-    denied = ValueError("PERMISSION_DENIED: Error reading local file")
-    monkeypatch.setattr(tensor_files, "load", lambda *_: (_ for _ in ()).throw(denied))
-    with pytest.raises(UserError, match=r"1: its .* PERMISSION_DENIED.* Give this user permission"):
-        writer.restore(abstract(state(1)))
-
-
 def test_a_checkpoint_that_cannot_be_read_now_is_not_removed(open_writer):
     """It is the best one, but its manifest cannot be read when the next ones are saved."""
     writer = open_writer()
@@ -186,18 +174,6 @@ def test_a_complete_checkpoint_without_a_commit_file_is_taken_up_again(open_writ
     assert resumed.start_saving() == []
     assert files_of(writer.folder) == before
     assert_equal(resumed.restore(abstract(state(1))).groups, state(2))
-
-
-def test_a_checkpoint_without_a_commit_file_is_verified_like_any_other(open_writer):
-    writer = open_writer()
-    for step in (1, 2):
-        save(writer, step)
-    writer.close()
-    (writer.folder / "2" / "commit_success.txt").unlink()
-    (writer.folder / "2" / "manifest.ocdbt").unlink()
-    resumed = open_writer()
-    assert resumed.adopt() == [2]
-    assert resumed.restore(abstract(state(1))).manifest.step == 1
 
 
 def test_what_is_not_finished_and_of_another_run_is_left_alone(open_writer, monkeypatch):
@@ -267,24 +243,6 @@ def test_a_value_that_is_not_finite_is_never_committed(open_writer):
     assert steps_on_disk(writer) == [1]
 
 
-def test_what_a_manifest_says(open_writer):
-    writer = open_writer()
-    scores = Scores({"dev_nll": 2.5}, {"beam": 4})
-    writer.save(3, state(3), LETTERS, {"tokens": {"fr": 2**40}}, scores)
-    writer.wait()
-    manifest = writer.manifest(3)
-    assert manifest.scores == scores
-    assert manifest.facts == {"tokens": {"fr": 2**40}}
-    assert manifest.files == {"config": "aa"}
-    assert manifest.tensors["parameters"]["experts/w"].sums.shape == (1, 2)
-    assert manifest.tensors["optimizer"]["step"].dtype == "int32"
-    assert manifest.nbytes == 384 * 4 + 3 * 4 + 4
-    record = json.loads((writer.folder / "3" / "manifest.json").read_text())["manifest"]
-    shape, dtype, letters, sums, place = record["tensors"]["parameters"]["experts/w"]
-    assert (shape, dtype, letters, len(sums)) == ([1, 2, 16, 12], "float32", "REMH", 16)
-    assert isinstance(place, int)
-
-
 @pytest.fixture
 def small_files():
     """Limits the size of files: a write beyond it fails as on a full disk."""
@@ -338,7 +296,7 @@ def test_an_error_in_the_background_is_reported_at_the_next_look(open_writer, sm
 
 def test_a_save_that_fails_after_its_manifest_is_taken_up_by_the_next_start(open_writer):
     writer = open_writer()
-    writer._on_commit = lambda manifest: (_ for _ in ()).throw(OSError(28, "No space left"))
+    writer.on_commit = lambda manifest: (_ for _ in ()).throw(OSError(28, "No space left"))
     save(writer, 1)
     with pytest.raises(UserError, match="the checkpoint of step 1 cannot be written"):
         writer.wait()
@@ -349,18 +307,15 @@ def test_a_save_that_fails_after_its_manifest_is_taken_up_by_the_next_start(open
 
 def test_a_save_that_takes_too_long_is_no_mistake_of_the_user(open_writer):
     writer = open_writer()
-    message = "the checkpoint of step 7 was not written to .* within 24 hours. Look at the disk"
+    message = r"step 7 was not written to .* within 24 hours: .* not answer \(at the barrier"
     with pytest.raises(TryAgain, match=message), writer._writing(7):
-        raise TimeoutError("after 24 hours")
+        raise TimeoutError("at the barrier")
     # The file server of a network file system does not answer.
     message = "the checkpoint of step 7 cannot be written to .*: Connection timed out"
     with pytest.raises(UserError, match=message), writer._writing(7):
         raise OSError(110, "Connection timed out")
     with pytest.raises(UserError, match=r": RuntimeError\. Free some"), writer._writing(7):
         raise RuntimeError  # a library that gives no reason
-    writer._processes = Processes("localhost:9911", 2)
-    with pytest.raises(TryAgain, match="another process did not answer: at"), writer._writing(7):
-        raise TimeoutError("at the barrier.")
 
 
 def test_facts_and_scores_of_a_committed_checkpoint_are_changed(open_writer):

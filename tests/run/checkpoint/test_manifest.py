@@ -32,7 +32,6 @@ def test_it_is_read_as_it_was_written():
         assert getattr(parsed, name) == getattr(MANIFEST, name)
     assert parsed.text == MANIFEST.text
     assert parsed.places == {("parameters", "w"): 5}
-    assert parsed.placed({}).places == {}
     assert parsed.nbytes == 48
 
 

@@ -8,6 +8,7 @@ import pytest
 from gshard_nmt.reading import UnsoundError
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
+from gshard_nmt.run.checkpoint.manifest import Tensor
 
 # Whole arrays of at most 64 KiB, of 32 bits an element, are packed.
 PLACES = {("g", "n"): 0, ("g", "small"): 1}
@@ -56,10 +57,13 @@ def test_each_sharding_reads_the_same_values(folder, arrays, axes, batch_bytes, 
         assert loaded[name].sharding == shardings[name]
 
 
+def tensor(name: str, shape: tuple[int, ...], dtype: object) -> Tensor:
+    return Tensor(shape, dtype, "", np.array(0, np.uint32), PLACES.get(("g", name)))
+
+
 def test_one_array_is_read_to_the_host(folder, arrays):
     for name, array in arrays.items():
-        place = PLACES.get(("g", name))
-        read = tensor_files.load_to_host(folder, "g", name, array.shape, array.dtype, place)
+        read = tensor_files.load_to_host(folder, "g", name, tensor(name, array.shape, array.dtype))
         np.testing.assert_array_equal(read, array)
         assert read.dtype == array.dtype
 
@@ -82,9 +86,9 @@ def test_another_shape_or_dtype_is_an_error(folder):
     with pytest.raises(
         UnsoundError, match=r"g/large is float32\[2, 16384\], not int32\[2, 16384\]"
     ):
-        tensor_files.load_to_host(folder, "g", "large", (2, 2**14), "int32", None)
+        tensor_files.load_to_host(folder, "g", "large", tensor("large", (2, 2**14), "int32"))
     with pytest.raises(UnsoundError, match=r"g/large is float32\[2, 16384\], not float32\[3\]"):
-        tensor_files.load_to_host(folder, "g", "large", (3,), "float32", None)
+        tensor_files.load_to_host(folder, "g", "large", tensor("large", (3,), "float32"))
 
 
 def test_a_removed_checkpoint_first_loses_its_commit_file_and_manifest(tmp_path, monkeypatch):
@@ -103,43 +107,42 @@ def test_a_removed_checkpoint_first_loses_its_commit_file_and_manifest(tmp_path,
     assert not (tmp_path / "5").exists()
 
 
-@pytest.mark.parametrize(
-    ("error", "proves"),
-    [
-        (
-            ValueError("DATA_LOSS: Error decoding manifest: CRC-32C checksum verification failed"),
-            True,
-        ),
-        (ValueError("OUT_OF_RANGE: Requested byte range [0, 9) is not valid for size 8"), True),
-        (ValueError("NOT_FOUND: Error opening zarr driver"), True),
-        (ValueError("NOT_FOUND: x [os_error_code='2']"), True),
-        (ValueError("NOT_FOUND: x [http_response_code='404']"), True),
-        (UnsoundError("g/large is float32[2], not float32[3]"), True),
-        (ValueError("Error reading local file: Error decoding b-tree node: ZSTD failed"), True),
-        (FileNotFoundError(2, "No such file"), True),
-        (KeyError("words"), False),
-        (ValueError('Error parsing object member "kvstore": Invalid file path: "/a/../b/"'), False),
-        (RuntimeError("Unable to cast Python instance"), False),
-        (OSError(5, "Input/output error"), False),
-        (ValueError("UNKNOWN: Error reading local file [os_error_code='5']"), False),
-        (ValueError("ABORTED: Stale file handle [os_error_code='116']"), False),
-        (ValueError("FAILED_PRECONDITION: Bad file descriptor [os_error_code='9']"), False),
-        (ValueError("INVALID_ARGUMENT: x [http_response_code='400']"), False),
-        (ValueError("RESOURCE_EXHAUSTED: Too many open files [os_error_code='24']"), False),
-        (ValueError("UNAVAILABLE: 503"), False),
-        (ValueError("DEADLINE_EXCEEDED: x"), False),
-        (ValueError("PERMISSION_DENIED: x"), False),
-    ],
-)
-def test_only_what_the_files_say_proves_damage(error, proves):
-    assert tensor_files.proves_damage(error) == proves
-    assert tensor_files.is_denied(error) == ("DENIED" in str(error))
+DAMAGE = [
+    ValueError("DATA_LOSS: Error decoding manifest: CRC-32C checksum verification failed"),
+    ValueError("OUT_OF_RANGE: Requested byte range [0, 9) is not valid for size 8"),
+    ValueError("NOT_FOUND: Error opening zarr driver"),
+    ValueError("NOT_FOUND: x [os_error_code='2']"),
+    ValueError("NOT_FOUND: x [http_response_code='404']"),
+    UnsoundError("g/large is float32[2], not float32[3]"),
+    ValueError("Error reading local file: Error decoding b-tree node: ZSTD failed"),
+    FileNotFoundError(2, "No such file"),
+]
+NO_DAMAGE = [
+    KeyError("words"),
+    ValueError('Error parsing object member "kvstore": Invalid file path: "/a/../b/"'),
+    RuntimeError("Unable to cast Python instance"),
+    OSError(5, "Input/output error"),
+    ValueError("UNKNOWN: Error reading local file [os_error_code='5']"),
+    ValueError("ABORTED: Stale file handle [os_error_code='116']"),
+    ValueError("FAILED_PRECONDITION: Bad file descriptor [os_error_code='9']"),
+    ValueError("INVALID_ARGUMENT: x [http_response_code='400']"),
+    ValueError("RESOURCE_EXHAUSTED: Too many open files [os_error_code='24']"),
+    ValueError("UNAVAILABLE: 503"),
+    ValueError("DEADLINE_EXCEEDED: x"),
+    ValueError("PERMISSION_DENIED: x"),
+]
+
+
+@pytest.mark.parametrize("error", [*DAMAGE, *NO_DAMAGE])
+def test_only_what_the_files_say_proves_damage(error):
+    problem = tensor_files.problem_of(error)
+    assert problem.is_damage == (error in DAMAGE)
+    assert bool(getattr(problem, "advice", "")) == ("DENIED" in str(error))
 
 
 def test_the_cause_of_a_long_error_is_shown():
     text = f'UNKNOWN: Error reading "{"x" * 900}": Input/output error [tensorstore_spec=...]'
-    shown = tensor_files.reason(ValueError(text))
-    assert shown.startswith('UNKNOWN: Error reading "x')
+    shown = str(tensor_files.problem_of(ValueError(text)))
+    assert shown.startswith('its arrays cannot be read: UNKNOWN: Error reading "x')
     assert shown.endswith('": Input/output error')
-    assert len(shown) == 300
-    assert tensor_files.reason(OSError(5, "Input/output error")) == "[Errno 5] Input/output error"
+    assert len(shown) < 330

@@ -11,7 +11,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.retention import Retention, Scores
-from gshard_nmt.run.checkpoint.weights import Chosen, average, expected_label, load_weights
+from gshard_nmt.run.checkpoint.weights import Chosen, expected_label, load_weights
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 
 STEPS = (10, 20, 35)
@@ -97,11 +97,6 @@ def test_the_moving_average_decodes_if_there_is_one(tmp_path):
         assert loaded.label == expected_label(Checkpoints(tmp_path), Chosen.parse(text))
 
 
-def test_parts_of_an_average_count_with_their_shares():
-    parts = [(0.75, state(4)["parameters"]), (0.25, state(8)["parameters"])]
-    assert_equal(average(iter(parts), SPECS), state(5)["parameters"])
-
-
 def test_an_average_is_split_over_the_devices_as_the_run_asks(written):
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
     axes = {"experts/w": PartitionSpec(None, "x"), "b": PartitionSpec()}
@@ -166,9 +161,3 @@ def test_a_run_without_checkpoints_is_an_error(tmp_path):
 def test_other_words_are_an_error(text):
     with pytest.raises(UserError, match=r"it must be best, last, a step such as 500, or average:N"):
         Chosen.parse(text)
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_an_average_of_one_is_an_error(count):
-    with pytest.raises(UserError, match="an average needs at least 2 checkpoints"):
-        Chosen.parse(f"average:{count}")

@@ -1,14 +1,13 @@
 """The steps and tokens of a run, what it waits for, and whether it is complete."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gshard_nmt.run.log import clock as clock_module
-from gshard_nmt.run.log.clock import Clock, RunCounters, TimeLimit, numbers_of, slow_process
+from gshard_nmt.run.log.clock import Clock, RunCounters, TimeLimit
 
 
 def spend(clock: Clock, now, phase: str, seconds: float) -> None:
@@ -16,46 +15,18 @@ def spend(clock: Clock, now, phase: str, seconds: float) -> None:
         now.now += seconds
 
 
-def test_shares_are_of_the_time_without_validations(now):
+def test_a_lap_leaves_out_validations_and_a_phase_counts_even_if_it_fails(now):
     clock = Clock()
-    for _ in range(2):
-        spend(clock, now, "input", 1.0)
-        spend(clock, now, "step", 3.0)
-        clock.count_step()
+    spend(clock, now, "input", 2.0)
+    with contextlib.suppress(KeyError), clock.phase("step"):
+        now.now += 6.0
+        raise KeyError
     spend(clock, now, "save", 1.0)
     spend(clock, now, "validation", 50.0)
     now.now += 1.0  # the host's own work
-    interval = clock.interval()
-    assert interval.metrics() == {
-        "seconds_per_step": 5.0,
-        "share_input": 0.2,
-        "share_step": 0.6,
-        "share_save": 0.1,
-    }
-    assert interval.own_seconds == 4.0
-    # The next interval starts at zero.
+    assert clock.lap() == (10.0, {"input": 2.0, "step": 6.0, "save": 1.0})
     now.now += 2.0
-    assert clock.interval().phases == dict.fromkeys(clock_module.PHASES, 0.0)
-
-
-def test_a_phase_counts_even_if_it_fails(now):
-    clock = Clock()
-
-    def fail():
-        now.now += 2.0
-        raise KeyError
-
-    with pytest.raises(KeyError), clock.phase("input"):
-        fail()
-    assert clock.interval().phases["input"] == 2.0
-
-
-def test_the_process_that_the_others_wait_for_is_named():
-    seconds = [1.0] * 4
-    assert slow_process(seconds, [0.01, 0.01, 0.5, 0.01]) == 2
-    assert slow_process(seconds, [0.3, 0.3, 0.31, 0.3]) is None
-    # A host that works little is not slow, whatever the ratio.
-    assert slow_process(seconds, [0.001, 0.001, 0.09, 0.001]) is None
+    assert clock.lap() == (2.0, {"input": 0.0, "step": 0.0, "save": 0.0})
 
 
 def test_a_time_limit_of_0_never_ends(now):
@@ -94,11 +65,6 @@ class TokensSeen:
     def __array__(self, dtype=None, copy=None):
         TokensSeen.waits += 1
         return self._words
-
-
-def test_words_of_32_bits_are_numbers_of_64():
-    words = np.array([[[5, 0], [1, 3]]], np.uint32)
-    assert numbers_of(words).tolist() == [[5, 3 * 2**32 + 1]]
 
 
 def test_tokens_are_those_of_the_last_step_that_was_read():

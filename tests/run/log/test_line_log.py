@@ -6,15 +6,13 @@ import os
 import resource
 import subprocess
 import sys
-import types
 
 import pytest
 
 from gshard_nmt import paths
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log import line_log
-from gshard_nmt.run.log.line_log import EventFiles, LineLog, LogMirror
-from gshard_nmt.run.log.progress import MetricsLog
+from gshard_nmt.run.log.line_log import EventFiles, LineLog, MetricsLog
 
 LINES = [f'{{"step": {step}}}\n'.encode() for step in (5, 10, 10, 15)]
 
@@ -67,13 +65,6 @@ def test_what_follows_a_damaged_line_is_moved_aside(log, said, tmp_path, damage)
     assert len(said) == 1
     assert "is damaged 25 bytes after its beginning" in said[0]
     assert said[0].endswith("are now in metrics.damaged-1.jsonl")
-
-
-def test_a_second_damage_does_not_overwrite_the_first(log, tmp_path):
-    for n in (1, 2):
-        resumed(log, LINES[0] + b"broken %d\n" % n + LINES[1])
-        assert (tmp_path / f"metrics.damaged-{n}.jsonl").read_bytes().startswith(b"broken %d" % n)
-    assert (tmp_path / "metrics.damaged-1.jsonl").read_bytes().startswith(b"broken 1")
 
 
 def test_a_zeroed_tail_as_power_cuts_leave_it_is_dropped(log, tmp_path):
@@ -186,56 +177,34 @@ def folder(bucket):
     return paths.folder_path("workdir", "gs://bucket/run")
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    clock = types.SimpleNamespace(now=0.0)
-    monkeypatch.setattr(line_log, "time", types.SimpleNamespace(monotonic=lambda: clock.now))
-    return clock
-
-
-def test_on_a_disk_the_logs_are_written_in_place(tmp_path):
-    mirror = LogMirror(tmp_path, (), print)
-    assert mirror.folder == tmp_path
-    mirror.upload(at_once=True)
-    mirror.close()
-    assert tmp_path.is_dir()
-
-
-def test_what_has_changed_is_copied_once_a_minute_and_at_the_end(bucket, folder, clock):
-    mirror = LogMirror(folder, (), pytest.fail)
-    local = mirror.folder
-    (local / "curves").mkdir()
-    (local / "curves" / "a").write_text("1")
-    (local / "b").write_text("1")
-    clock.now = 59
-    mirror.upload()
+def test_what_has_changed_is_copied_once_a_minute_and_at_the_end(bucket, folder, monkeypatch):
+    log = MetricsLog(RunFolder(folder), step=0, say=pytest.fail)
+    log.write(1, {"nll": 1.0})
     assert not bucket.names()
-    clock.now = 60
-    mirror.upload()
-    assert bucket.names() == ["bucket/run/b", "bucket/run/curves/a"]
-    generation = bucket.read("bucket/run/b")[1]
-    (local / "curves" / "a").write_text("12")
-    mirror.upload(at_once=True)
-    assert bucket.read("bucket/run/curves/a")[0] == b"12"
-    assert bucket.read("bucket/run/b")[1] == generation
-    (local / "b").write_text("123")
-    mirror.close()
-    assert bucket.read("bucket/run/b")[0] == b"123"
-    assert not local.exists()
+    now = line_log.time.monotonic()
+    monkeypatch.setattr(line_log.time, "monotonic", lambda: now + 60)
+    log.write(2, {"nll": 1.0})
+    lines, _ = bucket.read("bucket/run/metrics.jsonl")
+    assert lines.count(b"\n") == 2
+    assert len(bucket.names()) == 2
+    log.write_event(3, "alarm", {})
+    log.close()
+    assert bucket.read("bucket/run/metrics.jsonl")[0].count(b"\n") == 3
+    assert not log._folder.exists()
 
 
-def test_a_bucket_that_cannot_be_written_ends_no_run(bucket, folder, clock):
+def test_a_bucket_that_cannot_be_written_ends_no_run(bucket, folder):
     lines = []
-    mirror = LogMirror(folder, (), lines.append)
-    (mirror.folder / "a").write_text("1")
+    log = MetricsLog(RunFolder(folder), step=0, say=lines.append)
     bucket.full = True
-    for _ in range(3):
-        mirror.upload(at_once=True)
+    for step in (1, 2, 3):
+        log.write(step, {"nll": 1.0})
+        log.flush()
     (line,) = lines
     assert line.startswith("the logs cannot be copied to gs://bucket/run: ")
     bucket.full = False
-    mirror.close()
-    assert bucket.read("bucket/run/a")[0] == b"1"
+    log.close()
+    assert bucket.read("bucket/run/metrics.jsonl")[0].count(b"\n") == 3
 
 
 def test_the_log_of_a_run_in_a_bucket_goes_on_from_its_checkpoint(bucket, folder):

@@ -8,8 +8,8 @@ import pytest
 
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log.clock import RunCounters, TimeLimit
+from gshard_nmt.run.log.line_log import MetricsLog
 from gshard_nmt.run.log.monitor import LINES, CollapseAlarm, FigureNames, Monitor
-from gshard_nmt.run.log.progress import MetricsLog
 
 METRICS = {
     "loss": np.float32(2.0),
@@ -47,8 +47,7 @@ def log(tmp_path):
 def monitor(log: MetricsLog, processes, limit: TimeLimit | None = None) -> tuple[Monitor, Shown]:
     shown = Shown()
     names = FigureNames(["encoder_1"], ["fr", "de"])
-    alarm = CollapseAlarm(8, names.layers)
-    return Monitor(log, shown, processes, limit or TimeLimit(), names, alarm), shown
+    return Monitor(log, shown, processes, limit or TimeLimit(), names, 8), shown
 
 
 ONE = types.SimpleNamespace(count=1)
@@ -57,7 +56,6 @@ ONE = types.SimpleNamespace(count=1)
 def step(monitor: Monitor, now, counters: RunCounters, tokens: int, seconds: float) -> None:
     with monitor.clock.phase("step"):
         now.now += seconds
-    monitor.clock.count_step()
     counters.step += 1
     counters.tokens = {"fr": counters.total_tokens + tokens}
 
@@ -114,6 +112,23 @@ def test_processes_tell_each_other_their_times_and_the_slow_one_is_named(tmp_pat
     assert len(shown.notes) == 1
 
 
+@pytest.mark.parametrize(
+    ("own", "is_slow"),
+    [
+        ([0.01, 0.01, 0.5, 0.01], True),
+        ([0.3, 0.3, 0.31, 0.3], False),
+        # A host that works little is not slow, whatever the ratio.
+        ([0.001, 0.001, 0.09, 0.001], False),
+    ],
+)
+def test_the_process_that_the_others_wait_for_is_named(log, now, own, is_slow):
+    told = types.SimpleNamespace(count=4, gather=lambda _: [[1.0, s, False] for s in own])
+    watched, shown = monitor(log, told)
+    step(watched, now, counters := RunCounters(), 10, 1.0)
+    watched.log_step(counters, METRICS)
+    assert [note.startswith("process 2 is slow") for note in shown.notes] == [True] * is_slow
+
+
 def test_one_process_knows_at_every_step_whether_its_time_is_up(log, now):
     watched, _ = monitor(log, ONE, TimeLimit(minutes=1))
     assert not watched.time_is_up()
@@ -164,19 +179,10 @@ def test_a_few_low_lines_are_no_alarm():
     assert not any(lines_of(8, [float("nan")] * 4))
 
 
-def test_each_layer_is_judged_alone():
-    lines = lines_of(8, [1.0] * LINES, [8.0] * LINES, [1.5] * LINES)
-    assert "a (1.0 effective experts of 8), c (1.5 effective experts of 8)" in lines[-1]
-
-
 @pytest.mark.parametrize(("experts", "value"), [(2, 1.0), (4, 1.05), (2048, 511.0)])
 def test_a_collapse_is_seen_with_any_number_of_experts(experts, value):
     assert lines_of(experts, [value] * LINES)[-1]
     assert not any(lines_of(experts, [value + 1] * LINES))
-
-
-def test_a_dense_model_has_no_alarm():
-    assert CollapseAlarm(0, []).check({"loss": 1.0}) == ""
 
 
 NAMES = FigureNames(["encoder_1", "decoder_1"], ["fr", "de", "ga"])
