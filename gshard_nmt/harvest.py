@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from rich.progress import Progress
 
 from gshard_nmt import json_shape, outputs
+from gshard_nmt.data.cleaning.report import ranked
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.reading.gettext import Message, UnreadableError, clean, read_catalogue
@@ -64,7 +65,7 @@ class Harvest:
     """What some catalogues hold, and in the end what all of them hold.
 
     Attributes:
-      messages: (language, domain) -> the messages, cleaned.
+      messages: (language, domain) -> the cleaned messages.
       rows: (language, split) -> rows of (translation, English) without duplicates in their final order.
         The split "names" has the messages of lists of names.
       dropped: reason -> number of messages left out.
@@ -125,7 +126,6 @@ def harvest(
             f"no language has {minimum_pairs} or more training pairs in the {len(catalogues)} "
             f"catalogues below {places}. Name more folders with --root DIR."
         )
-    dropped = dict(sorted(harvested.dropped.items(), key=lambda item: (-item[1], item[0])))
     with outputs.new_folder(out) as corpus:
         for (language, split), rows in harvested.rows.items():
             if language in counts and (rows or split in SPLITS):
@@ -139,7 +139,7 @@ def harvest(
             "unreadable": len(harvested.unreadable),
             "fingerprint": fingerprint(find_pairs(corpus)),
             "languages": counts,
-            "dropped": dropped,
+            "dropped": ranked(harvested.dropped),
             "lists_of_names": list(harvested.list_domains),
         }
         # An odd name of a folder may have bytes that are not UTF-8, so all other characters are escaped.

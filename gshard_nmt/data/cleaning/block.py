@@ -37,13 +37,9 @@ _PIECE = 8192
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What filters know about the rows besides their text.
+    """What filters know about the rows besides their text. The subset "" is the main corpus.
 
-    Attributes:
-      source, target: the BCP 47 tags of the languages of the two sides.
-      subset: the name of the corpus; "" for the main one.
-      settings: the limits.
-      held_out: uint64[hashes] sorted, of dev and test text; `overlap.held_out` makes it.
+    `held_out` is uint64[hashes], sorted, of dev and test text; `overlap.held_out` makes it.
     """
 
     source: str

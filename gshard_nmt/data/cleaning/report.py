@@ -89,8 +89,8 @@ class Direction:
             "subset": self.subset,
             "pairs": self.pairs,
             "remaining": self.remaining,
-            "removed": dict(_ranked(self.removed)),
-            "edited": dict(_ranked(self.edited)),
+            "removed": ranked(self.removed),
+            "edited": ranked(self.edited),
             "samples": {
                 name: [{"source": source, "target": target} for _, source, target in samples]
                 for name, samples in sorted(self.samples.items())
@@ -108,7 +108,7 @@ def write_report(directions: Sequence[Direction], folder: Path) -> list[str]:
     content = {
         "pairs": sum(direction.pairs for direction in ordered),
         "remaining": sum(direction.remaining for direction in ordered),
-        "removed": dict(_ranked(removed)),
+        "removed": ranked(removed),
         "warnings": alarms,
         "directions": [direction.to_json() for direction in ordered],
     }
@@ -119,7 +119,7 @@ def write_report(directions: Sequence[Direction], folder: Path) -> list[str]:
 def warnings(directions: Iterable[Direction]) -> Iterator[str]:
     """Yields a warning for each filter that drops more than a tenth of a language pair."""
     for direction in directions:
-        for name, count in _ranked(direction.removed):
+        for name, count in ranked(direction.removed).items():
             if count <= TOO_MUCH * direction.pairs:
                 continue
             example = ""
@@ -137,5 +137,6 @@ def warnings(directions: Iterable[Direction]) -> Iterator[str]:
             )
 
 
-def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+def ranked(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns counts with the largest first."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

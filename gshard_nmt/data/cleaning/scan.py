@@ -65,15 +65,9 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that looks wrong.
+    """Something that looks wrong: a key of ADVICE, its place, and what is wrong, in a sentence or two.
 
-    Attributes:
-      kind: a key of ADVICE.
-      pair: the name of the pair, see `CorpusPair.name`.
-      split: "train", "dev" or "test"; "" for the whole pair.
-      files: the names of the files that are concerned.
-      what: says what is wrong, in one or two sentences.
-      examples: lines that show it.
+    `pair` is the name of the pair, and the split is "" for the whole pair.
     """
 
     kind: str
@@ -135,8 +129,6 @@ class Scan:
     """What is known about one split. It is collected while the lines pass by.
 
     Attributes:
-      pair: the language pair.
-      split: "train", "dev" or "test".
       files: the names of its files.
       lines: number of lines that were read.
       counts: number of lines of each kind of _LIMITS.

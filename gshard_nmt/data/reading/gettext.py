@@ -51,12 +51,10 @@ class Message:
 
 @dataclasses.dataclass
 class Contents:
-    """What is in a catalogue.
+    """The messages of a catalogue as they are, but without contexts.
 
-    Attributes:
-      messages: the messages as they are, but without contexts.
-      incomplete: the English of entries whose plural is on one side only.
-      unclear: the number of plurals whose forms are not those of the header's rule.
+    `incomplete` is the English of entries whose plural is on one side only, and `unclear` the number of
+    plurals whose forms are not those of the header's rule.
     """
 
     messages: list[Message] = dataclasses.field(default_factory=list)

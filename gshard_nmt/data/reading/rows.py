@@ -12,12 +12,9 @@ from gshard_nmt.errors import UserError
 
 
 class SentencePair(NamedTuple):
-    """A sentence and its translation. Neither has a newline character in it.
+    """A sentence and its translation, in the order of its `Input`, without newline characters.
 
-    Attributes:
-      source, target: the text, in the order of the languages of its `Input`.
-      score: the number that the corpus gives to this pair, such as a score of a filter; None if it gives
-        no number.
+    `score` is the number that the corpus gives to this pair, such as a score of a filter.
     """
 
     source: str
@@ -38,7 +35,6 @@ class Input:
     Attributes:
       subset: the name of the corpus, such as "back"; "" for the corpus without a name.
       source, target: BCP 47 tags of the languages, in the order of the rows.
-      split: "train", "dev" or "test".
       files: the files. Format "aligned" has a file for each side, and perhaps a third one with scores.
       format: "aligned", "tsv", "jsonl", "tmx" or "gettext".
       name: a name that no other input of the same corpora has, such as "fr-en/train.fr".

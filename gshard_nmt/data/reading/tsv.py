@@ -35,13 +35,9 @@ _Table = list[tuple[int, list[str]]]  # number of the line, fields
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The meaning of the columns of a table.
+    """The meaning of the columns of a table: their number, and the index of each side and of the score.
 
-    Attributes:
-      count: the number of columns.
-      source, target: index of the column of each side.
-      score: index of the column of scores; None if there is none.
-      has_names: whether the first line has the names of the columns.
+    If `has_names`, the first line has the names of the columns.
     """
 
     count: int
