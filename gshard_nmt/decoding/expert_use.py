@@ -5,7 +5,6 @@ all directions take turns, so that they share the rows and the groups of a batch
 """
 
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -63,7 +62,10 @@ def count(
     examples, left_out = _fitting(config, texts)
     specs, data = batch_specs(config), config.data
     key = [repr(functions), [data.rows, data.source_length, data.target_length, *sizes]]
-    function = functools.partial(functions.expert_use, group_sizes=sizes)
+
+    def function(weights, batch):
+        return functions.expert_use(weights, batch, sizes)
+
     program = devices.compile(
         json.dumps(["expert use", *key]),
         lambda: lower(function, [weight_specs(functions), specs], [{}], devices.mesh),
