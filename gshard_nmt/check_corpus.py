@@ -161,7 +161,9 @@ def _check_pairs(pairs: Sequence[CorpusPair]) -> tuple[list[Scan], list[Finding]
             rows = scans[-1].rows(read_pairs(pair, "train", pair.source, pair.target))
             search.add((pair.source, pair.target), rows, _ALL_COMPARED)
             findings += _leaks(search, scans[-1].finish())
-    findings += [finding for one in scans for finding in scan.findings(one)]
+    for one in scans:
+        findings += scan.findings(one)
+        one.copies.clear()  # the scans of all pairs are kept
     scans.sort(key=lambda one: (one.pair.name, SPLITS.index(one.split)))
     return scans, findings
 

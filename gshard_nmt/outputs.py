@@ -7,7 +7,6 @@ the new content takes the place of the old one in a single step.
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import secrets
 import shutil
@@ -223,10 +222,12 @@ def _keep_complete_lines(file: Path) -> bool:
     """Cuts off a last line without a newline. Returns whether lines are left; if not, the file goes."""
     with contextlib.suppress(OSError):
         with file.open("rb+") as content:
-            end = 0
-            if content.seek(0, os.SEEK_END):
-                with mmap.mmap(content.fileno(), 0) as text:
-                    end = text.rfind(b"\n") + 1
+            end, newline = content.seek(0, os.SEEK_END), -1
+            while end and newline < 0:
+                start = max(0, end - (1 << 16))
+                content.seek(start)
+                newline = content.read(end - start).rfind(b"\n")
+                end = start + newline + 1
             content.truncate(end)
         if end:
             return True

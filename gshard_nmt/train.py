@@ -87,6 +87,7 @@ def train(
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, is_first, progress.note) as lock:
         if is_first:
+            run.check(config, prepared)  # now under the lock
             if origin:
                 origin.record(run)
             run.claim(config, prepared)
@@ -111,7 +112,7 @@ def with_precision(config: Config, run: RunFolder, processes: Processes) -> Conf
         return config
 
     def decide() -> str:
-        if run.config.is_file():
+        if (run.path / "data.json").exists():
             return read_run_config(run.config).model.matmul_precision
         return "bfloat16" if machine.multiplies_bfloat16() else "default"
 

@@ -228,7 +228,8 @@ class HloModule:
         amount is above 1.
         """
         for result in self._called(loop, _BODY):
-            after = self.by_name.get(result.operands[index]) if result.is_root else None
+            operands = result.operands[index : index + 1] if result.is_root else ()
+            after = self.by_name.get(operands[0]) if operands else None
             if after and after.opcode in ("add", "subtract"):
                 values = map(self._constant, after.operands)
                 return next((abs(value) for value in values if value), 1)

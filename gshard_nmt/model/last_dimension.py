@@ -42,8 +42,8 @@ def log_softmax(logits: "tf.Tensor") -> "tf.Tensor":
 def running_total(x: "tf.Tensor", axis: int, exclusive: bool = False) -> "tf.Tensor":
     """Returns the sum of all elements up to each one along an axis: its own with them, or `exclusive`.
 
-    XLA:CPU adds up each of n sums from its beginning, n * n / 2 additions. So the axis is cut into
-    about sqrt(n) parts: a running total inside each, and one over the parts.
+    XLA:CPU adds up each of n sums from its beginning. So the axis is cut into about sqrt(n) parts: a
+    running total inside each, and one over the parts.
     """
     sizes = x.shape.as_list()
     size = sizes[axis]

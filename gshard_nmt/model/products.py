@@ -182,12 +182,19 @@ def rounded_einsum(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tensor"
 def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
     """Returns x[..., M] weight[M, E] in true float32.
 
-    At the default precision a TPU multiplies float32 operands in bfloat16. Here it makes six products of
-    bfloat16 parts. The gradients have the default precision, as those of all other weights: they choose
-    no expert.
+    A TPU then makes six products of bfloat16 parts. The gradients have the default precision, as those of
+    all other weights: they choose no expert.
     """
     if tf.executing_eagerly():
         return tf.tensordot(x, weight, axes=1)
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    dimensions = xla_data_pb2.DotDimensionNumbers(
+        lhs_contracting_dimensions=[x.shape.rank - 1], rhs_contracting_dimensions=[0]
+    ).SerializeToString()
+    highest = [xla_data_pb2.PrecisionConfig.HIGHEST] * 2
+    exact = xla_data_pb2.PrecisionConfig(operand_precision=highest).SerializeToString()
     leading = "ABCD"[: x.shape.rank - 1]
     scope = gradient_scope()
 
@@ -198,24 +205,9 @@ def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
                 dx = tf.einsum(f"{leading}E,ME->{leading}M", dy, weight)
                 return dx, tf.einsum(f"{leading}M,{leading}E->ME", x, dy)
 
-        return _exact_dot(x, weight), gradient
+        return gen_xla_ops.xla_dot(x, weight, dimensions, exact), gradient
 
     return product(x, tf.cast(weight, x.dtype))
-
-
-def _exact_dot(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
-    """Returns x[..., M] weight[M, E] at XLA's precision HIGHEST."""
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-    from tensorflow.compiler.xla import xla_data_pb2
-
-    dimensions = xla_data_pb2.DotDimensionNumbers(
-        lhs_contracting_dimensions=[x.shape.rank - 1], rhs_contracting_dimensions=[0]
-    )
-    highest = xla_data_pb2.PrecisionConfig.HIGHEST
-    precision = xla_data_pb2.PrecisionConfig(operand_precision=[highest, highest])
-    return gen_xla_ops.xla_dot(
-        x, weight, dimensions.SerializeToString(), precision.SerializeToString()
-    )
 
 
 def gradient_scope() -> str:
@@ -264,7 +256,6 @@ class Packed:
 
 
 def low_precision_product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
-    """Returns the einsum of x and a weight that was rounded for decoding, in the dtype of x."""
     return tf.cast(rounded_einsum(equation, tf.cast(x, tf.bfloat16), weight), x.dtype)
 
 

@@ -127,10 +127,12 @@ def content_key(config: Config, prepared: PreparedData, kind: str) -> str:
             for name, digest in checksums.items()
             if name in VOCABULARIES or name.partition("/")[0] in folders
         }
+    settings = as_gin([config.model, config.data, config.optimizer, config.decode])
     content = {
         "version": gshard_nmt.__version__,
         "kind": kind,
-        "settings": as_gin([config.model, config.data, config.optimizer, config.decode]),
+        # Keys from before this setting existed stay valid.
+        "settings": settings.replace("Model.matmul_precision = 'auto'\n", ""),
         "train": train,
         "data": data,
     }

@@ -43,6 +43,7 @@ class Application:
     ) -> None:
         """Takes what answers come from, a log of requests, and the origins of pages, "*" for all."""
         self._directions, self._batcher, self._limits = sorted(set(directions)), batcher, limits
+        self._languages = listed(self._directions)
         self._log, self._origins, self._can_detect = log, frozenset(origins), can_detect()
         # Clients read the limits here.
         settings = {
@@ -56,7 +57,7 @@ class Application:
         routes = [
             Route("/translate", self._translate, methods=["POST"]),
             Route("/detect", self._detect, methods=["POST"]),
-            Route("/languages", lambda _: _json(listed(self._directions))),
+            Route("/languages", lambda _: _json(self._languages)),
             Route("/health", lambda _: _json({"status": "ok"})),
             Route("/frontend/settings", lambda _: _json(settings)),
         ]
@@ -134,7 +135,7 @@ class Application:
         if not self._can_detect:
             problem = "this server does not detect languages: it lacks py3langid. Name the source."
             raise HTTPException(501, problem)
-        languages = sorted({tag for direction in self._directions for tag in direction})
+        languages = [str(language["code"]) for language in self._languages]
 
         def detected(fields: Mapping[str, object]) -> list[tuple[str, float]]:
             return detect("\n".join(read_texts(fields, self._limits)), languages)

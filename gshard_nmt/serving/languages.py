@@ -3,6 +3,7 @@
 `directions` are the (source, target) pairs that the model was trained on, as BCP 47 tags, in order.
 """
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 
@@ -62,9 +63,11 @@ def _known(tag: str, known: Collection[str], verb: str) -> str:
 
 def listed(directions: Directions) -> list[dict[str, object]]:
     """Returns the answer to /languages: the code, name and targets of each language."""
+    targets: dict[str, list[str]] = {tag: [] for tag in sorted(itertools.chain(*directions))}
+    for source, target in directions:
+        targets[source].append(target)
     return [
-        {"code": tag, "name": language_name(tag), "targets": [b for a, b in directions if a == tag]}
-        for tag in sorted({tag for direction in directions for tag in direction})
+        {"code": tag, "name": language_name(tag), "targets": own} for tag, own in targets.items()
     ]
 
 

@@ -29,6 +29,10 @@ class Setting:
     where: str
 
 
+OBSOLETE: Key = ("Mesh", "partitioner")
+"""A setting in the config.gin of older runs, which changed no result."""
+
+
 def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -> Config:
     """Reads the `config.gin` of a run folder. Raises UserError if it is missing or damaged."""
     if not path.is_file():
@@ -47,12 +51,10 @@ def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -
     for statement in statements:
         where = f"{path}, line {statement.lineno}"
         match statement:
-            # Runs of older versions have a setting that changed no result.
-            case ast.Assign([ast.Attribute(ast.Name("Mesh"), "partitioner")]):
-                pass
             case ast.Assign([ast.Attribute(ast.Name(class_name), field)], value):
-                check_name(classes, class_name, field, where)
-                bindings[class_name, field] = Setting(_literal(value, where), where)
+                if (class_name, field) != OBSOLETE:
+                    check_name(classes, class_name, field, where)
+                    bindings[class_name, field] = Setting(_literal(value, where), where)
             case _:
                 raise UserError(f"{where}: {_ONLY_LITERALS}")
     return build(bindings, classes)

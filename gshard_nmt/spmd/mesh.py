@@ -255,13 +255,15 @@ def _permuted(order: str) -> tuple[int, ...]:
     shape = [int(size) for size in match[1].split(",")] if match else []
     if math.prod(shape) > MOST_DEVICES:
         raise UserError(
-            f"Mesh.device_order is {order!r}; it must name at most {MOST_DEVICES} devices."
+            f"Mesh.device_order is {order!r}; it must name at most {MOST_DEVICES} devices.",
+            ["Mesh.device_order"],
         )
     dims = [int(dim) for dim in match[2].split(",")] if match and match[2] else range(len(shape))
     if match is None or sorted(dims) != list(range(len(shape))):
         raise UserError(
             f"Mesh.device_order is {order!r}; a string must give sizes and a permutation of their "
-            "axes, for instance '[4,2]T(1,0)'."
+            "axes, for instance '[4,2]T(1,0)'.",
+            ["Mesh.device_order"],
         )
     return tuple(np.arange(math.prod(shape)).reshape(shape).transpose(dims).ravel().tolist())
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings import values
+from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import Setting
 
 
@@ -137,6 +138,9 @@ def test_a_run_of_an_older_version_opens(tmp_path):
     path = tmp_path / "config.gin"
     path.write_text("Mesh.shape = (2,)\nMesh.partitioner = 'gspmd'\n")
     assert tuple(values.read_run_config(path).mesh.shape) == (2,)
+    assert tuple(load_config(str(path)).mesh.shape) == (2,)
+    with pytest.raises(UserError, match="Mesh has no setting 'partitioner'"):
+        load_config(str(path), ["Mesh.partitioner = 'gspmd'"])
 
 
 def test_a_folder_without_a_config_is_not_a_run_folder(tmp_path):

@@ -176,12 +176,16 @@ class Side:
         return result
 
 
-class Block(list[SentencePair]):
+class Block(tuple[SentencePair, ...]):
     """Rows of one language pair, at least one, with the measures of both sides."""
+
+    def __new__(cls, rows: Iterable[SentencePair], source: str, target: str) -> Self:
+        del source, target
+        return super().__new__(cls, rows)
 
     def __init__(self, rows: Iterable[SentencePair], source: str, target: str) -> None:
         """Measures the rows. `source` and `target` are the tags of the languages."""
-        super().__init__(rows)
+        del rows
         self.source = Side([row[0] for row in self], source)
         self.target = Side([row[1] for row in self], target)
 
@@ -193,8 +197,7 @@ class Block(list[SentencePair]):
         """Returns the rows of a mask, bool[row]."""
         if mask.all():
             return self
-        result = Block.__new__(Block)
-        result += itertools.compress(self, mask)
+        result = tuple.__new__(Block, itertools.compress(self, mask))
         result.source, result.target = self.source.keep(mask), self.target.keep(mask)
         return result
 

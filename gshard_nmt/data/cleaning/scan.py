@@ -183,11 +183,13 @@ class Scan:
     def finish(self) -> Self:
         """Completes what needs all lines."""
         self.drifts = find_drifts(*np.concatenate(self._lengths, axis=1))
+        self._lengths = []  # the scans of all pairs are kept
         keys = sorted(self._sample)[:SAMPLE]
         self.sample = sorted(self._sample[key] for key in keys)
         if keys:
             key = max(keys, key=self.copies.__getitem__)
             self.copied = (self._sample[key], self.copies[key])
+        self._sample = {}
         return self
 
     def _add(self, rows: list[tuple[str, str]]) -> None:

@@ -136,6 +136,8 @@ class Checkpoints:
         self.retention = retention or Retention()
         self._identity = dict(identity or {})
         self._processes = processes
+        self._scores: dict[int, Scores] = {}
+        """The scores of checkpoints whose manifests were sound when they were read, by step."""
         self._damaged: dict[int, UnsoundError] = {}
         """What `restore` has found to be wrong with the arrays of checkpoints, by step."""
 
@@ -381,7 +383,9 @@ class Checkpoints:
             try:
                 if step in self._damaged:
                     raise self._damaged[step]
-                scores[step] = self.manifest(step).scores
+                if step not in self._scores:
+                    self._scores[step] = self.manifest(step).scores
+                scores[step] = self._scores[step]
             except UnsoundError as problem:
                 problems[step] = problem
         return scores, problems

@@ -143,6 +143,7 @@ class CheckpointWriter(Checkpoints):
                 step, tensors, self._identity, facts, scores, tuple(average_of)
             )
             self._damaged.pop(step, None)
+            self._scores.pop(step, None)
             save = tensor_files.orbax().args.PyTreeSave(tree)
             # With `force` only process 0 asks whether the folder exists.
             self._writer.save(tensor_files.location(folder), args=save, force=True)
@@ -161,6 +162,7 @@ class CheckpointWriter(Checkpoints):
 
         with self._writing(step):
             self._processes.from_first(write)
+        self._scores.pop(step, None)
 
     def _presence(self, step: int) -> str:
         """Returns what there is of a step: "nothing" (or damage), "sound", "foreign" or "unreadable"."""

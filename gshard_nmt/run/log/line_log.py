@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -83,22 +84,30 @@ class LineLog:
                 raise
 
     def _resume(self, step: int, rollbacks: float) -> None:
-        content = self._path.read_bytes()
-        *lines, last = content.split(b"\n")
-        if _place_of(last):
-            lines.append(last)  # it is complete, but an editor has removed the newline
-        places = list(itertools.takewhile(bool, map(_place_of, lines)))
-        if len(places) < len(lines):
-            self._move_aside(content, sum(len(line) + 1 for line in lines[: len(places)]))
-        kept = list(itertools.takewhile(lambda at: at[0] <= step and at[1] <= rollbacks, places))
-        sound = b"".join(line + b"\n" for line in lines[: len(kept)])
-        if sound != content:
-            files.write(self._path, sound)
+        """Cuts the file in place, which needs no room, a line at a time: a log may be large."""
+        end = begin = 0  # where the lines that stay end, and where the next line begins
+        line, keeps = b"\n", True
+        at: tuple[int, ...] = (0, 0)
+        with self._path.open("r+b") as file:
+            for line in file:
+                if not (at := _place_of(line)):
+                    break
+                begin += len(line)
+                keeps = keeps and at[0] <= step and at[1] <= rollbacks
+                end = begin if keeps else end
+            if not at and line.endswith(b"\n"):  # a last line that was cut is only dropped
+                self._move_aside(file, begin)
+            file.truncate(end)
+            if at and keeps and not line.endswith(b"\n"):  # an editor has removed the newline
+                file.seek(0, os.SEEK_END)
+                file.write(b"\n")
 
-    def _move_aside(self, content: bytes, begin: int) -> None:
+    def _move_aside(self, file: Any, begin: int) -> None:
         names = (f"{self._path.stem}.damaged-{n}{self._path.suffix}" for n in itertools.count(1))
         aside = next(p for p in map(self._path.with_name, names) if not p.exists())
-        aside.write_bytes(content[begin:])
+        file.seek(begin)
+        with aside.open("xb") as copy:
+            shutil.copyfileobj(file, copy)
         self._say(
             f"{self._path} is damaged {begin} bytes after its beginning; its lines from there on are now "
             f"in {aside.name}"

@@ -179,6 +179,12 @@ def test_a_filter_that_fails_or_returns_something_else_is_named(monkeypatch):
     ):
         use(monkeypatch, broken)
 
+    def edits(rows, about):
+        rows[0] = None
+
+    with pytest.raises(UserError, match=r"the filter 'edits' of .* failed on de-en: TypeError"):
+        use(monkeypatch, edits)
+
     def short(rows, about):
         return [True]
 
