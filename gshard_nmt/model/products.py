@@ -5,7 +5,7 @@
     bfloat16    both operands are rounded to bfloat16, and the sums are float32, on every device.
 
 Weights, their gradients and activations keep their dtypes in both cases. CPUs with instructions for
-bfloat16 multiply it several times as fast as float32. But XLA:CPU has a fast kernel only for a product
+bfloat16 multiply it faster than float32. But XLA:CPU has a fast kernel only for a product
 that sums over the last dimension of its left operand, in the memory's order, and whose result is
 float32. So the products of the gradients are written in this form, and `_in_order` moves the numbers.
 """
@@ -101,6 +101,7 @@ def _rounded_product(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tenso
             with tf.name_scope(scope):
                 dz16 = tf.cast(dz, tf.bfloat16)
                 dx = rounded_einsum(f"{result},{right}->{left}", dz16, y16)
+                # Moving x gives dy in the order k, c; moving dz, if it is not far larger, the order c, k.
                 big = dz.shape.num_elements() > x.shape.num_elements() + y.shape.num_elements()
                 if right == s + k + c or big:
                     moved = _in_order(x16, left, s + k + r)

@@ -105,6 +105,25 @@ def test_the_weights_are_prepared_by_a_program_that_is_compiled_once_and_for_tex
     assert devices.most_at_once == at_once
 
 
+@pytest.mark.parametrize(
+    ("trained", "wanted", "expected"),
+    [
+        ("bfloat16", "model", "bfloat16"),
+        ("default", "model", "float32"),
+        ("auto", "bfloat16", "bfloat16"),
+    ],
+)
+def test_on_a_cpu_a_model_decodes_with_the_products_of_its_training(trained, wanted, expected):
+    config = CONFIG.replace(model={"matmul_precision": trained}, decode={"precision": wanted})
+    devices = CopyingDevices()
+    devices.is_cpu = True
+    search = Translator(config, step_functions(config), devices, {})
+    search.translate_ids([[10, EOS]])
+    (key,) = [key for key in devices.compiled if "decoding weights" in key]
+    assert json.loads(key)[-1] == ("bfloat16" if expected == "bfloat16" else "model")
+    assert search._specs["output_embedding"].dtype == expected
+
+
 def test_after_a_warm_up_no_translation_waits_for_a_compiler():
     search, devices = copying()
     search.warm_up()

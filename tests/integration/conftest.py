@@ -33,7 +33,7 @@ SETTINGS = {
     "Model.expert_hidden_dim": 32,
     "Model.heads": 2,
     "Model.head_dim": 8,
-    # Another mesh adds in another order. Where operands are rounded, that shows after a few steps.
+    # Another mesh adds in another order. If operands are rounded, that shows after a few steps.
     "Model.matmul_precision": "default",
     "Data.minimum_pairs": 1,
     "Data.source_vocabulary": 400,

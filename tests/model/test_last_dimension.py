@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from gshard_nmt.model import last_dimension
 
@@ -10,6 +11,14 @@ SIZES = [1, 2, 31, 32, 33, 37, 64, 250, 1021, 8000, 8003]
 
 def numbers(size: int) -> np.ndarray:
     return np.random.default_rng(size).normal(size=(3, 2, size)).astype(np.float32)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 37, 64, 250])
+def test_a_running_total_is_that_of_numpy_on_any_axis(size, exclusive):
+    x = np.random.default_rng(size).integers(0, 9, (2, size, 3)).astype(np.int32)
+    total = last_dimension.running_total(tf.constant(x), 1, exclusive)
+    np.testing.assert_array_equal(total, np.cumsum(x, 1) - x * exclusive)
 
 
 @pytest.mark.parametrize("size", SIZES)
