@@ -35,7 +35,6 @@ def folder_path(flag: str, text: str) -> Path:
 
     file:///folder is a local folder. Messages name the flag.
     """
-    _check_name(flag, text)
     return _path(flag, text, (_STORE,))
 
 
@@ -69,7 +68,6 @@ def _path(flag: str, text: str, schemes: Sequence[str]) -> Path:
 
 def local_path(flag: str, text: str) -> Path:
     """Returns the path of a file or folder that must be on this machine."""
-    _check_name(flag, text)
     scheme, separator, rest = text.partition(_URL)
     if separator and not (scheme == "file" and rest.startswith("/")):
         raise UserError(
@@ -77,24 +75,6 @@ def local_path(flag: str, text: str) -> Path:
             "first, for instance from a bucket with gcloud storage cp -r, and give a local path."
         )
     return Path(rest if separator else text)
-
-
-def _check_name(flag: str, text: str) -> None:
-    """Raises UserError if the library that reads checkpoints could not open a file at this path."""
-    place = text.removeprefix("file://")
-    if _URL in place:
-        return
-    try:
-        os.path.realpath(place).encode()
-    except FileNotFoundError as error:
-        raise UserError(
-            f"--{flag} {text}: the working directory is gone. Change to a folder that exists."
-        ) from error
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"--{flag} {text}: the path has a byte that is not UTF-8, and checkpoints cannot be read "
-            "there. Rename the folder, or give another."
-        ) from error
 
 
 def is_url(path: Path) -> bool:
@@ -112,16 +92,26 @@ def user_cache() -> Path:
     The folder need not exist. Its contents may be removed at any time.
     """
     root = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says that a relative path must be ignored.
-    if root.startswith("/"):
-        return Path(root) / "gshard-nmt"
     try:
-        return Path.home() / ".cache" / "gshard-nmt"
+        # The XDG specification says that a relative path must be ignored.
+        folder = Path(root) if root.startswith("/") else Path.home() / ".cache"
     except RuntimeError as error:
         raise UserError(
-            "This user has no home folder, which is the usual place for caches. Set XDG_CACHE_HOME to a "
-            "folder."
+            "This user has no home folder for caches. Set XDG_CACHE_HOME to a folder."
         ) from error
+    return folder / "gshard-nmt"
+
+
+@contextlib.contextmanager
+def store_errors(path: Path) -> Iterator[None]:
+    """Turns the errors of an object store's libraries in the block into OSErrors that name the file."""
+    try:
+        yield
+    except (OSError, UserError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise OSError(errno.EIO, reason, str(path)) from error
 
 
 @contextlib.contextmanager
@@ -131,30 +121,18 @@ def reaching(flag: str, path: Path) -> Iterator[None]:
     The libraries of an object store have exceptions of their own for a bucket that does not exist, an
     account that may not read it and a network that fails.
     """
-    try:
+    if not is_url(path):
         yield
-    except UserError:
-        raise
-    except Exception as error:
-        if not is_url(path):
-            raise
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        return
+    try:
+        with store_errors(path):
+            yield
+    except OSError as error:
+        reason = error.strerror or error
         raise UserError(
             f"--{flag} {path} cannot be reached: {reason}. Check the name of the bucket, the network and "
             f"the account of this machine{_LOGIN[str(path).partition(_URL)[0]]}."
         ) from error
-
-
-@contextlib.contextmanager
-def store_errors(path: Path) -> Iterator[None]:
-    """Turns the errors of an object store's libraries in the block into OSErrors that name the file."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise OSError(errno.EIO, reason, str(path)) from error
 
 
 def entries(folder: Path) -> list[Path]:

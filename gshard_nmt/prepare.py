@@ -80,6 +80,15 @@ def prepare(
                 "draws. Add text, lower Data.temperature, or raise Data.minimum_pairs."
             )
             console.print(f"warning: {warning}")
+        if (
+            spelled := pair.splits["train"].spelled_tokens / pair.splits["train"].tokens
+        ) > _SPELLED:
+            console.print(
+                f"warning: {spelled:.1%} of the tokens of {pair.folder} are single bytes, because rare "
+                "characters have no piece. A new vocabulary fits better with larger "
+                "Data.source_vocabulary and Data.target_vocabulary, Data.character_coverage or "
+                "Data.vocabulary_temperature."
+            )
     _show(data, shares)
 
 
@@ -99,11 +108,23 @@ def _old_manifest(out: Path) -> dict[str, Any] | None:
     return manifest
 
 
-_HEADER = ("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned", "sampled")
+_HEADER = (
+    "pair",
+    "train",
+    "dev",
+    "test",
+    "tokens per pair",
+    "bytes",
+    "too long",
+    "cleaned",
+    "sampled",
+)
 
 
 _FREQUENT = 0.01
 """If training draws one example more often than this, it learns the example by heart."""
+_SPELLED = 0.05
+"""If more of the tokens than this are single bytes, the vocabulary does not fit the language."""
 
 
 def _show(data: PreparedData, shares: Sequence[float]) -> None:
@@ -119,6 +140,7 @@ def _show(data: PreparedData, shares: Sequence[float]) -> None:
                 short_count(pair.splits["dev"].examples),
                 short_count(pair.splits["test"].pairs),
                 f"{train.tokens / train.examples:.1f}",
+                f"{train.spelled_tokens / train.tokens:.1%}",
                 short_count(too_long),
                 short_count(train.pairs - train.examples - too_long),
                 f"{share:.1%}",
@@ -130,6 +152,7 @@ def _show(data: PreparedData, shares: Sequence[float]) -> None:
         f"\nTraining examples: {examples:,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
         f"Target vocabulary: {data.target_vocabulary:,} pieces. Corpus fingerprint: "
         f"{data.manifest['corpus_fingerprint']}.\n"
+        "Bytes: the part of the tokens that spell rare characters. "
         "Too long: training pairs that do not fit into a row, so they were left out. Cleaned: training "
         "pairs that cleaning left out. Sampled: the part of the training examples that comes from this "
         "pair."

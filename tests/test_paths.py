@@ -1,6 +1,5 @@
 """Paths that users give, on this machine and in a bucket."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -32,22 +31,6 @@ def test_an_absolute_path_leads_to_the_same_place_without_dots_and_links(
     assert not {".", ".."} & set(str(path).split("/"))
     path.mkdir(parents=True)
     assert Path(name).samefile(path)
-
-
-def test_a_path_that_is_not_utf8_is_refused(tmp_path, monkeypatch):
-    name = os.fsdecode(b"x\xff")
-    for check in (paths.folder_path, paths.local_path):
-        with pytest.raises(
-            UserError, match=r"^--out .* not UTF-8, .*\. Rename the folder, or give"
-        ):
-            check("out", name)
-    (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path / name)
-    with pytest.raises(UserError, match="not UTF-8"):
-        paths.folder_path("workdir", "run")
-    (tmp_path / name).rmdir()
-    with pytest.raises(UserError, match=r"^--workdir run: the working directory is gone\."):
-        paths.folder_path("workdir", "run")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from gshard_nmt.data.sets.manifest import (
     write_manifest,
 )
 from gshard_nmt.data.text.vocabulary import vocabulary_of
-from gshard_nmt.data.text.vocabulary_report import REPORT, Fit, VocabularyReport
 from gshard_nmt.errors import UserError
 
 SHARDED = ("train", "dev")
@@ -40,8 +39,8 @@ AllTokens = Mapping[tuple[str, str], Tokens]
 
 def make_folder(
     path: Path, plan: Plan, models: Models, tokens: AllTokens, reasons: Reasons, out: Path, old: Old
-) -> tuple[int, int]:
-    """Makes a folder of prepared data whose shards are hard links; returns the sizes of its vocabularies.
+) -> None:
+    """Makes a folder of prepared data whose shards are hard links.
 
     A direction without `tokens` and without a reason to leave it out has the shards of the `old` data.
     """
@@ -72,7 +71,7 @@ def make_folder(
         pairs.append(PreparedPair(d.source, d.target, d.pair.language, splits, d.pair.subset))
     for side, name in zip(SIDES, VOCABULARIES, strict=True):
         files.write(path / name, models[side])
-    sizes = tuple(vocabulary_of(models[side]).size for side in SIDES)
+    sizes = [vocabulary_of(models[side]).size for side in SIDES]
     facts = plan.facts() | {
         "direction": plan.config.direction,
         "source_vocabulary": sizes[0],
@@ -85,7 +84,6 @@ def make_folder(
         facts["left_out"] = reasons
     pairs.sort(key=lambda pair: (-pair.splits["train"].examples, pair.folder))
     write_manifest(path, pairs, facts, checksums)
-    return sizes[0], sizes[1]
 
 
 def reusable(out: Path, old: Old, keys: Mapping[str, str]) -> tuple[set[str], Reasons]:
@@ -132,19 +130,6 @@ def old_reports(folder: Path) -> list[report.Direction]:
             del entry["remaining"]
             reports.append(report.Direction(**entry, samples=dropped))
     return reports
-
-
-def report_vocabularies(
-    path: Path, sizes: tuple[int, int], fits: Sequence[Fit], languages: Collection[str], out: Path
-) -> VocabularyReport:
-    """Writes the report, with the old facts of other `languages`; returns the part that is new."""
-    new = {(fit.side, fit.language) for fit in fits}
-    old = []
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        old = [Fit(**fit) for fit in json.loads((out / REPORT).read_bytes())["languages"]]
-    old = [f for f in old if f.language in languages and (f.side, f.language) not in new]
-    VocabularyReport(sizes, (*fits, *old)).write(path / REPORT)
-    return VocabularyReport(sizes, tuple(fits))
 
 
 def without_clean_text(directions: Iterable[Direction], clean: CleanTexts) -> Reasons:

@@ -4,7 +4,6 @@ A second run must not read a large text again to see that nothing has changed. S
 input's rows is kept in the user's cache, with the sizes and times of its files.
 """
 
-import collections
 import dataclasses
 import functools
 import hashlib
@@ -34,14 +33,12 @@ class Text:
     """What is known of the rows of an input.
 
     The digest identifies the rows, whatever their format. `rows` has the number in each chunk. The folder
-    of the chunks is None if the text was read in an earlier run. `repaired` counts rows that cannot be
-    encoded.
+    of the chunks is None if the text was read in an earlier run.
     """
 
     digest: str
     rows: tuple[int, ...]
     folder: Path | None = None
-    repaired: int = 0
 
     @property
     def total(self) -> int:
@@ -78,27 +75,26 @@ def read_all(work: WorkFolder, items: Sequence[Input]) -> dict[str, Text]:
     texts = {}
     for item, own, outcome in zip(items, before, done, strict=True):
         result = outcome.result
-        text = Text(result["digest"], tuple(result["rows"]), outcome.folder, result["repaired"])
+        text = Text(result["digest"], tuple(result["rows"]), outcome.folder)
         remember(item, text, own)
         texts[name_of(item)] = text
     return texts
 
 
 def read(folder: Path, item: Input, before: Stamps) -> Mapping[str, Any]:
-    """Writes the rows of an input in chunks; returns `digest`, `rows` and `repaired`, see `Text`.
+    """Writes the rows of an input in chunks; returns `digest` and `rows`, see `Text`.
 
     Raises:
       UserError: a file is damaged, or it is not as `before`, because another program writes it.
     """
-    repaired: collections.Counter[str] = collections.Counter()
-    digest, rows = _digest(item, repaired, folder)
+    digest, rows = _digest(item, folder)
     for old, new in zip(before, stamps(item), strict=True):
         if old != new:
             raise UserError(
                 f"{new[0]} has changed while it was read. Wait until the program that writes it has "
                 "finished, and give the same command again."
             )
-    return {"digest": digest, "rows": rows, "repaired": repaired.total()}
+    return {"digest": digest, "rows": rows}
 
 
 def digest_of(item: Input) -> str:
@@ -110,13 +106,11 @@ def digest_of(item: Input) -> str:
     return digest
 
 
-def _digest(
-    item: Input, repaired: collections.Counter[str] | None = None, folder: Path | None = None
-) -> tuple[str, list[int]]:
+def _digest(item: Input, folder: Path | None = None) -> tuple[str, list[int]]:
     """Returns the digest and the rows of each chunk; writes the chunks if there is a folder."""
     rows: list[int] = []
     digest = hashlib.blake2b(digest_size=16)
-    for chunk in chunks.split(read_blocks(item, repaired)):
+    for chunk in chunks.split(read_blocks(item)):
         content = chunks.content_of(chunk)
         digest.update(hashlib.blake2b(content).digest())
         if folder is not None:

@@ -152,8 +152,8 @@ class Job:
         assembly.check_rest(plan.directions, reasons)
         new = [d for d in new if d.folder not in reasons]
         texts = [(d, clean[folder_of(d.pair), "train"]) for d in new]
-        samples = sample_all(work, config, texts, is_for_training=models is None)
         if models is None:
+            samples = sample_all(work, config, texts)
             models = self._train(plan, samples, sum(text.rows for _, text in texts))
         splits = [
             (d, split, text)
@@ -161,22 +161,17 @@ class Job:
             for split in SHARDED
             if (text := clean.get((folder_of(d.pair), split)))
         ]
-        tokens, fits = tokenize_all(work, config, splits, self._write_models(models), samples)
+        tokens = tokenize_all(work, config, splits, self._write_models(models))
         reasons |= assembly.without_examples(new, tokens, config)
         assembly.check_rest(plan.directions, reasons)
 
         folder = self._partial / "data"
-        sizes = assembly.make_folder(folder, plan, models, tokens, reasons, self._out, self._old)
+        assembly.make_folder(folder, plan, models, tokens, reasons, self._out, self._old)
         cleaned = [text for (_, split), text in clean.items() if split == "train"]
         names = {folder_of(pair) for pair in plan.pairs}
         alarms = assembly.report_cleaning(folder, cleaned, names, self._out)
         for alarm in (*alarms, *assembly.too_long(tokens, config)):
             self._say(f"warning: {alarm}")
-        languages = {
-            tag for d in plan.directions if d.folder not in reasons for tag in (d.source, d.target)
-        }
-        report = assembly.report_vocabularies(folder, sizes, fits, languages, self._out)
-        report.show(self._console)
         # If the program dies after the renaming, the next one only has to remove the work folder.
         work.mark_complete()
         outputs.replace_folder(folder, self._out)
@@ -186,16 +181,8 @@ class Job:
         self._console.print(text, soft_wrap=True, markup=False)
 
     def _read(self, items: Sequence[Input]) -> dict[str, Text]:
-        """Returns the text of each input by its name, and says which text was repaired."""
-        texts = inputs.read_all(self._work, items)
-        for name, text in texts.items():
-            if text.repaired:
-                self._say(
-                    f"note: {text.repaired:,} of {text.total:,} rows of {name} have half of a surrogate "
-                    "pair, such as a cut emoji. U+FFFD is in its place, and the filter 'encoding' drops "
-                    "such training pairs."
-                )
-        return texts
+        """Returns the text of each input by its name."""
+        return inputs.read_all(self._work, items)
 
     def _plan(self, texts: Mapping[str, Text]) -> Plan:
         every = Plan(self._config, self._options.cleaning, self._pairs, texts)

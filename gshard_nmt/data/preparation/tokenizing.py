@@ -15,13 +15,11 @@ from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Part, groups
 from gshard_nmt.data.preparation.filtering import CleanText
 from gshard_nmt.data.preparation.plan import Direction
-from gshard_nmt.data.preparation.vocabularies import Sample, measuring_units
 from gshard_nmt.data.preparation.work import Unit, WorkFolder
 from gshard_nmt.data.sets.manifest import SplitData, checksum
 from gshard_nmt.data.sets.records import ShardWriter
 from gshard_nmt.data.sets.shards import word_type
 from gshard_nmt.data.text.vocabulary import EOS, Vocabulary
-from gshard_nmt.data.text.vocabulary_report import Fit
 
 _BLOCK = 1 << 14
 """The number of rows that are tokenized at a time."""
@@ -47,9 +45,7 @@ def tokenize_all(
     config: Data,
     texts: Sequence[tuple[Direction, str, CleanText]],
     models: Mapping[str, Path],
-    samples: Sequence[Sample],
-) -> tuple[dict[tuple[str, str], Tokens], list[Fit]]:
-    """Tokenizes texts, and measures the vocabularies on `samples` at the same time."""
+) -> dict[tuple[str, str], Tokens]:
     units: list[Unit] = []
     counts = []
     for d, split, text in texts:
@@ -66,7 +62,6 @@ def tokenize_all(
             own_call = functools.partial(call, parts=parts)
             units.append(Unit(f"{d.folder}/{split}/{number}", own_call, size))
         counts.append(len(shards))
-    units += measuring_units(samples, models)
     done = iter(work.run("tokenize", "tokenizing, pairs", units))
     tokens = {}
     for (d, split, text), count in zip(texts, counts, strict=True):
@@ -83,7 +78,7 @@ def tokenize_all(
         data = SplitData(text.pairs, **sums, files=files, removed=removed)
         places, digests = (tuple(shard[n] for shard in written) for n in (0, -1))
         tokens[d.folder, split] = Tokens(data, places, digests, fit_twice)
-    return tokens, [Fit(**outcome.result) for outcome in done]
+    return tokens
 
 
 def tokenize(

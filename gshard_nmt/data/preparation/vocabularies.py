@@ -32,11 +32,8 @@ from gshard_nmt.data.preparation.plan import Direction
 from gshard_nmt.data.preparation.vocabulary_specs import text_sides
 from gshard_nmt.data.preparation.work import Unit, WorkFolder
 from gshard_nmt.data.sets.examples import SIDES
-from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
-from gshard_nmt.data.text.vocabulary_report import LINES, fit_of
+from gshard_nmt.data.text.vocabulary import VocabularySpec, train_vocabulary
 
-_REPORT_CHUNKS = 8
-"""The largest number of chunks of a direction that are read for the report about the vocabularies."""
 _LARGEST_HASH = (1 << 64) - 1
 
 
@@ -107,21 +104,16 @@ def sample_all(
     work: WorkFolder,
     config: Data,
     texts: Sequence[tuple[Direction, CleanText]],
-    is_for_training: bool,
 ) -> list[Sample]:
-    """Chooses lines of training text for the vocabularies, or fewer for a report about them."""
+    """Chooses lines of training text for the vocabularies."""
     parts = [[part for part in text.parts if part.rows] for _, text in texts]
-    if not is_for_training:  # a few chunks at equal distances
-        parts = [own[:: -(-len(own) // _REPORT_CHUNKS) or 1] for own in parts]
     rows: collections.Counter[tuple[str, str]] = collections.Counter()
     for (direction, _), own in zip(texts, parts, strict=True):
         rows[direction.source, direction.target] += sum(part.rows for part in own)
-    limits = dict.fromkeys(rows, LINES)
-    if is_for_training:
-        # A joint vocabulary takes half of its lines from each side.
-        lines = config.vocabulary_sentences // len(text_sides(config, "source"))
-        own_limits = quotas([*rows.values()], lines, config.vocabulary_temperature)
-        limits = dict(zip(rows, own_limits, strict=True))
+    # A joint vocabulary takes half of its lines from each side.
+    lines = config.vocabulary_sentences // len(text_sides(config, "source"))
+    own_limits = quotas([*rows.values()], lines, config.vocabulary_temperature)
+    limits = dict(zip(rows, own_limits, strict=True))
     units = []
     of_unit = []
     for (direction, _), own in zip(texts, parts, strict=True):
@@ -193,23 +185,3 @@ def train(
     lines = list(dict.fromkeys(itertools.chain.from_iterable(chosen)))
     train_vocabulary(lines, spec, folder / f"{side}.model")
     return {}
-
-
-def measuring_units(samples: Sequence[Sample], models: Mapping[str, Path]) -> list[Unit]:
-    units = []
-    for side, model in models.items():
-        for language in dict.fromkeys(getattr(sample, side) for sample in samples):
-            own = [sample for sample in samples if getattr(sample, side) == language]
-            call = functools.partial(
-                measure, side=side, language=language, samples=own, model=model
-            )
-            units.append(Unit(f"{side}/{language}", call, 0))
-    return units
-
-
-def measure(
-    _: Path, side: str, language: str, samples: Sequence[Sample], model: Path
-) -> Mapping[str, Any]:
-    """Returns how well the vocabulary of a side fits a language, on lines of both; see `Fit`."""
-    lines = [line for sample in samples for line in sample.lines(side)[:LINES]]
-    return dataclasses.asdict(fit_of(side, language, lines, Vocabulary.load(model)))

@@ -43,14 +43,6 @@ def test_only_newlines_end_a_line(tmp_path):
     assert count_lines(path) == 4
 
 
-def test_a_file_with_the_line_ends_of_old_macs_is_refused(tmp_path):
-    (tmp_path / "train.fr").write_bytes(b"un\rdeux\rtrois\r")
-    with pytest.raises(
-        UserError, match=r"no newline characters.*tr '\\r' '\\n' < train\.fr > new$"
-    ):
-        list(lines(tmp_path / "train.fr"))
-
-
 def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch):
     path = tmp_path / "train.fr"
     content = "é\r\n\r\n東京\nno end".encode()
@@ -79,7 +71,6 @@ def test_a_damaged_file_is_an_error_with_its_line(tmp_path, ending, damage):
         with pytest.raises(UserError) as error:
             read()
         assert str(error.value).startswith(f"{path} is damaged after line ")
-        assert " tests it." in str(error.value)
 
 
 def test_text_that_is_not_utf8_is_reported_with_its_line(tmp_path):
