@@ -79,11 +79,7 @@ def check_corpus(
     for line in _lines(findings, scans, places):
         console.print(line)
     if report:
-        splits = [
-            {"pair": s.pair.name, "split": s.split, "lines": s.lines, "sample": len(s.sample)}
-            for s in scans
-        ]
-        value = {"findings": [finding.to_json() for finding in findings], "splits": splits}
+        value = {"findings": [finding.to_json() for finding in findings]}
         files.write(report, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
         console.print(f"report: {report}")
     if strict and findings:

@@ -18,15 +18,10 @@ from gshard_nmt.errors import UserError
 
 _URL = "://"
 _STORE = "gs"
-_PACKAGES = {
-    _STORE: {"gcsfs": "gcsfs", "google.cloud.storage": "google-cloud-storage"},
-    "s3": {"s3fs": "s3fs"},
-}
-"""Modules that each kind of URL needs, and the packages that have them.
-
-orbax imports google.cloud.storage. Text is read from s3://; runs and prepared data need gs://.
-"""
-_EXTRAS = {_STORE: "gcs", "s3": "s3"}
+_MODULES = {_STORE: ("gcsfs", "google.cloud.storage"), "s3": ("s3fs",)}
+"""What each kind of URL needs. Text is read from s3://; runs and prepared data need gs://."""
+_NAMES = {_STORE: "gcs", "s3": "s3"}
+"""The names in fsspec, which our extras have too."""
 _LOGIN = {_STORE: ": gcloud auth application-default login", "s3": ": aws configure"}
 
 
@@ -40,7 +35,7 @@ def folder_path(flag: str, text: str) -> Path:
 
 def source_path(flag: str, text: str) -> Path:
     """Returns the path of a folder that is only read, which may also be s3://bucket/folder."""
-    return _path(flag, text, tuple(_PACKAGES))
+    return _path(flag, text, tuple(_MODULES))
 
 
 def _path(flag: str, text: str, schemes: Sequence[str]) -> Path:
@@ -78,7 +73,7 @@ def local_path(flag: str, text: str) -> Path:
 
 
 def is_url(path: Path) -> bool:
-    return str(path).startswith(tuple(f"{scheme}{_URL}" for scheme in _PACKAGES))
+    return str(path).startswith(tuple(f"{scheme}{_URL}" for scheme in _MODULES))
 
 
 def absolute(path: Path) -> Path:
@@ -207,17 +202,15 @@ def _set_up_store(flag: str, text: str, scheme: str) -> None:
     memory; then this process would not see what orbax and other hosts have written.
     """
     os.environ.setdefault("EPATH_USE_TF", "false")
-    for module, package in _PACKAGES[scheme].items():
-        try:
+    try:
+        for module in _MODULES[scheme]:
             importlib.import_module(module)
-        except ImportError as error:
-            raise UserError(
-                f"--{flag} {text}: the package {package} is not installed ({error}), and {scheme}:// "
-                f"needs it. Install it: pip install 'gshard-nmt[{_EXTRAS[scheme]}]'."
-            ) from error
+    except ImportError as error:
+        raise UserError(
+            f"--{flag} {text}: a package that {scheme}:// needs is not installed ({error}). Install it: "
+            f"pip install 'gshard-nmt[{_NAMES[scheme]}]'."
+        ) from error
     import fsspec.config
 
-    options: dict[str, Any] = fsspec.config.conf.setdefault(
-        "gcs" if scheme == _STORE else scheme, {}
-    )
+    options: dict[str, Any] = fsspec.config.conf.setdefault(_NAMES[scheme], {})
     options.setdefault("use_listings_cache", False)

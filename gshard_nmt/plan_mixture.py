@@ -27,7 +27,7 @@ from gshard_nmt.terminal import Terminal, table
 _MANY_EPOCHS = 100
 _MEASURED_ROWS = 1024
 """Rows that are filled to measure how many examples a row has."""
-_HEADER = ("pair", "examples", "drawn", "epochs", "share", "natural", "factor", "tokens")
+_HEADER = ("pair", "examples", "drawn", "epochs", "share", "tokens")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,7 @@ class Phase:
 class Use:
     """How training uses the examples of one direction and subset, such as "de-en.back".
 
-    `share` and `natural_share` are its parts of the draws and of the examples, and `oversampling` their
-    quotient.
+    `share` is its part of the draws.
     """
 
     name: str
@@ -52,9 +51,7 @@ class Use:
     draws: int
     epochs: float
     share: float
-    natural_share: float
     tokens: float
-    oversampling: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,12 +117,11 @@ def uses_of(
     names: Sequence[str], sizes: Sequence[int], draws: Sequence[int], tokens: Sequence[float]
 ) -> list[Use]:
     """Returns the uses of components with these examples, draws, and mean tokens of an example."""
-    uses = []
-    for name, examples, count, mean in zip(names, sizes, draws, tokens, strict=True):
-        share, natural = count / sum(draws), examples / sum(sizes)
-        factor = share / natural if natural else 0.0
-        epochs = count / max(examples, 1)
-        uses.append(Use(name, examples, count, epochs, share, natural, count * mean, factor))
+    total = sum(draws)
+    uses = [
+        Use(name, examples, count, count / max(examples, 1), count / total, count * mean)
+        for name, examples, count, mean in zip(names, sizes, draws, tokens, strict=True)
+    ]
     return sorted(uses, key=lambda use: -use.examples)
 
 
@@ -161,10 +157,8 @@ def show(plan: Plan, out: Path | None) -> None:
             use.name,
             short_count(use.examples),
             short_count(use.draws),
-            _digits(use.epochs),
+            f"{use.epochs:,.2f}",
             f"{use.share:.2%}",
-            f"{use.natural_share:.2%}",
-            _digits(use.oversampling),
             short_count(use.tokens),
         )
         for use in plan.uses
@@ -176,15 +170,10 @@ def show(plan: Plan, out: Path | None) -> None:
         f"about {plan.examples_per_step:,.0f} examples a step; "
         f"{count_text(sum(use.draws for use in plan.uses))} examples and "
         f"{count_text(sum(use.tokens for use in plan.uses))} tokens in all. Epochs: how often each "
-        "example is seen. Natural: the part of all examples. Factor: the share divided by the natural "
-        "share."
+        "example is seen. Share: the part of all draws."
     )
     for warning in plan.warnings():
         console.print(f"warning: {warning}")
     if out:
         files.write(out, json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
         console.print(f"plan: {out}")
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"

@@ -139,7 +139,6 @@ def test_the_report_names_the_findings_without_their_code(corpus, tmp_path, caps
     (entry,) = report["findings"]
     assert (entry["kind"], entry["examples"][0]["line"]) == ("empty", 8)
     assert entry["advice"] == ADVICE["empty"]
-    assert {"pair": "fr-en", "split": "train", "lines": 400, "sample": 399} in report["splits"]
 
 
 def test_strict_makes_findings_an_error(clean, corpus):
@@ -162,12 +161,9 @@ def test_corpora_with_names_are_checked_together(clean, tmp_path, capsys):
     test = corpora.rows_of("fr")["test"]
     rows = corpora.sentences("fr", 200, "back") + test[5:15]
     write_pairs(tmp_path / "en-fr", "train", "en", "fr", [row[::-1] for row in rows])
-    report = tmp_path / "check.json"
     # dev and test of the subset are those of the main corpus, so they are not missing.
-    (finding,) = check_corpus({"": clean, "back": tmp_path}, report=report)
+    (finding,) = check_corpus({"": clean, "back": tmp_path})
     assert (finding.place, finding.kind) == ("fr-en test", "leak")
     assert "10 of 40 lines of test are in the training text of en-fr.back on both" in finding.what
     assert finding.examples[0] == Example(6, *test[5])
-    splits = [(s["pair"], s["split"]) for s in json.loads(report.read_text())["splits"]]
-    assert ("en-fr.back", "train") in splits
     assert f"{clean}, {tmp_path}: 1 thing looks wrong in 4 pairs" in capsys.readouterr().out

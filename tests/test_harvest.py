@@ -1,7 +1,5 @@
 import json
-import os
 import re
-import signal
 
 import pytest
 from hypothesis import given, settings
@@ -218,19 +216,6 @@ def test_lists_of_names_are_written_to_a_folder_of_their_own(tmp_path):
         "names/fr-en/train.en.gz",
         "names/fr-en/train.fr.gz",
     }
-
-
-def test_a_worker_that_is_killed_is_said(tmp_path, monkeypatch):
-    for number in range(8):
-        write_mo(tmp_path, "fr", f"app{number}", [("Open", "Ouvrir")])
-    monkeypatch.setattr(program, "_PART", 2)
-    monkeypatch.setattr(program, "_read", _die)
-    with pytest.raises(UserError, match="a worker process was ended from outside"):
-        read_and_split(find_catalogues([tmp_path]), workers=2)
-
-
-def _die(_):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_each_message_is_counted_once_as_kept_or_left_out(tmp_path):

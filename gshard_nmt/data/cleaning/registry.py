@@ -56,11 +56,11 @@ def filter(function: AnyFilter) -> AnyFilter:
 @functools.lru_cache(maxsize=8)
 def filters(settings: Cleaning) -> Mapping[str, Filter]:
     """Returns the filters that these settings name, in their order, by name."""
-    built_in = [importlib.import_module(name).__name__ for name in _OWN_MODULES]
+    for name in ("text_filters", "overlap"):  # these import this module
+        importlib.import_module(f"{__package__}.{name}")
     loaded = [_load(name).__name__ for name in settings.modules]
     own = [name for module in loaded for name, f in _filters.items() if f.__module__ == module]
-    known = [*FILTERS, *(name for name, f in _filters.items() if f.__module__ in built_in), *own]
-    known = list(dict.fromkeys(known))
+    known = list(dict.fromkeys([*FILTERS, "language", *own]))
     for field, given in (("filters", settings.filters), ("without", settings.without)):
         for name in given:
             if name not in known:
@@ -71,9 +71,6 @@ def filters(settings: Cleaning) -> Mapping[str, Filter]:
                 )
     names = dict.fromkeys([*settings.filters, *own])
     return {name: _filters[name] for name in names if name not in settings.without}
-
-
-_OWN_MODULES = tuple(f"{__package__}.{name}" for name in ("text_filters", "overlap"))
 
 
 def _load(name: str) -> types.ModuleType:

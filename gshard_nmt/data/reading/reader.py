@@ -26,7 +26,7 @@ from gshard_nmt.data.reading.rows import (
     one_line,
     score_of,
 )
-from gshard_nmt.data.reading.text_lines import blocks, count_lines, line_blocks, lines
+from gshard_nmt.data.reading.text_lines import blocks, line_blocks, lines
 from gshard_nmt.data.reading.tsv import read_tsv
 from gshard_nmt.errors import UserError
 
@@ -63,7 +63,7 @@ def read_aligned(source: Input) -> Iterator[list[SentencePair]]:
 
 
 def _uneven(source: Input) -> UserError:
-    counts = [count_lines(path) for path in source.files]
+    counts = [sum(1 for _ in lines(path)) for path in source.files]
     n = next(n for n, count in enumerate(counts) if count != counts[0])
     first, other = source.files[0], source.files[n]
     return UserError(

@@ -106,18 +106,6 @@ def blocks(path: Path) -> Iterator[bytes]:
             raise
 
 
-def count_lines(path: Path) -> int:
-    """Returns the number of lines of a file. A last line without a line end counts as well.
-
-    It does not decode the text. Raises as `blocks` does.
-    """
-    number, last = 0, b"\n"
-    for block in blocks(path):
-        number += block.count(b"\n")
-        last = block[-1:]
-    return number + (last != b"\n")
-
-
 def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
     if ending == ".zst":
         yield from _zstd(file)

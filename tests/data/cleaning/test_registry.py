@@ -54,12 +54,6 @@ def test_a_file_adds_its_filters(tmp_path):
         registry.filters(Cleaning(filters=("no_shouting",)))
 
 
-def test_an_installed_module_adds_its_filters(tmp_path, monkeypatch):
-    (tmp_path / "own_filters.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert "no_shouting" in registry.filters(Cleaning(modules=("own_filters",)))
-
-
 def test_an_unknown_name_lists_the_known_ones():
     known = ", ".join([*FILTERS, "language"])
     with pytest.raises(UserError) as error:
