@@ -94,9 +94,8 @@ def harvest(out: Path, roots: Sequence[Path] = (), system: bool = True) -> None:
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"reading {len(catalogues)} catalogues", total=len(catalogues))
         harvested = read_and_split(catalogues, lambda done: progress.update(task, advance=done))
-    if files := harvested.unreadable:
-        count = "1 catalogue is" if len(files) == 1 else f"{len(files):,} catalogues are"
-        note(f"{count} damaged and left out: {listed(files)}")
+    if harvested.unreadable:
+        note(f"damaged catalogues are left out: {listed(harvested.unreadable)}")
     counts = {
         language: {s: len(harvested.rows.get((language, s), ())) for s in (*SPLITS, "names")}
         for language in {language for language, _ in harvested.rows}

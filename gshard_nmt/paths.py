@@ -99,12 +99,17 @@ def user_cache() -> Path:
 
 @contextlib.contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Turns the errors of an object store's libraries in the block into OSErrors that name the file."""
+    """Turns the errors of an object store's libraries in the block into OSErrors that name the file.
+
+    Errors about a path of this machine stay as they are.
+    """
     try:
         yield
     except (OSError, UserError):
         raise
     except Exception as error:
+        if not is_url(path):
+            raise
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise OSError(errno.EIO, reason, str(path)) from error
 

@@ -66,7 +66,7 @@ DENIED = advice_for(errno.EACCES)
 def reading(path: Path) -> Iterator[None]:
     """Turns an error of reading a file or folder into UnreadableError, unless it is missing."""
     try:
-        with paths.store_errors(path) if paths.is_url(path) else contextlib.nullcontext():
+        with paths.store_errors(path):
             yield
     except FileNotFoundError:
         raise

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.ranges import MOST, Rule, at_least, between, check, one_of
 
 DUPLICATES = ("pair", "near", "source", "target")
@@ -92,11 +91,3 @@ class Cleaning:
 
     def __post_init__(self) -> None:
         check(self, self.RULES)
-        for field in ("filters", "duplicates"):
-            names = getattr(self, field)
-            repeated = sorted({name for name in names if names.count(name) > 1})
-            if repeated:
-                raise UserError(
-                    f"Cleaning.{field} names {', '.join(repeated)} more than once; name each once.",
-                    [f"Cleaning.{field}"],
-                )

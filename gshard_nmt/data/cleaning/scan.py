@@ -191,16 +191,14 @@ def findings(scan: Scan) -> Iterator[Finding]:
     first, second = scan.tags
     for drift in scan.drifts[:EXAMPLES]:
         within = (line for line in scan.sample if drift.first <= line.line <= drift.last)
-        place = f"ines {drift.first:,} to {drift.last:,}"
-        if drift.shift:
-            what = (
-                f"About l{place} look shifted: line N of {first} belongs to line N "
-                f"{'+' if drift.shift > 0 else '-'} {abs(drift.shift)} of {second}."
-            )
-            yield scan.finding("shifted", what, within)
-        else:
-            what = f"The two sides of l{place} do not belong together: their lengths do not agree."
-            yield scan.finding("unrelated", what, within)
+        place = f"About lines {drift.first:,} to {drift.last:,} look"
+        what = (
+            f"{place} shifted: line N of {first} belongs to line N "
+            f"{'+' if drift.shift > 0 else '-'} {abs(drift.shift)} of {second}."
+            if drift.shift
+            else f"{place} unrelated: the lengths of the two sides do not agree."
+        )
+        yield scan.finding("shifted" if drift.shift else "unrelated", what, within)
     for kind, (limit, _, predicate) in _FAULTS.items():
         number = scan.counts[kind]
         # Lines that are shifted have odd ratios too.

@@ -6,7 +6,6 @@ crawled text.
 """
 
 import bz2
-import contextlib
 import gzip
 import itertools
 import lzma
@@ -32,7 +31,7 @@ _OPEN: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-class _DamagedError(Exception):
+class _DamagedError(UserError):
     """A compressed file is cut off or has wrong bytes."""
 
 
@@ -91,7 +90,8 @@ def blocks(path: Path) -> Iterator[bytes]:
     """
     number = 0
     try:
-        with path.open("rb") as file:
+        # The libraries of an object store have exceptions of their own.
+        with paths.store_errors(path), path.open("rb") as file:
             for block in _decompressed(file, path.suffix):
                 number += block.count(b"\n")
                 yield block
@@ -100,10 +100,6 @@ def blocks(path: Path) -> Iterator[bytes]:
             f"{path} is damaged after line {number}: {str(error).rstrip('.')}. Copy or compress the file "
             "again."
         ) from error
-    except Exception:
-        # The libraries of an object store have exceptions of their own.
-        with paths.store_errors(path) if paths.is_url(path) else contextlib.nullcontext():
-            raise
 
 
 def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
