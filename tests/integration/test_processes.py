@@ -109,7 +109,7 @@ def test_if_one_of_four_processes_is_killed_the_others_end(prepared, runs):
 
 
 @pytest.mark.slow
-def test_if_the_first_process_hangs_the_other_ends_after_the_timeout(prepared, runs):
+def test_if_a_process_hangs_the_others_end_after_the_timeout(prepared, runs):
     run = runs / "hanging"
     processes = start(prepared, run, **ENDLESS)
     wait_for_step(run, 6)
