@@ -65,9 +65,9 @@ FIELDS = {
     for class_name, cls in CLASSES.items()
     for field in dataclasses.fields(cls)
 }
-NUMBERS = ("0", "-1", "3", "0.5", f"{10**30}", f"-{10**30}", f"{2**31 - 1}", f"1{'0' * 400}")
-ODD = ("1e999", "1e308", "1e999 - 1e999", "-1e999", "'zzz'", "''", "None", "()", "{}")
-ENTRIES = ("(0,)", "(-1,)", f"({10**9},)", "('a', 'b')", "{'x': 'x'}", "{'*': ['x']}")
+NUMBERS = ("0", "-1", "0.5", f"{10**30}", f"1{'0' * 400}")
+ODD = ("1e999 - 1e999", "'zzz'", "None", "{}")
+ENTRIES = ("(-1,)", f"({10**9},)", "('a', 'b')", "{'*': ['x']}")
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -96,7 +96,7 @@ NUMERIC = [name for name, field in FIELDS.items() if field.type in (int, float, 
 
 @pytest.mark.parametrize("name", NUMERIC)
 def test_the_doctor_goes_on_after_any_number(name):
-    for value in ("-1", "0", "7", f"{10**30}"):
+    for value in ("0", f"{10**30}"):
         findings = examine(DoctorRequest("demo", [f"{name} = {value}"]))
         assert [finding.area for finding in findings][-1] == "disk"
 

@@ -21,8 +21,7 @@ def compare(hypotheses, baseline, references, key="bleu"):
     return significance.compare_statistics(*pair, key)
 
 
-@pytest.mark.parametrize("key", ["bleu", "chrf"])
-@pytest.mark.parametrize("rates", [(0.3, 0.35), (0.2, 0.7)])
+@pytest.mark.parametrize(("key", "rates"), [("bleu", (0.2, 0.7)), ("chrf", (0.3, 0.35))])
 def test_interval_and_p_value_equal_those_of_plain_implementations(monkeypatch, key, rates):
     monkeypatch.setattr(significance, "_BLOCK", 13 * 20)  # several blocks, and a smaller last one
     references = [sentences(0, 20), noisy(sentences(0, 20), 1, 0.1)]
@@ -71,7 +70,7 @@ def random_systems(rng, number):
     return random_counts(rng, words, 0.25, 0.5), random_counts(rng, words, 0.03, 0.2)
 
 
-@pytest.mark.parametrize("number", [28, 58, 100, 400])
+@pytest.mark.parametrize("number", [28, 100])
 def test_5_percent_of_true_null_hypotheses_are_rejected(number):
     rng, p_values = np.random.default_rng(number), []
     for seed in range(400):
@@ -156,7 +155,7 @@ def test_the_error_of_a_mean_agrees_with_sacrebleu_on_drawn_references():
     found = error_of_mean(pairs, references)
     texts = list(dict.fromkeys(references[0] + references[1]))
     means = []
-    for _ in range(300):
+    for _ in range(150):
         drawn = [texts[i] for i in rng.integers(0, len(texts), len(texts))]
         deltas = []
         for (ours, theirs), lines in zip(systems, references, strict=True):
