@@ -135,15 +135,9 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
         newcomer = Newcomer(
             request.language, pairs, directions, targets, config.data, old.path, request.new_pieces
         )
-        models = grow_pair(newcomer, old_data, folder, console.print)
-        data = dataclasses.replace(
-            config.data,
-            languages=(request.language,),
-            source_model=str(models["source"]),
-            target_model="" if config.data.vocabulary == "joint" else str(models["target"]),
-        )
-        # The next start makes the text of one language anew, in another folder.
-        options = Options(cleaning=config.cleaning, keeps_work=False)
+        grow_pair(newcomer, old_data, folder, console.print)
+        data = dataclasses.replace(config.data, languages=(request.language,))
+        options = Options(cleaning=config.cleaning, vocabulary_of=folder)
         new = folder / "new"
         Job(data, candidates(data, pairs).pairs, new, None, options, console).run()
         added = PreparedData.open(new)

@@ -183,7 +183,7 @@ def void_settings(
             "never comes. If you made the run shorter, lower from_step too"
         )
     for class_name, field in set_by_user:
-        if class_name == "Cleaning" or field in ("source_model", "target_model"):
+        if class_name == "Cleaning":
             yield (
                 f"{class_name}.{field} has no effect: only gshard-data prepare reads it, and --data is "
                 "prepared already"
