@@ -5,7 +5,7 @@ It puts other parts together, in this order:
 1. The vocabularies of the run get a tag and pieces for the new language
    (`data/preparation/vocabulary_growth.py`).
 2. The new text is prepared with them. Its shards come beside those of the run
-   (`data/sets/joined_data.py`).
+   (`data/sets/shards.py`).
 3. A new run starts from the old one and trains on both texts.
 4. Both runs translate the dev text of the old languages (`evaluation/language_guard.py`). If these lose,
    an average of the old weights and the new ones may be better.
@@ -26,9 +26,8 @@ from gshard_nmt.data.preparation.job import Job, Options
 from gshard_nmt.data.preparation.vocabulary_growth import Newcomer, grow_pair
 from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs
 from gshard_nmt.data.sets.directions import candidates, directions_of
-from gshard_nmt.data.sets.joined_data import ADDED, join
 from gshard_nmt.data.sets.manifest import read_manifest
-from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.sets.shards import ADDED, PreparedData, join
 from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import SHARES, Comparison, Outcome, choose, save_average
