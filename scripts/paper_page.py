@@ -276,7 +276,7 @@ def collectives_section() -> str:
     lines = []
     for name in ("v3:2x4", "v3:4x4", "v3:8x8", "v3:8x16", "v3:16x16", "v3:16x32", "v3:32x32"):
         topology = Topology.parse(name)
-        chips = np.array(list(itertools.product(*map(range, topology.grid))))
+        chips = np.array(list(itertools.product(*map(range, topology.shape))))
         members = np.repeat(np.arange(topology.num_chips), topology.chip.devices_per_chip)
         placement, cells = links.place(members, chips, topology), []
         for kind in ("all-to-all", "all-reduce"):
