@@ -209,6 +209,6 @@ def test_the_doctor_lists_wrong_paths(folder, monkeypatch, capsys):
     wrong = ["--data=text", "--workdir=text/below a file"]
     assert commands.main(["inspect", "--config=demo", "--doctor", *wrong]) == 2
     out, err = capsys.readouterr()
-    assert "PROBLEM  data      --data text: there is no such folder" in out
-    assert "PROBLEM  disk      --workdir text/below a file: " in out
+    assert "PROBLEM  data    --data text: there is no such folder" in out
+    assert "PROBLEM  disk    --workdir text/below a file: " in out
     assert err.startswith("gshard-inspect: 2 problems with demo")
