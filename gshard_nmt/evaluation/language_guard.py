@@ -18,7 +18,7 @@ import numpy as np
 from gshard_nmt.data.batching.batches import dev_pairs
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.decoding.text_translator import TextTranslator
-from gshard_nmt.evaluation.metrics import significance
+from gshard_nmt.evaluation import significance
 from gshard_nmt.evaluation.validation import DevOutput, DevText, bleu_of_languages, by_language
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.manifest import Scores
