@@ -17,8 +17,6 @@ RATE = 0.05
 """The false discovery rate."""
 EDGES = (10, 20, 30, 40)
 """The lengths, in words of the source, at which a bucket of the scores by length begins."""
-_Compared = tuple[Comparison, float] | tuple[Comparison | None, float | None]
-"""A comparison and its adjusted p-value; None without translations."""
 _WITHOUT_SPACES = ("zh", "yue", "ja", "th", "km", "lo", "my", "bo", "dz")
 """Languages whose length is counted in characters."""
 
@@ -75,7 +73,11 @@ def differences_section(systems: Systems) -> Section | None:
     ]
     notes, data = [], {}
     for system in systems.others:
-        compared = {r.test.direction_name: (r.comparison, r.adjusted_p) for r in system.ordered()}
+        compared = {
+            r.test.direction_name: (r.comparison, r.adjusted_p)
+            for r in system.ordered()
+            if r.comparison and r.adjusted_p is not None
+        }
         better, worse = _significant(compared.values())
         data[system.name] = {
             "directions": len(system.results),
@@ -96,13 +98,13 @@ def differences_section(systems: Systems) -> Section | None:
     return Section("differences", title, "\n".join(parts), data, notes=tuple(notes))
 
 
-def _significant(compared: Iterable[_Compared]) -> tuple[int, int]:
+def _significant(compared: Iterable[tuple[Comparison, float]]) -> tuple[int, int]:
     """Returns how many comparisons are significantly better, and how many significantly worse."""
-    found = [each.delta for each, p in compared if each and p is not None and p <= RATE]
+    found = [comparison.delta for comparison, adjusted_p in compared if adjusted_p <= RATE]
     return sum(delta > 0 for delta in found), sum(delta < 0 for delta in found)
 
 
-def _table(head: str, compared: Mapping[str, _Compared]) -> str:
+def _table(head: str, compared: Mapping[str, tuple[Comparison, float]]) -> str:
     """Returns the table of comparisons and their adjusted p-values, by direction."""
     rows = [
         [
@@ -114,7 +116,6 @@ def _table(head: str, compared: Mapping[str, _Compared]) -> str:
             "yes" if adjusted_p <= RATE else "no",
         ]
         for name, (comparison, adjusted_p) in compared.items()
-        if comparison and adjusted_p is not None
     ]
     heads = ("direction", head, "95 % interval", "p", "adjusted p", "significant")
     return web_page.table(heads, rows)

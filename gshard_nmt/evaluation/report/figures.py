@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.evaluation.report.report import has_gains
-from gshard_nmt.evaluation.systems import Result, System, labels, missing_labels
+from gshard_nmt.evaluation.systems import Result, System, labels
 
 _WINDOW = 10
 """Languages in the sliding mean of the chart, as in GShard Figure 6."""
@@ -71,8 +71,6 @@ def draw_trend(systems: Sequence[System], title: str) -> Any:
     top.set_ylabel("gain in BLEU over the bilingual baseline" if shows_gains else "BLEU")
     _draw_systems(top, systems, shows_gains)
     _draw_training_pairs(bottom, results)
-    if notes := _notes(systems, results, shows_gains):
-        figure.supxlabel(notes, fontsize=7.5, color=TEXT)
     paint(figure)
     return figure
 
@@ -156,18 +154,6 @@ def _draw_training_pairs(axes: Any, results: Sequence[Result]) -> None:
     axes.tick_params("x", labelsize=7.5 if many else 9)
     axes.set_xlim(-0.8, len(results) - 0.2)
     axes.set_xlabel("languages, most training pairs first")
-
-
-def _notes(systems: Sequence[System], results: Sequence[Result], shows_gains: bool) -> str:
-    named = zip(labels(results), results, strict=True)
-    gaps = {"no baseline: ": [name for name, r in named if shows_gains and r.delta is None]}
-    for system in systems[1:]:
-        gaps[f"{system.name} has no scores of "] = missing_labels(systems[0], system)
-    lines = []
-    for words, names in gaps.items():
-        rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        lines += [f"{words}{', '.join(names[:8])}{rest}"] if names else []
-    return "\n".join(lines)
 
 
 def draw_cost(systems: Sequence[System], baselines: System | None) -> Any:

@@ -80,22 +80,20 @@ def _alarms(alarms: Sequence[str]) -> Iterator[str]:
 def _extremes(results: Sequence[Result]) -> Iterator[str]:
     """Yields the languages that gain most and lose most, compared with their baselines."""
     named = zip(labels(results), results, strict=True)
-    compared = [(r.delta, name, r.delta_ci95) for name, r in named if r.delta is not None]
+    compared = sorted((-r.delta, name, r.delta_ci95) for name, r in named if r.delta is not None)
     if not compared:
         return
-    gains = sorted((c for c in compared if c[0] > 0), key=lambda c: (-c[0], c[1]))
-    losses = sorted((c for c in compared if c[0] < 0), key=lambda c: (c[0], c[1]))
+    gains = [row for row in compared if row[0] < 0]
+    losses = [row for row in reversed(compared) if row[0] > 0]
     yield "<div class='two'>"
-    for title, kind, chosen, better in (
-        ("Largest gains", "gain", gains, "better"),
-        ("Largest losses", "loss", losses, "worse"),
-    ):
+    for kind, chosen, better in (("gain", gains, "better"), ("loss", losses, "worse")):
         rows = []
-        for delta, name, interval in chosen[:_EXTREMES]:
-            number = web_page.Markup(f"<b class='{kind}'>{_number(delta, '+.1f')}</b>")
+        for loss, name, interval in chosen[:_EXTREMES]:
+            number = web_page.Markup(f"<b class='{kind}'>{_number(-loss, '+.1f')}</b>")
             rows.append((name, number, _minus(interval_text(interval)) or "unknown"))
         nothing = f"<p>No language is {better} than its baseline.</p>"
         table = web_page.table(("language", "gain", "95 % interval"), rows) if rows else nothing
+        title = "Largest gains" if kind == "gain" else "Largest losses"
         yield f"<section><h2>{title}</h2>{table}</section>"
     yield "</div>"
 
@@ -108,7 +106,7 @@ def _language_table(report: Report) -> Iterator[str]:
     rows = [
         [
             name,
-            _number(result.test.train_pairs or None, ",", "unknown"),
+            _number(result.test.train_pairs, ","),
             _number(result.tokens, ",", "unknown"),
             _number(len(result.lines), ","),
             _number(result.bleu, ".1f"),
@@ -148,17 +146,14 @@ def chosen_samples(direction: Direction, sentences: int, directions: int) -> lis
 
 def _samples(results: Sequence[Result]) -> Iterator[str]:
     """Yields the samples of each language. Those of a few languages are open."""
-    with_lines = [(n, r) for n, r in zip(labels(results), results, strict=True) if r.lines]
-    if not with_lines:
-        return
-    last = len(with_lines) - 1
+    last = len(results) - 1
     opened = {round(number * last / (_OPEN_SAMPLES - 1)) for number in range(_OPEN_SAMPLES)}
     yield (
         f"<h2>Samples</h2>\n<p>Sentences chosen at random with seed {SEED}. The choice does not depend "
         "on the translations. The open ones are spread over the languages, from many training pairs to "
         "few.</p>"
     )
-    for place, (name, result) in enumerate(with_lines):
+    for place, (name, result) in enumerate(zip(labels(results), results, strict=True)):
         chosen = chosen_samples(result.direction, len(result.lines), len(results))
         tables = (web_page.texts(_sample(result, number)) for number in chosen)
         yield web_page.folded(name, "".join(tables), place in opened)
