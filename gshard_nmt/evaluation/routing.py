@@ -84,12 +84,12 @@ def direction_names(tests: Sequence[TestSet]) -> list[str]:
 
 def weight_of(use: ExpertUse) -> np.ndarray:
     """Returns float64[layers, directions, E], the share of each expert in the gate weight."""
-    return _shares(use.weight.sum(axis=2))
+    return _shares(use.weight)
 
 
 def load_of(use: ExpertUse) -> np.ndarray:
     """Returns float64[layers, E], the share of each expert in the choices of all tokens."""
-    return _shares(use.chosen.sum(axis=(1, 2)))
+    return _shares(use.chosen.sum(axis=1))
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
@@ -116,7 +116,7 @@ def dead_experts(use: ExpertUse) -> dict[str, list[int]]:
     If the text is too short to tell, no expert is called dead.
     """
     dead = {}
-    for name, chosen in zip(use.layers, use.chosen.sum(axis=(1, 2)), strict=True):
+    for name, chosen in zip(use.layers, use.chosen.sum(axis=1), strict=True):
         few = np.flatnonzero(chosen < _DEAD * chosen.mean()).tolist()
         if few and chosen.mean() >= _FEWEST_CHOICES:
             dead[name] = few

@@ -11,27 +11,23 @@ from gshard_nmt.evaluation import routing, translations
 from gshard_nmt.run.folder import RunFolder
 
 
-def router(weight, tokens=1000, choices=1) -> ExpertUse:
+def router(weight, tokens=1000) -> ExpertUse:
     """Returns the use with shares[layers, directions, E], as if all choices had equal weights."""
-    shares = np.array(weight, float)
-    counts = np.repeat(shares[:, :, np.newaxis] * tokens, choices, axis=2)
-    layers, directions, _ = shares.shape
+    counts = np.array(weight, float) * tokens
+    layers, directions, _ = counts.shape
     return ExpertUse(
         [f"decoder_{2 * i + 1}" for i in range(layers)],
         np.full((layers, directions), float(tokens)),
         counts,
-        counts / choices,
-        np.zeros((layers, directions, 2)),
+        counts,
         np.zeros(directions, int),
         "step 7",
     )
 
 
 def test_shares_sum_to_one_and_follow_the_counts():
-    chosen = np.array([[[[3, 1, 0, 0], [0, 2, 2, 0]]]], float)
-    weight = np.array([[[[2, 1, 0, 0], [0, 0.5, 0.5, 0]]]], float)
-    lost = np.zeros((1, 1, 2))
-    use = ExpertUse(["encoder_1"], np.array([[4.0]]), chosen, weight, lost, np.zeros(1, int))
+    chosen, weight = np.array([[[3, 3, 2, 0]]], float), np.array([[[2, 1.5, 0.5, 0]]])
+    use = ExpertUse(["encoder_1"], np.array([[4.0]]), chosen, weight, np.zeros(1, int))
     data = routing.data_of(use, ["fr"])
     assert data["weight"] == [[[0.5, 0.375, 0.125, 0]]]
     assert data["load"] == [[0.375, 0.375, 0.25, 0]]
@@ -69,11 +65,8 @@ def test_a_layer_whose_tokens_go_to_one_expert_has_collapsed():
 
 def use_of(directions: int, layers=("encoder_1", "decoder_1"), experts=4, origin="step 9"):
     rng = np.random.default_rng(0)
-    chosen = rng.integers(50, 100, (len(layers), directions, 2, experts)).astype(float)
-    chosen[:, :, 1] = chosen[:, :, 0]
-    tokens = chosen[:, :, 0].sum(-1)
-    lost = np.zeros((*tokens.shape, 2))
-    return ExpertUse(layers, tokens, chosen, chosen / 2, lost, np.arange(directions), origin)
+    chosen = 2.0 * rng.integers(50, 100, (len(layers), directions, experts))
+    return ExpertUse(layers, chosen.sum(-1) / 2, chosen, chosen / 2, np.arange(directions), origin)
 
 
 def text_of(source: str, train_pairs: int, target: str = "en") -> translations.TestSet:
@@ -106,7 +99,7 @@ def test_a_dense_run_among_several_has_a_note(tmp_path):
         (tmp_path / name / "config.gin").write_text(f"Model.experts = {experts}\n")
         runs.append((name, RunFolder(tmp_path / name), [text_of("fr", 5), text_of("de", 3)]))
     use = use_of(2)
-    use.chosen[1, :, :, 3] = 0
+    use.chosen[1, :, 3] = 0
     parts = routing.sections(runs, lambda *_: use, "best")
     assert [part.name for part in parts] == ["routing", "routing of dense", "routing of large"]
     assert [part.title.partition(": ")[2] for part in parts] == ["small", "dense", "large"]
