@@ -70,7 +70,7 @@ def count(
         (counts,) = program(weights, devices.put(batch, specs))
         for name, array in devices.fetch(counts).items():
             totals[name] += array
-    return ExpertUse(layers, **totals, left_out=left_out)
+    return ExpertUse(layers, totals["tokens"], totals["chosen"], totals["weight"], left_out)
 
 
 def _fitting(
