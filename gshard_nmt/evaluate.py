@@ -49,7 +49,7 @@ class Request:
       others: the folders of other runs to compare the run with.
       names: names of the runs in the report, the main run first.
       command: the command that makes the report. The page shows it.
-      count_experts: counts which experts the runs use for the test sets; None leaves this out.
+      count_experts: counts which experts the main run uses for the test sets; None leaves this out.
     """
 
     baselines: Path | None = None
@@ -90,7 +90,7 @@ def evaluate(
     systems = open_systems(run, tests, request.others, request.names, request.baselines)
     runs = {each.name: each.run for each in systems.compared if each.run}
     if request.count_experts is not None:
-        routing.check_any_has_experts(list(runs.values()))
+        routing.check_has_experts(run)
     systems = _translated(systems, split, translate, request)
     with _progress("scoring", len(tests)) as advance:
         systems = scored(systems, request.metrics, advance)
@@ -107,8 +107,8 @@ def evaluate(
         faults.outputs_section(systems, baselines.not_converged(records)),
     ]
     if request.count_experts is not None:
-        of_runs = [(each.name, each.run, each.tests) for each in systems.compared if each.run]
-        sections += routing.sections(of_runs, request.count_experts, request.choices.checkpoint)
+        weights = request.choices.checkpoint
+        sections.append(routing.section(run, tests, request.count_experts, weights))
     facts = [
         ("run", str(run.path)),
         ("decoding", systems.main.made_by),

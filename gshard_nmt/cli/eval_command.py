@@ -50,8 +50,8 @@ def _define_eval(flags: Flags) -> None:
         "number of sentences of each language, from the start of the split; 0 means all",
         0, minimum=0)
     flags.switch("routing",
-        "also show which experts each language uses in each layer, on the test text: maps and "
-        "tables in the report, and the numbers in bleu.json. The model must have experts")
+        "also show which experts of the first run each language uses in each layer, on the test text: "
+        "maps and tables in the report, and the numbers in bleu.json. The model must have experts")
     flags.words("metrics", "NAME ...",
         "metrics in addition to bleu and chrf: chrf++, ter")
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")

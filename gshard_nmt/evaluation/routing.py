@@ -36,42 +36,23 @@ _WIDTH = 9.0
 """Inches of the maps."""
 
 
-def has_experts(run: RunFolder) -> bool:
-    return read_run_config(run.config).model.experts > 0
-
-
-def check_any_has_experts(runs: Sequence[RunFolder]) -> None:
-    if not any(map(has_experts, runs)):
-        named = " and ".join(str(run.path) for run in runs)
-        are = "is a dense model" if len(runs) == 1 else "are dense models"
+def check_has_experts(run: RunFolder) -> None:
+    if not read_run_config(run.config).model.experts:
         raise UserError(
-            f"--routing: {named} {are} (Model.experts is 0); only a model with experts has a router. "
-            "Leave --routing out, or give the --workdir of a run with experts."
+            f"--routing: {run.path} is a dense model (Model.experts is 0); only a model with experts has "
+            "a router. Leave --routing out, or give the --workdir of a run with experts first."
         )
 
 
-def sections(
-    runs: Sequence[tuple[str, RunFolder, Sequence[TestSet]]], count: CountExperts, checkpoint: str
-) -> list[Section]:
-    """Returns the sections of the report for all runs: (name in the report, run, test sets).
-
-    The section of the first run is "routing" in bleu.json. The others add their names. A dense run has a
-    note instead of maps.
-    """
-    parts = []
-    for i, (name, run, tests) in enumerate(runs):
-        key = f"routing of {name}" if i else "routing"
-        title = "Which experts each language uses" + (f": {name}" if len(runs) > 1 else "")
-        if not has_experts(run):
-            note = f"<p>{html.escape(name)} is a dense model, so it has no router.</p>"
-            parts.append(Section(key, title, note, None))
-            continue
-        ordered = sorted(tests, key=lambda test: (-test.train_pairs, test.source, test.target))
-        texts = [(test.source, test.target, test.sources, test.references) for test in ordered]
-        use, names = count(run.path, texts, checkpoint), direction_names(ordered)
-        alarms = tuple(f"{name}, {alarm}" if i else alarm for alarm in alarms_of(use))
-        parts.append(Section(key, title, page_part(use, names), data_of(use, names), alarms))
-    return parts
+def section(
+    run: RunFolder, tests: Sequence[TestSet], count: CountExperts, checkpoint: str
+) -> Section:
+    """Returns the section of the report on the experts of a run, which it chooses for test sets."""
+    ordered = sorted(tests, key=lambda test: (-test.train_pairs, test.source, test.target))
+    texts = [(test.source, test.target, test.sources, test.references) for test in ordered]
+    use, names = count(run.path, texts, checkpoint), direction_names(ordered)
+    title, alarms = "Which experts each language uses", tuple(alarms_of(use))
+    return Section("routing", title, page_part(use, names), data_of(use, names), alarms)
 
 
 def direction_names(tests: Sequence[TestSet]) -> list[str]:

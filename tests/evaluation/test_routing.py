@@ -82,31 +82,13 @@ def test_the_language_with_most_training_pairs_is_counted_first(tmp_path):
         calls.append(arguments)
         return use_of(3)
 
-    (tmp_path / "config.gin").write_text("Model.experts = 4\n")
     tests = [text_of("br", 5), text_of("fr", 90), text_of("de", 70)]
-    (section,) = routing.sections([("run", RunFolder(tmp_path), tests)], count, "last")
+    section = routing.section(RunFolder(tmp_path), tests, count, "last")
     ((workdir, texts, checkpoint),) = calls
     assert (workdir, checkpoint) == (tmp_path, "last")
     assert texts[0] == ("fr", "en", ["a fr"], ["b fr"])
     assert (section.name, section.title) == ("routing", "Which experts each language uses")
     assert section.data["directions"] == ["fr", "de", "br"]
-
-
-def test_a_dense_run_among_several_has_a_note(tmp_path):
-    runs = []
-    for name, experts in (("small", 4), ("dense", 0), ("large", 4)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.gin").write_text(f"Model.experts = {experts}\n")
-        runs.append((name, RunFolder(tmp_path / name), [text_of("fr", 5), text_of("de", 3)]))
-    use = use_of(2)
-    use.chosen[1, :, 3] = 0
-    parts = routing.sections(runs, lambda *_: use, "best")
-    assert [part.name for part in parts] == ["routing", "routing of dense", "routing of large"]
-    assert [part.title.partition(": ")[2] for part in parts] == ["small", "dense", "large"]
-    assert parts[1].html == "<p>dense is a dense model, so it has no router.</p>"
-    assert parts[1].data is None
-    alarm = "decoder_1: 1 of 4 experts get almost no token (3)"
-    assert [part.alarms for part in parts] == [(alarm,), (), (f"large, {alarm}",)]
 
 
 @pytest.mark.parametrize(

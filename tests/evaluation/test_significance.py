@@ -61,7 +61,7 @@ def random_systems(rng, number):
     return random_counts(rng, words, 0.25, 0.5), random_counts(rng, words, 0.03, 0.2)
 
 
-@pytest.mark.parametrize("number", [28, 58, 100, 400])
+@pytest.mark.parametrize("number", [28, 100, 400])
 def test_5_percent_of_true_null_hypotheses_are_rejected(number):
     rng, p_values = np.random.default_rng(number), []
     for seed in range(400):
