@@ -108,7 +108,6 @@ WRITTEN = {
     *("shard-00000.ids", "models/source.model", "models/target.model"),
     *("data/source.model", "data/target.model", "data/fr-en/train-00000.ids"),
     *("data/fr-en/dev-00000.ids", "data/manifest.json", "data/cleaning.json"),
-    "data/cleaning.json",
 }
 """Every kind of file in the work folder. A unit's own folder has no name before it is complete."""
 
