@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 from gshard_nmt import files, outputs
 from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.config import FILTERS, Cleaning
-from gshard_nmt.data.cleaning.registry import clean
+from gshard_nmt.data.cleaning.filters import clean
 from gshard_nmt.data.reading.text_lines import without_compression
 from gshard_nmt.data.sets.corpus import SentencePair
 from gshard_nmt.errors import UserError

@@ -1,7 +1,5 @@
 """The verbs of `gshard-data`: their flags, and the function that each verb calls."""
 
-import dataclasses
-import os
 import re
 from pathlib import Path
 
@@ -103,13 +101,10 @@ def _prepare(values: FlagValues) -> None:
         )
     from gshard_nmt.prepare import Options, prepare
 
-    cleaning = config.cleaning
     if values.scheduler:
         # The workers have other working directories.
         corpora = {name: paths.absolute(folder) for name, folder in corpora.items()}
-        modules = (os.path.realpath(m) if m.endswith(".py") else m for m in cleaning.modules)
-        cleaning = dataclasses.replace(cleaning, modules=tuple(modules))
-    options = Options(values.workers or 0, vocabulary_of, cleaning, values.scheduler)
+    options = Options(values.workers or 0, vocabulary_of, config.cleaning, values.scheduler)
     prepare(config.data, corpora, out, options)
 
 

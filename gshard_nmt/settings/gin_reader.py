@@ -82,10 +82,6 @@ class _Delegate(gin.config_parser.ParserDelegate):
         return gin.REQUIRED if name in ("gin.REQUIRED", "REQUIRED") else _Macro(name)
 
 
-_FILES = (("Cleaning", "modules"),)
-"""Settings with names of files, which may be relative to the config."""
-
-
 class _Reader:
     """Keeps the values of the statements, each with the place of its last statement."""
 
@@ -147,7 +143,7 @@ class _Reader:
     def _read_statement(self, statement: Any, folder: pathlib.Path, where: str) -> None:
         match statement:
             case gin.config_parser.BindingStatement():
-                self._bind(statement, folder, where)
+                self._bind(statement, where)
             case gin.config_parser.BlockDeclaration():
                 self._check_class(statement.scope, statement.selector, where)
             case gin.config_parser.IncludeStatement():
@@ -155,7 +151,7 @@ class _Reader:
             case _:
                 raise UserError(f"{where}: configs import no modules; remove this line.")
 
-    def _bind(self, statement: Any, folder: pathlib.Path, where: str) -> None:
+    def _bind(self, statement: Any, where: str) -> None:
         class_name, field, value = statement.selector, statement.arg_name, statement.value
         for part in _parts(value):
             if isinstance(part, _Reference):
@@ -175,8 +171,6 @@ class _Reader:
         if (class_name, field) in REMOVED and is_void and not where.startswith("--gin"):
             return
         check_name(self._classes, class_name, field, where)
-        if (class_name, field) in _FILES:
-            value = _found(value, folder)
         self._bound[class_name, field] = Setting(value, where)
 
     def _check_class(self, scope: str, class_name: str, where: str) -> None:
@@ -261,15 +255,6 @@ def _parts(value: object) -> Iterator[object]:
     if isinstance(value, list | tuple):
         for entry in value:
             yield from _parts(entry)
-
-
-def _found(value: Any, folder: pathlib.Path) -> Any:
-    """Returns the path of a file, or paths, with the folder of the config if the file is there only."""
-    if isinstance(value, list | tuple):
-        return type(value)(_found(part, folder) for part in value)
-    if isinstance(value, str) and not os.path.exists(value) and (folder / value).is_file():
-        return str(folder / value)
-    return value
 
 
 def _find_include(name: str, folder: pathlib.Path, where: str) -> pathlib.Path:

@@ -18,18 +18,6 @@ from tests.data.test_worker_pool import call
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SLOW = """
-import pathlib, time
-from gshard_nmt.data.cleaning import registry
-
-@registry.filter
-def slow(rows, about):
-    folder = pathlib.Path(__file__).parent
-    (folder / "begun").touch()
-    while (folder / "hold").exists():
-        time.sleep(0.05)
-    return [True for row in rows]
-"""
 
 
 class Cluster:
@@ -41,18 +29,21 @@ class Cluster:
             self.port = free.getsockname()[1]
         self.address = f"tcp://127.0.0.1:{self.port}"
         self._log = (folder / "cluster.log").open("a")
+        self._folder = folder
         self.scheduler = self.start_scheduler()
         self.workers = [self.start_worker() for _ in range(2)]
 
     def start_scheduler(self):
         return self._start("dask_scheduler", "--host=127.0.0.1", f"--port={self.port}")
 
-    def start_worker(self, *before):
+    def start_worker(self, before=""):
+        """Starts a worker that cleans nothing while there is a file `hold`."""
+        slow = f"from tests.integration import slow_cleaning as s; s.install({str(self._folder)!r})"
         flags = (self.address, "--nthreads=1", "--no-nanny", "--host=127.0.0.1")
-        return self._start("dask_worker", *flags, before=before)
+        return self._start("dask_worker", *flags, before=before or slow)
 
-    def _start(self, name, *flags, before=()):
-        program = f"import sys; {';'.join(before)}\nfrom distributed.cli.{name} import main\nmain()"
+    def _start(self, name, *flags, before=""):
+        program = f"import sys; {before}\nfrom distributed.cli.{name} import main\nmain()"
         return subprocess.Popen(
             [sys.executable, "-c", program, "--no-dashboard", *flags],
             cwd="/",
@@ -110,22 +101,16 @@ def wait_for(file):
 
 def test_the_bytes_are_those_of_one_process_whoever_is_killed(tmp_path, cluster):
     corpus = write_corpus(tmp_path / "corpus")
-    (tmp_path / "slow.py").write_text(SLOW)
-    own = (
-        f"--gin=Cleaning.modules = ['{os.path.relpath(tmp_path / 'slow.py', ROOT)}']",
-        "--gin=Cleaning.filters = ('empty', 'slow')",
-    )
-    code, said = end(start(tmp_path, corpus, "alone", "--workers=1", *own))
+    code, said = end(start(tmp_path, corpus, "alone", "--workers=1"))
     assert code == 0, said
     expected = content(tmp_path / "alone")
     assert {"manifest.json", "fr-en/train-00000.ids"} <= set(expected)
-    on_cluster = (*own, f"--scheduler={cluster.address}")
+    on_cluster = f"--scheduler={cluster.address}"
 
     # A worker dies in the middle: another one does its units.
     hold, begun = tmp_path / "hold", tmp_path / "begun"
     hold.touch()
-    begun.unlink()
-    program = start(tmp_path, f"file://{corpus}", "killed worker", *on_cluster)
+    program = start(tmp_path, f"file://{corpus}", "killed worker", on_cluster)
     wait_for(begun)
     cluster.workers[0].kill()
     hold.unlink()
@@ -136,7 +121,7 @@ def test_the_bytes_are_those_of_one_process_whoever_is_killed(tmp_path, cluster)
     # The scheduler dies: the program says so, and the same command goes on.
     hold.touch()
     begun.unlink()
-    program = start(tmp_path, os.path.relpath(corpus, ROOT), "killed scheduler", *on_cluster)
+    program = start(tmp_path, os.path.relpath(corpus, ROOT), "killed scheduler", on_cluster)
     wait_for(begun)
     cluster.scheduler.kill()
     code, said = end(program)
@@ -145,8 +130,8 @@ def test_the_bytes_are_those_of_one_process_whoever_is_killed(tmp_path, cluster)
     assert "the Dask scheduler is gone. Start it and its workers again" in said
     assert (tmp_path / "killed scheduler.partial" / "read").is_dir()
     with contextlib.closing(Cluster(tmp_path)) as other:
-        on_other = (*own, f"--scheduler={other.address}")
-        code, said = end(start(tmp_path, corpus, "killed scheduler", *on_other))
+        on_other = f"--scheduler={other.address}"
+        code, said = end(start(tmp_path, corpus, "killed scheduler", on_other))
         assert code == 0, said
         assert content(tmp_path / "killed scheduler") == expected
         assert not (tmp_path / "killed scheduler.partial").exists()

@@ -31,6 +31,7 @@ _WITHOUT_SPACES = ("CJK", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 _WEIGHTS = {"CJK": 3.0, "HANGUL": 2.0}
 """The number of Latin letters that say about as much as one character; 1 for other scripts."""
 _INVISIBLE_CATEGORIES = ("Zs", "Zl", "Zp", "Cc", "Cf", "Cn", "Cs")
+Mask = NDArray[np.bool_]
 _PIECE = 8192
 """Lines that are measured at a time: the arrays of characters are many times as large as the text."""
 

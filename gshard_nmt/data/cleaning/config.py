@@ -26,11 +26,7 @@ class Cleaning:
     "language" is not in the default list, because it needs `pip install gshard-nmt[langid]`."""
 
     without: tuple[str, ...] = ()
-    """Filters that do not run, although `filters` or `modules` have them, such as ["numbers"]."""
-
-    modules: tuple[str, ...] = ()
-    """Python modules with filters of your own: names of installed modules, or paths of .py files. Their
-    filters run after the others."""
+    """Filters that do not run, although `filters` has them, such as ["numbers"]."""
 
     # Limits
     maximum_words: int = 250

@@ -18,10 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gshard_nmt.data.cleaning import registry
-from gshard_nmt.data.cleaning.block import About, Block
+from gshard_nmt.data.cleaning.block import About, Block, Mask
 from gshard_nmt.data.cleaning.duplicates import Hashes, hashes
-from gshard_nmt.data.cleaning.registry import Mask
 from gshard_nmt.data.text import normal_form
 
 NEAR = 0.7
@@ -167,7 +165,6 @@ def _shingles(text: str) -> set[int]:
     return {hash(triple) for triple in zip(words, words[1:], words[2:], strict=False)}
 
 
-@registry.filter
 def overlap(rows: Block, about: About) -> Mask:
     """Drops a pair if its sides, or one long side, are in the dev or test text."""
     if not len(about.held_out):

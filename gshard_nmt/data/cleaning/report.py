@@ -60,8 +60,7 @@ def _cut(text: str, most: int) -> str:
 class Direction:
     """What cleaning did to the training pairs of one language pair of one subset ("" is the main corpus).
 
-    `pairs` were there before; `removed` and `edited` count those that each filter dropped, duplicates
-    included, and changed.
+    `pairs` were there before; `removed` counts those that each filter dropped, duplicates included.
     """
 
     source: str
@@ -70,7 +69,6 @@ class Direction:
     pairs: int
     removed: Mapping[str, int]
     samples: Samples
-    edited: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -90,7 +88,7 @@ class Direction:
             "pairs": self.pairs,
             "remaining": self.remaining,
             "removed": ranked(self.removed),
-            "edited": ranked(self.edited),
+            "edited": {},  # readers of the report know this key
             "samples": {
                 name: [{"source": source, "target": target} for _, source, target in samples]
                 for name, samples in sorted(self.samples.items())

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.cleaning import registry
 from gshard_nmt.data.cleaning.block import (
     CONTROL,
     DIGIT,
@@ -16,8 +15,8 @@ from gshard_nmt.data.cleaning.block import (
     VISIBLE,
     About,
     Block,
+    Mask,
 )
-from gshard_nmt.data.cleaning.registry import Mask
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.scripts import script_of, scripts_of_language
 from gshard_nmt.errors import UserError
@@ -58,26 +57,22 @@ _SAME_NAME = {"nb": "no", "fil": "tl", "iw": "he", "sh": "hr"}
 _NO_LANGUAGE = "zxx"
 
 
-@registry.filter
 def empty(rows: Block, _: About) -> Mask:
     """Drops a pair if a side has no visible character."""
     return rows.source.has(VISIBLE) & rows.target.has(VISIBLE)
 
 
-@registry.filter
 def control(rows: Block, _: About) -> Mask:
     """Drops a pair with control characters, such as U+0007. Tabs and marks of direction are kept."""
     return ~(rows.source.has(CONTROL) | rows.target.has(CONTROL))
 
 
-@registry.filter
 def encoding(rows: Block, _: About) -> Mask:
     """Drops a pair with U+FFFD, or with UTF-8 that was read in another encoding ("Ã©" for "é")."""
     candidates = rows.source.has(SUSPECT) | rows.target.has(SUSPECT)
     return rows.check(candidates, lambda *sides: not any(_MOJIBAKE.search(text) for text in sides))
 
 
-@registry.filter
 def length(rows: Block, about: About) -> Mask:
     """Drops a pair if a side is too long, or has a word that is too long."""
     settings = about.settings
@@ -95,14 +90,12 @@ def length(rows: Block, about: About) -> Mask:
     return mask
 
 
-@registry.filter
 def ratio(rows: Block, about: About) -> Mask:
     """Drops a pair if one side is much longer than the other."""
     quotient = (rows.source.weight + _RATIO_SLACK) / (rows.target.weight + _RATIO_SLACK)
     return np.maximum(quotient, 1 / quotient) <= about.settings.ratio
 
 
-@registry.filter
 def identical(rows: Block, about: About) -> Mask:
     """Drops a pair of equal sides, if it has several words with letters. Case and spaces do not matter.
 
@@ -122,7 +115,6 @@ def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-@registry.filter
 def script(rows: Block, about: About) -> Mask:
     """Drops a pair if most letters of a side are in a script that its language does not use.
 
@@ -149,7 +141,6 @@ def _letters_of_its_own(text: str, other: str) -> list[str]:
     return [letter for letter in own if script_of(letter)]
 
 
-@registry.filter
 def numbers(rows: Block, _: About) -> Mask:
     """Drops a pair if each side has a number that the other side lacks.
 
@@ -179,7 +170,6 @@ def _has_other(groups: list[str], others: list[str]) -> bool:
     return any(len(group.strip("0")) > 1 and group.strip("0") not in joined for group in groups)
 
 
-@registry.filter
 def addresses(rows: Block, _: About) -> Mask:
     """Drops a pair if one side has a web or mail address, and the other has nothing like it."""
     first, second = (
@@ -188,7 +178,6 @@ def addresses(rows: Block, _: About) -> Mask:
     return rows.check(first != second, lambda *sides: not any(map(normal_form.has_address, sides)))
 
 
-@registry.filter
 def placeholders(rows: Block, _: About) -> Mask:
     """Drops a pair if the sides have different placeholders, such as `%s`, `{name}` or `$name`.
 
@@ -211,7 +200,6 @@ def _without_format(part: str) -> str:
     return _FORMAT.sub("%", "".join(part.split())).replace("%u", "%d").replace("%i", "%d")
 
 
-@registry.filter
 def score(rows: Block, about: About) -> Mask:
     """Drops a pair whose score in the corpus is below `Cleaning.minimum_score`."""
     least = about.settings.minimum_score
@@ -220,7 +208,6 @@ def score(rows: Block, about: About) -> Mask:
     return np.fromiter((row.score is None or row.score >= least for row in rows), bool, len(rows))
 
 
-@registry.filter
 def language(rows: Block, about: About) -> Mask:
     """Drops a pair if a side of 20 letters or more is surely in another language than its own.
 

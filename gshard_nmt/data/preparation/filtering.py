@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.cleaning import duplicates, overlap, registry, report
+from gshard_nmt.data.cleaning import duplicates, filters, overlap, report
 from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.preparation import chunks
@@ -40,13 +40,11 @@ _EMPTY = "empty"
 class CleanText:
     """What cleaning left of the text of a split.
 
-    `removed` and `edited` count the pairs that each filter dropped and changed. `folders` have samples of
-    them.
+    `removed` counts the pairs that each filter dropped. `folders` have samples of them.
     """
 
     text: SplitText
     removed: Mapping[str, int]
-    edited: Mapping[str, int]
     parts: tuple[Part, ...]
     folders: tuple[Path, ...]
 
@@ -76,9 +74,9 @@ def clean_all(
     for pair in pairs:
         every.setdefault((pair.source, pair.target), []).append(pair)
     held_out: dict[tuple[str, str], Path] = {}
-    if "overlap" in registry.filters(settings):
+    if "overlap" in filters.filters(settings):
         held_out = _hold_out(work, settings, every, texts)
-    identity = registry.identity(settings)
+    identity = filters.identity(settings)
     splits = []
     units: list[Unit] = []
     for languages, own in every.items():
@@ -99,7 +97,6 @@ def clean_all(
         clean[folder_of(text.pair), text.split] = CleanText(
             text,
             _sum(outcome.result["removed"] for outcome in outcomes),
-            _sum(outcome.result["edited"] for outcome in outcomes),
             tuple(map(part_of, text.parts, outcomes)),
             tuple(outcome.folder for outcome in outcomes),
         )
@@ -191,27 +188,25 @@ def filter_rows(
     dropped. `held_out` has the hashes of dev and test text, if there is any.
 
     Returns:
-      `rows`, the number of rows that stay; `removed` and `edited`, the numbers that each filter dropped
-      and changed. If `is_whole`, the chunk stays as it is, so that its rows are not written again.
+      `rows`, the number of rows that stay; `removed`, the number that each filter dropped. If
+      `is_whole`, the chunk stays as it is, so that its rows are not written again.
     """
     stay = chunk = chunks.read(part.file)
     removed: Mapping[str, int] = {}
-    edited: Mapping[str, int] = {}
     dropped: report.Samples = {}
     if settings is None:
         stay = chunk.take(_with_text(chunk))
         if len(stay) < len(chunk):
             removed = {_EMPTY: len(chunk) - len(stay)}
-    elif settings.duplicates or registry.filters(settings):
+    elif settings.duplicates or filters.filters(settings):
         hashes = np.load(held_out) if held_out else np.zeros(0, np.uint64)
-        cleaned = registry.clean(chunk.rows(), About(*names, settings, hashes))
-        stay = Chunk.of(cleaned.rows) if cleaned.edited else chunk.take(cleaned.indices)
-        removed, edited, dropped = cleaned.removed, cleaned.edited, cleaned.samples
+        cleaned = filters.clean(chunk.rows(), About(*names, settings, hashes))
+        stay = chunk.take(cleaned.indices)
+        removed, dropped = cleaned.removed, cleaned.samples
         if settings.duplicates:
             values = duplicates.signatures(cleaned.rows, settings.duplicates)
             duplicates.write_signatures(folder / SIGNATURES, values)
-    counts = {"removed": dict(removed), "edited": dict(edited)}
-    return {**_write(folder, chunk, stay, dropped), **counts}
+    return {**_write(folder, chunk, stay, dropped), "removed": dict(removed)}
 
 
 def find_duplicates(

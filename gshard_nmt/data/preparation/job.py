@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from gshard_nmt import files, outputs
-from gshard_nmt.data.cleaning import registry, report
+from gshard_nmt.data.cleaning import filters, report
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import inputs
@@ -100,7 +100,7 @@ class Job:
         """
         # Reading a large corpus takes hours, so a wrong name is an error before it.
         self._vocabularies = load_models(options.vocabulary_of) if options.vocabulary_of else None
-        registry.identity(options.cleaning)
+        filters.identity(options.cleaning)
         self._config, self._pairs, self._out = config, pairs, out
         self._old_key, self._options, self._console = old_key, options, console
         self.partial = partial_folder(out)
@@ -197,7 +197,7 @@ class Job:
             facts["subset_fingerprints"] = prints
         models = self._models(pairs) or {}
         digests = {side: hashlib.sha256(content).hexdigest() for side, content in models.items()}
-        key = key_of(_VERSION, facts, registry.identity(self._options.cleaning), digests)
+        key = key_of(_VERSION, facts, filters.identity(self._options.cleaning), digests)
         settings = {"direction": self._config.direction, "temperature": self._config.temperature}
         return facts | settings | {"key": key}
 
@@ -247,7 +247,7 @@ def _make_folder(
 def _report_of(text: CleanText) -> report.Direction:
     pair = text.text.pair
     names = (pair.source, pair.target, pair.subset)
-    return report.Direction(*names, text.text.total, text.removed, text.samples(), text.edited)
+    return report.Direction(*names, text.text.total, text.removed, text.samples())
 
 
 def _without_clean_text(directions: Iterable[Direction], clean: CleanTexts) -> Reasons:

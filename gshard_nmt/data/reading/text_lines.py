@@ -112,12 +112,12 @@ def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
         try:
             block = read(_BLOCK)
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-            raise _DamagedError(error) from error
+            raise _DamagedError(str(error)) from error
         except OSError as error:
             # bz2 has no error of its own. An error of the operating system has a number.
             if ending != ".bz2" or error.errno is not None:
                 raise
-            raise _DamagedError(error) from error
+            raise _DamagedError(str(error)) from error
         if not block:
             return
         yield block
@@ -139,7 +139,7 @@ def _zstd(file: IO[bytes]) -> Iterator[bytes]:
             try:
                 block = frame.decompress(piece)
             except zstandard.ZstdError as error:
-                raise _DamagedError(error) from error
+                raise _DamagedError(str(error)) from error
             if block:
                 yield block
             is_inside = not frame.eof

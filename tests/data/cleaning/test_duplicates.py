@@ -9,7 +9,7 @@ from gshard_nmt.data.cleaning import duplicates
 from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.config import DUPLICATES
 from gshard_nmt.data.cleaning.duplicates import hashes
-from gshard_nmt.data.cleaning.registry import clean
+from gshard_nmt.data.cleaning.filters import clean
 from gshard_nmt.data.sets.corpus import SentencePair
 
 LINES = ["Ein Haus", "ein haus.", "EIN  HAUS!", "Haus 1", "Haus 2", "%s"]

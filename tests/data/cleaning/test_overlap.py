@@ -8,8 +8,8 @@ import pytest
 
 from gshard_nmt.data.cleaning import overlap
 from gshard_nmt.data.cleaning.block import About, Block
+from gshard_nmt.data.cleaning.filters import clean
 from gshard_nmt.data.cleaning.overlap import OverlapSearch
-from gshard_nmt.data.cleaning.registry import clean
 from gshard_nmt.data.sets.corpus import SentencePair
 
 TEST = [

@@ -68,7 +68,7 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         assert chunks.read(part.file).sources == left
         assert part.rows == len(left)
     drops = [tmp_path / "drop0", tmp_path / "drop1"]
-    samples = CleanText(None, {}, {}, (), (*folders, *drops)).samples()
+    samples = CleanText(None, {}, (), (*folders, *drops)).samples()
     assert {name: [row[1:] for row in rows] for name, rows in samples.items()} == {
         "empty": [("", "x"), ("", "d")],
         "overlap": [("Une phrase!", "A sentence.")],
