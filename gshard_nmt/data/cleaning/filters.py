@@ -52,8 +52,7 @@ def identity(settings: Cleaning) -> dict[str, Any]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             identifier = importlib.metadata.version("py3langid")
     fields = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()}
-    # Data of earlier versions has modules too.
-    return fields | {"version": VERSION, "modules": [], "identifier": identifier}
+    return fields | {"version": VERSION, "identifier": identifier}
 
 
 @dataclasses.dataclass(frozen=True)
