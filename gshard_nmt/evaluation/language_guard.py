@@ -60,11 +60,15 @@ def compare(before: Sequence[DevOutput], after: Sequence[DevOutput]) -> list[Cha
     pairs = [(_statistics(now[old.direction]), _statistics(old)) for old in before]
     p_values = [significance.compare_statistics(new, then).p_value for new, then in pairs]
     adjusted = significance.adjusted_p_values(p_values)
-    changes = []
-    for old, pair, p in zip(before, pairs, adjusted, strict=True):
-        new, then = (float(significance.bleu_of(rows.sum(0))) for rows in pair)
-        changes.append(Change(old.direction, then, new, p))
+    changes = [
+        Change(old.direction, _bleu(then), _bleu(new), p)
+        for old, (new, then), p in zip(before, pairs, adjusted, strict=True)
+    ]
     return sorted(changes, key=lambda change: change.delta)
+
+
+def _bleu(rows: np.ndarray) -> float:
+    return float(significance.bleu_of(rows.sum(0)))
 
 
 def _statistics(output: DevOutput) -> np.ndarray:

@@ -110,7 +110,7 @@ MISTAKES = [
     *each(WRITTEN_FOLDERS, ["text", "a link to nothing", *IMPOSSIBLE]),
     *each(REPLACED_FOLDERS[:2], ["a mount point"]),
     *each(READ_FILES, ["a folder", *NOWHERE]),
-    *each([*WRITTEN_FILES, *WRITTEN_FILES], ["a folder", "gone/x", *IMPOSSIBLE]),
+    *each([*WRITTEN_FILES, *WRITTEN_FILES], ["a folder", "gone/x", "text/below a file", "/proc/x"]),
     *each(ENDED_FILES, ["a folder.json", "gone/x.json"]),
     *each([("eval", "baselines")] * 2, ["text", "gone"]),
 ]
@@ -205,6 +205,6 @@ def test_the_doctor_lists_wrong_paths(folder, monkeypatch, capsys):
     wrong = ["--data=text", "--workdir=text/below a file"]
     assert commands.main(["inspect", "--config=demo", "--doctor", *wrong]) == 2
     out, err = capsys.readouterr()
-    assert "PROBLEM  data      --data text: there is no such folder" in out
-    assert "PROBLEM  disk      --workdir text/below a file: " in out
+    assert "PROBLEM  data    --data text: there is no such folder" in out
+    assert "PROBLEM  disk    --workdir text/below a file: " in out
     assert err.startswith("gshard-inspect: 2 problems with demo")

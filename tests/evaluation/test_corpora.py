@@ -1,10 +1,8 @@
 import pytest
 
-from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation.inputs import Text, digest_of, name_of
-from gshard_nmt.data.preparation.plan import Plan
-from gshard_nmt.data.sets.corpus import SPLITS, list_corpus, write_pairs
+from gshard_nmt.data.preparation.inputs import fingerprint
+from gshard_nmt.data.sets.corpus import list_corpus, write_pairs
 from gshard_nmt.data.sets.directions import candidates
 from gshard_nmt.evaluation import corpora
 from gshard_nmt.evaluation.corpora import facts, pairs_of
@@ -63,11 +61,9 @@ def run(tmp_path, folders):
     config = Data(vocabulary_sentences=100)
     listing = [p for name, place in folders.items() for p in list_corpus(place, name).pairs]
     pairs = candidates(config, listing).pairs
-    items = {item for pair in pairs for split in SPLITS for item in pair.inputs(split)}
-    texts = {name_of(item): Text(digest_of(item), (1,)) for item in items}
-    prepared = Plan(config, Cleaning(), pairs, texts).facts()
-    del prepared["data"]
-    return make_run(tmp_path / "run", **prepared, direction="xx-en")
+    main, back = (fingerprint([p for p in pairs if p.subset == name]) for name in ("", "back"))
+    prints = {"corpus_fingerprint": main, "subset_fingerprints": {"back": back}}
+    return make_run(tmp_path / "run", **prints, direction="xx-en")
 
 
 def verdict(run, folders):

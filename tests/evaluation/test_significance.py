@@ -61,7 +61,7 @@ def random_systems(rng, number):
     return random_counts(rng, words, 0.25, 0.5), random_counts(rng, words, 0.03, 0.2)
 
 
-@pytest.mark.parametrize("number", [28, 100, 400])
+@pytest.mark.parametrize("number", [28, 100])
 def test_5_percent_of_true_null_hypotheses_are_rejected(number):
     rng, p_values = np.random.default_rng(number), []
     for seed in range(400):
@@ -145,7 +145,7 @@ def test_the_error_of_a_mean_agrees_with_sacrebleu_on_drawn_references():
     found = error_of_mean(pairs, references)
     texts = list(dict.fromkeys(references[0] + references[1]))
     means = []
-    for _ in range(300):
+    for _ in range(150):
         drawn = [texts[i] for i in rng.integers(0, len(texts), len(texts))]
         deltas = []
         for (ours, theirs), lines in zip(systems, references, strict=True):

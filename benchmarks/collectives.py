@@ -1,29 +1,25 @@
-"""Measures one layer by parts, and collectives, on the devices of this machine (GShard Figures 8 and 9).
+"""Measures collectives on the devices of this machine, as GShard Figure 9 does.
 
-    .venv/bin/python benchmarks/layer.py --config demo --gin 'Mesh.shape = (2,)' --rounds 10
+    .venv/bin/python benchmarks/collectives.py --config demo --gin 'Mesh.shape = (2,)' --rounds 10
 
 It takes the devices that training would take: accelerators, or virtual CPU devices. These share the
 cores and the memory of this machine, so times grow with their number as the machine does and not as a
-network would. Each part is a program of its own; inside of one program, XLA fuses across them. All
-programs run in turns, once a round. A figure is the median of the rounds, with the range. One process
-measures. It was tried on CPU devices only.
+network would. All programs run in turns, once a round. A figure is the median of the rounds, with the
+range. It was tried on CPU devices only. benchmarks/step.py measures the parts of a layer (Figure 8).
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from harness import layer_parts
 from harness.page import table
 from harness.rounds import median_text
 
 from gshard_nmt.settings.config import Config, find_config
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.runtime import Runtime
 
 KINDS = ("all-to-all", "all-reduce", "all-gather", "collective-permute")
 SIZES = (16 * 2**10, 256 * 2**10, 2**20, 4 * 2**20)
@@ -44,33 +40,23 @@ def main() -> None:
 
 
 def measured(config: Config, rounds: int, sizes: Sequence[int] = SIZES) -> list[str]:
-    started = runtime.start(config.mesh)
-    devices = list(started.devices.devices.ravel())
+    """Returns the table of the times, and of how they grow with the number of devices."""
+    devices = list(runtime.start(config.mesh).devices.devices.ravel())
     numbers = [n for n in range(2, len(devices) + 1) if len(devices) % n == 0]
     keys = [(kind, n, size) for kind in KINDS for n in numbers for size in sizes]
-    programs: dict[Any, Callable[[], Any]] = {
-        key: collective(key[0], devices[: key[1]], key[2]) for key in keys
-    }
-    programs |= parts(config, started)
+    programs = {key: collective(key[0], devices[: key[1]], key[2]) for key in keys}
     seconds = in_turns(programs, rounds)
-    head = ("milliseconds", "range")
-    rows: list[tuple[str, ...]] = [("collective", "devices", "KiB", *head)]
+    rows = [("collective", "devices", "KiB", "milliseconds", "range")]
     for kind, number, size in keys:
-        times = [s / TIMES for s in seconds[kind, number, size]]
-        rows.append((kind, str(number), f"{size / 2**10:,.0f}", *_text(times)))
-    growth: list[tuple[str, ...]] = [("collective", "exponent", "range", "GShard 5.3")]
+        times = [1e3 * s / TIMES for s in seconds[kind, number, size]]
+        rows.append((kind, str(number), f"{size / 2**10:,.0f}", *median_text(times, ".3f")))
+    growth = [("collective", "exponent", "range", "GShard 5.3")]
     paper = {"all-to-all": "0.5", "all-reduce": "0"}
     for kind in KINDS if len(numbers) > 1 else ():
         logs = [np.log(seconds[kind, n, sizes[-1]]) for n in numbers]
         exponents = list(np.polyfit(np.log(numbers), logs, 1)[0])
         growth.append((kind, *median_text(exponents, ".2f"), paper.get(kind, "")))
-    layer: list[tuple[str, ...]] = [("part of a layer", *head)]
-    layer += [(key, *_text(seconds[key])) for key in programs if isinstance(key, str)]
-    return [table(lines) for lines in (rows, growth, layer) if len(lines) > 1]
-
-
-def _text(seconds: Sequence[float]) -> tuple[str, str]:
-    return median_text([1e3 * s for s in seconds], ".3f")
+    return [table(lines) for lines in (rows, growth) if len(lines) > 1]
 
 
 def in_turns(programs: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, list[float]]:
@@ -83,21 +69,7 @@ def in_turns(programs: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, l
             jax.block_until_ready(program())
             if number:
                 seconds[key].append(time.perf_counter() - began)
-        print(f"round {number} of {rounds}", file=sys.stderr)
     return seconds
-
-
-def parts(config: Config, started: Runtime) -> dict[str, Callable[[], Any]]:
-    arrays: dict[str, Any] = {}
-    programs: dict[str, Callable[[], Any]] = {}
-    for part in layer_parts.parts(config):
-        program = started.compile(part.name, lambda part=part: part.lowered(config))
-        missing = {name: spec for name, spec in part.inputs.items() if name not in arrays}
-        arrays |= started.put(layer_parts.values(missing), missing)
-        inputs = {name: arrays[name] for name in part.inputs}
-        arrays |= program(inputs)[0]
-        programs[part.name] = lambda program=program, inputs=inputs: program(inputs)
-    return programs
 
 
 def collective(kind: str, devices: Sequence[Any], nbytes: int) -> Callable[[], Any]:
