@@ -22,8 +22,10 @@ from gshard_nmt.settings.values import read_run_config
 CountExperts = Callable[[Path, Sequence[Sequence[Any]], str], ExpertUse]
 """(run folder, tests, --checkpoint) -> the counts of the router; see `RunTranslators.expert_use`."""
 
-MOST = 0.95
-"""The report names the smallest number of experts that hold this part of a language's gate weight."""
+HALF = 0.5
+"""The report names the fewest experts that hold this part of a language's gate weight."""
+_SHOWN = 4
+"""The experts that a cell of a table names at most."""
 _DEAD = 0.01
 """An expert is dead if it gets less than this part of an equal share of the choices."""
 _FEWEST_CHOICES = 200
@@ -84,11 +86,19 @@ def effective_experts(load: np.ndarray) -> np.ndarray:
     return np.exp(-(load * np.log(np.where(load > 0, load, 1.0))).sum(axis=-1))
 
 
-def experts_of_most(weight: np.ndarray) -> np.ndarray:
-    """Returns int64[layers, directions], the fewest experts that hold `MOST` of the gate weight."""
-    held = np.cumsum(-np.sort(-weight, axis=-1), axis=-1)
-    # Less than a rounding error is no expert; a direction without text has none.
-    return np.where(held[..., -1] > 0, (held < MOST - 1e-9).sum(axis=-1) + 1, 0)
+def main_experts(weight: np.ndarray) -> list[list[list[int]]]:
+    """Returns the fewest experts that hold `HALF` of the gate weight, the largest first.
+
+    They are a list for each layer and direction; a direction without text has none.
+    """
+    order = np.argsort(-weight, axis=-1, kind="stable")
+    held = np.cumsum(np.take_along_axis(weight, order, axis=-1), axis=-1)
+    # Less than a rounding error is no expert.
+    counts = np.where(held[..., -1] > 0, (held < HALF - 1e-9).sum(axis=-1) + 1, 0)
+    return [
+        [experts[:count].tolist() for experts, count in zip(*of_layer, strict=True)]
+        for of_layer in zip(order, counts, strict=True)
+    ]
 
 
 def dead_experts(use: ExpertUse) -> dict[str, list[int]]:
@@ -130,7 +140,7 @@ def data_of(use: ExpertUse, names: Sequence[str]) -> Mapping[str, Any]:
         "left_out": use.left_out.tolist(),
         "weight": weight.round(4).tolist() if weight.size <= _MOST_NUMBERS else None,
         "load": load_of(use).round(4).tolist(),
-        "experts_of_most": experts_of_most(weight).tolist(),
+        "main_experts": main_experts(weight),
         "dead_experts": dead_experts(use),
     }
 
@@ -139,7 +149,7 @@ def page_part(use: ExpertUse, names: Sequence[str]) -> str:
     """Returns the part of the page: the maps, a row for each layer, and a row for each language."""
     weight, load, dead = weight_of(use), load_of(use), dead_experts(use)
     experts, tokens = load.shape[-1], use.tokens.max(axis=0)
-    effective, of_most = effective_experts(load), experts_of_most(weight)
+    effective, main = effective_experts(load), main_experts(weight)
     words = (
         f"<p>The choices of the router of {html.escape(use.origin)} on the test text: the encoder "
         "reads the sources, and the decoder reads the references. A row is a language, and the language "
@@ -159,14 +169,14 @@ def page_part(use: ExpertUse, names: Sequence[str]) -> str:
         for i, name in enumerate(use.layers)
     ]
     of_languages = [
-        [name, f"{tokens[i]:,.0f}", f"{use.left_out[i]:,}", *map(str, of_most[:, i])]
+        [name, f"{tokens[i]:,.0f}", f"{use.left_out[i]:,}", *(_named(layer[i]) for layer in main)]
         for i, name in enumerate(names)
     ]
     layers = [name.replace("_", " ") for name in use.layers]
     heads = ("layer", f"effective experts of {experts}", "busiest expert", "dead experts")
     note = (
-        f"<p>How many of the {experts} experts hold {MOST:.0%} of the language's gate weight, in each "
-        "layer.</p>"
+        f"<p>In each layer, the fewest of the {experts} experts that hold half of the language's gate "
+        "weight; the expert with the largest share is first.</p>"
     )
     parts = (
         words,
@@ -178,6 +188,11 @@ def page_part(use: ExpertUse, names: Sequence[str]) -> str:
         web_page.table(["language", "tokens", "left out", *layers], of_languages),
     )
     return "\n".join(parts)
+
+
+def _named(experts: Sequence[int]) -> str:
+    rest = len(experts) - _SHOWN
+    return " ".join(map(str, experts[:_SHOWN])) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def draw_maps(shares: np.ndarray, layers: Sequence[str], names: Sequence[str]) -> Any:

@@ -31,13 +31,13 @@ def test_shares_sum_to_one_and_follow_the_counts():
     data = routing.data_of(use, ["fr"])
     assert data["weight"] == [[[0.5, 0.375, 0.125, 0]]]
     assert data["load"] == [[0.375, 0.375, 0.25, 0]]
-    assert data["experts_of_most"] == [[3]]
+    assert data["main_experts"] == [[[0]]]
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
-def test_the_fewest_experts_hold_most_of_a_language():
-    shares = [[[0.05, 0.0, 0.95, 0.0], [0.25] * 4, [0.0] * 4, [0.5, 0.4, 0.06, 0.04]]]
-    assert routing.experts_of_most(np.array(shares)).tolist() == [[1, 4, 0, 3]]
+def test_the_fewest_experts_hold_half_of_a_language():
+    shares = [[[0.1, 0.0, 0.8, 0.1], [0.25] * 4, [0.0] * 4, [0.2, 0.4, 0.06, 0.34]]]
+    assert routing.main_experts(np.array(shares)) == [[[2], [0, 1], [], [1, 3]]]
 
 
 def test_a_dead_expert_is_an_alarm():
@@ -112,7 +112,12 @@ def test_the_page_has_a_map_and_a_row_for_each_layer_and_language():
     rows = re.findall(r"<tr><th>([^<]+)</th>((?:<td>[^<]*</td>)+)</tr>", page)
     assert [name for name, _ in rows] == ["encoder 1", "decoder 1", "fr", "de"]
     cells = {name: re.findall(r"<td>([^<]*)</td>", columns) for name, columns in rows}
-    assert cells["fr"] == [f"{int(max(use.tokens[:, 0])):,}", "0", "4", "4"]
+    assert cells["fr"][:2] == [f"{int(max(use.tokens[:, 0])):,}", "0"]
+    for cell, experts in zip(
+        cells["fr"][2:], routing.data_of(use, ["fr"])["main_experts"], strict=True
+    ):
+        assert cell.split() == [str(number) for number in experts[0]]
+    assert routing._named(range(6)) == "0 1 2 3 and 2 more"
 
 
 @pytest.mark.parametrize(("layers", "directions", "experts"), [(2, 2, 2), (5, 100, 64)])
