@@ -28,8 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gshard_nmt.data.sets.corpus import read_lines  # noqa: E402
-from gshard_nmt.evaluation.metrics import significance  # noqa: E402
-from gshard_nmt.evaluation.texts import corpora  # noqa: E402
+from gshard_nmt.evaluation import corpora, significance  # noqa: E402
 from gshard_nmt.run.folder import RunFolder  # noqa: E402
 from scripts.family_results import Member, curves_of, page  # noqa: E402
 from scripts.programs import Job, run  # noqa: E402

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from gshard_nmt.evaluation.metrics.significance import interval_of_mean
+from gshard_nmt.evaluation.significance import interval_of_mean
 
 Scores = Mapping[str, float]
 """BLEU of each language."""

@@ -61,7 +61,7 @@ def links_lines() -> Iterator[Line]:
     """Yields the predicted times of collectives on slices of 16 to 2,048 cores."""
     for name in ("v3:2x4", "v3:4x4", "v3:8x8", "v3:8x16", "v3:16x16", "v3:16x32", "v3:32x32"):
         topology = Topology.parse(name)
-        chips = np.array(list(itertools.product(*map(range, topology.grid))))
+        chips = np.array(list(itertools.product(*map(range, topology.shape))))
         members = np.repeat(np.arange(topology.num_chips), topology.chip.devices_per_chip)
         placement = links.place(members, chips, topology)
         kinds = itertools.product(("all-to-all", "all-reduce"), (8, 32))

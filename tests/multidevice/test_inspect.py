@@ -8,7 +8,6 @@ import pytest
 from gshard_nmt import inspect_config as inspect
 from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd import ahead_of_time, runtime
 
 SMALL = (
     "Model.encoder_layers = 1",
@@ -92,19 +91,3 @@ def test_the_gradient_of_every_dense_weight_is_added_up_once(record):
     sources = collective_of(record, "all-reduce")["sources"]
     added = [source for source in sources if products.search(source["why"])]
     assert len(added) == 4
-
-
-def test_the_decoding_step_is_compiled_as_gshard_decode_compiles_it(monkeypatch, capsys):
-    """Its sums have the order that does not depend on the number of rows."""
-    options = []
-
-    def compile_for(topology, devices, lowered, donate=(), independent_rows=False):
-        options.append(devices.compiler_options(independent_rows))
-        raise ahead_of_time.DoesNotFit(2, 1, "the program's arrays")
-
-    monkeypatch.setattr(ahead_of_time, "compile_for", compile_for)
-    config = load_config("demo", [*SMALL, "Decode.rows = 3", "Decode.source_lengths = (8,)"])
-    inspect.inspect(inspect.Request(config, "demo", ["cpu:2"], decoding=True))
-    (chosen,) = options
-    assert runtime._INDEPENDENT_ROWS.items() <= chosen.items()
-    assert "32 sources of 8 tokens" in " ".join(capsys.readouterr().out.split())

@@ -1,16 +1,11 @@
-"""Test sentences in the training text."""
+"""Copies of test sentences that the search finds in the training text."""
 
 import dataclasses
 
 import pytest
 
 from gshard_nmt.data.cleaning.overlap import Overlap, OverlapSearch
-from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.report import overlap
-from gshard_nmt.evaluation.report.report import Training
-from gshard_nmt.evaluation.systems.systems import System, Systems
-from gshard_nmt.evaluation.texts import translations
-from tests.evaluation.made_systems import evaluation_of
+from gshard_nmt.evaluation import translations
 
 TEST = translations.TestSet(
     "fr",
@@ -22,23 +17,21 @@ TEST = translations.TestSet(
 )
 
 
-def search_for(*rows, languages=("fr", "en"), tests=(TEST,)):
-    search = OverlapSearch(tests)
+def search_for(*rows, languages=("fr", "en"), test=TEST) -> Overlap:
+    search = OverlapSearch([test])
     search.add(languages, rows)
     return search.overlaps[0]
 
 
-def section_of(result: Overlap, pairs: int = 1):
-    training = Training(pairs=pairs, overlaps=[result])
-    return overlap.overlap_section(evaluation_of(System("a"), training=training))
-
-
 def counts(result: Overlap) -> dict[str, int]:
-    """Returns the counts of the section that are not zero."""
-    (row,) = section_of(result).data["directions"]
-    names = ("source_exact", "source_near", "target_exact", "target_near")
-    names += ("both_sides_exact", "both_sides")
-    return {name: row[name] for name in names if row[name]}
+    """Returns the counts that are not zero."""
+    of_sides = {
+        f"{side}_{name}": result.count(side, name == "exact")
+        for side in ("source", "target")
+        for name in ("exact", "near")
+    }
+    both = {"both_sides_exact": len(result.exact_pairs), "both_sides": len(result.pairs)}
+    return {name: number for name, number in (of_sides | both).items() if number}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +66,7 @@ def test_both_sides_must_be_in_one_training_pair():
 
 def test_an_exact_copy_of_any_reference_counts():
     several = dataclasses.replace(TEST, other_references=(["x", "Please open %s", "z"],))
-    result = search_for(("ouvrir 3", "please open 7"), tests=(several,))
+    result = search_for(("ouvrir 3", "please open 7"), test=several)
     assert counts(result)["both_sides_exact"] == 1
 
 
@@ -94,24 +87,4 @@ def test_the_training_text_of_another_pair_counts_for_its_own_languages():
 def test_text_without_spaces_has_near_copies():
     test = translations.TestSet("zh", "zh", "en", 9, ["无法打开这个文件因为它不存在"], ["x"])
     rows = [("无法打开这个文件因为它不存了", "y")]
-    assert counts(search_for(*rows, languages=("zh", "en"), tests=[test])) == {"source_near": 1}
-
-
-def test_lines_that_overlap_are_left_out_of_every_system():
-    training = Training(overlaps=[search_for(("Ouvrir", "x"))])
-    system = System("a", [TEST], lines={("fr", "en"): ["one", "two", "three"]})
-    systems = overlap.leave_out(Systems(system, [system], [System("fr", [TEST])]), training)
-    for each in (systems.main, *systems.others, *systems.baselines):
-        (test,) = each.tests
-        assert test.sources == [TEST.sources[0], TEST.sources[2]]
-        assert test.references == [TEST.references[0], TEST.references[2]]
-    assert systems.others[0].lines == {("fr", "en"): ["one", "three"]}
-    everything = search_for(*zip(TEST.sources, TEST.references, strict=True))
-    with pytest.raises(UserError, match="leaves out all test sentences"):
-        overlap.leave_out(Systems(system), Training(overlaps=[everything]))
-
-
-def test_a_corpus_without_training_text_is_said_so():
-    section = section_of(search_for(), 0)
-    assert "the corpus has no training text" in section.html.lower()
-    assert section.alarms == ()
+    assert counts(search_for(*rows, languages=("zh", "en"), test=test)) == {"source_near": 1}

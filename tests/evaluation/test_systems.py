@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
-from gshard_nmt.evaluation.metrics import significance
-from gshard_nmt.evaluation.systems import systems
-from gshard_nmt.evaluation.systems.systems import Budget, Result, System
+from gshard_nmt.evaluation import significance, systems
+from gshard_nmt.evaluation.systems import Budget, Result, System
 from tests.evaluation.made_systems import made_test, result_of, system_of
 from tests.evaluation.run_folders import make_run
 from tests.evaluation.sentences import noisy, sentences
@@ -57,10 +56,9 @@ def test_the_intervals_of_means_know_that_languages_share_sentences():
         results = []
         for number, lines in enumerate(groups):
             test = dataclasses.replace(made_test(f"l{number}"), references=lines)
-            of_main = Result(test, 40.0, statistics={"bleu": main})
-            statistics = {"bleu": own}
+            of_main = Result(test, 40.0, statistics=main)
             results.append(
-                result_of(number, 50.0 + number, test=test, statistics=statistics, main=of_main)
+                result_of(number, 50.0 + number, test=test, statistics=own, main=of_main)
             )
         return System("a", results=results).average()
 

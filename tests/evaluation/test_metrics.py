@@ -1,18 +1,13 @@
 """Scores and signatures equal those of the sacreBLEU command line to the last digit."""
 
 import json
-import shutil
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
-import sentencepiece
 
-from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.metrics import metrics
-from gshard_nmt.evaluation.metrics.metrics import Measures
+from gshard_nmt.evaluation import metrics
 
 # fmt: off
 WORDS = {
@@ -23,7 +18,7 @@ WORDS = {
 }
 # fmt: on
 SPACES = {"zh": "", "ja": "", "fr": " ", "ar": " "}
-SCORERS = ["bleu", "chrf", "chrfpp", "ter", "spbleu"]
+SCORERS = ["bleu", "chrf", "chrfpp", "ter"]
 
 SACREBLEU = """
 import json, sys
@@ -54,50 +49,37 @@ def system(language: str, seed: int, number: int = 40) -> tuple[list[str], list[
     return noisy(0.3), [[space.join(line) for line in plain], noisy(0.2)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with a SentencePiece model at the place where sacreBLEU looks for it."""
-    root = tmp_path_factory.mktemp("metrics")
-    lines = [line for language in WORDS for line in system(language, 5)[1][0]]
-    (root / "models").mkdir()
-    with (root / "models" / "flores200sacrebleuspm").open("wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=file, vocab_size=140, minloglevel=2
-        )
-    return root
-
-
 def write(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return str(path)
 
 
-def test_scores_and_signatures_equal_the_command_line_of_sacrebleu(folder):
+def test_scores_and_signatures_equal_the_command_line_of_sacrebleu(tmp_path):
     tokenizers = {"zh": "zh", "ja": metrics.tokenizer("ja"), "fr": "13a", "ar": "13a"}
     options = {
         "bleu": lambda language: ["-m", "bleu", "-tok", tokenizers[language]],
         "chrf": lambda language: ["-m", "chrf"],
         "chrfpp": lambda language: ["-m", "chrf", "--chrf-word-order", "2"],
         "ter": lambda language: ["-m", "ter"],
-        "spbleu": lambda language: ["-m", "bleu", "-tok", "flores200"],
     }
-    measures = Measures(("chrf++", "ter", "spbleu"), folder / "models" / "flores200sacrebleuspm")
     commands, ours = [], []
     for seed, (language, references) in enumerate((lang, n) for lang in WORDS for n in (1, 2)):
         hypotheses, all_references = system(language, seed)
-        results = metrics.scores(hypotheses, all_references[:references], language, measures)
+        results = metrics.scores(
+            hypotheses, all_references[:references], language, ("chrf++", "ter")
+        )
         assert list(results) == SCORERS
         ours += [(results[key].value, results[key].signature) for key in SCORERS]
         files = [
-            write(folder / f"{language}{seed}.ref{i}", lines)
+            write(tmp_path / f"{language}{seed}.ref{i}", lines)
             for i, lines in enumerate(all_references[:references])
         ]
-        translated = write(folder / f"{language}{seed}.hyp", hypotheses)
+        translated = write(tmp_path / f"{language}{seed}.hyp", hypotheses)
         common = [*files, "-i", translated, "-w", "14", "-f", "json", "-q", "--no-color"]
         commands += [[*common, *options[key](language)] for key in SCORERS]
     out = subprocess.run(
         [sys.executable, "-c", SACREBLEU, json.dumps(commands)],
-        env={"SACREBLEU": str(folder), "PATH": ""},
+        env={"SACREBLEU": str(tmp_path), "PATH": ""},
         stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         check=True,
@@ -131,80 +113,12 @@ def test_the_tokenizer_of_a_language_however_its_code_is_written(monkeypatch, na
     assert {metrics.tokenizer(code) for code in codes} == {name}
 
 
-def test_the_signature_of_another_sentencepiece_model_names_the_file(folder):
-    shutil.copy(folder / "models" / "flores200sacrebleuspm", folder / "own.model")
-    measures = Measures(("spbleu",), folder / "own.model")
-    hypotheses, references = system("fr", 1)
-    result = metrics.scores(hypotheses, references[:1], "fr", measures)["spbleu"]
-    assert "|tok:spm[own.model," in result.signature
-
-
-def test_comet_is_the_mean_over_references(monkeypatch, tmp_path):
-    class Model:
-        def predict(self, rows, batch_size, gpus):
-            assert [row["src"] for row in rows] == ["un", "deux"]
-            share = sum(row["mt"] == row["ref"] for row in rows) / len(rows)
-            return types.SimpleNamespace(system_score=share)
-
-    package = types.ModuleType("comet")
-    package.load_from_checkpoint = lambda path: Model()
-    monkeypatch.setitem(sys.modules, "comet", package)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "2.2")
-    metrics._comet_model.cache_clear()
-    measures = Measures(("comet",), comet_model=tmp_path / "model.ckpt")
-    references = [["one", "two"], ["one", "2"]]
-    result = metrics.scores(["one", "two"], references, "en", measures, ["un", "deux"])["comet"]
-    metrics._comet_model.cache_clear()
-    assert result == metrics.Measured(0.75, "nrefs:2|model:model.ckpt|version:2.2")
-
-
-@pytest.mark.parametrize(
-    ("measures", "message"),
-    [
-        (Measures(("blue",)), "--metrics names 'blue'; the metrics are bleu, chrf, chrf++, ter"),
-        (Measures(("spbleu",)), "--metrics spbleu needs a SentencePiece model. Give the model of"),
-        (Measures(spm_model="m"), "--spm_model m is for spbleu alone; add --metrics spbleu."),
-        (Measures(comet_model="m"), "--comet_model m is for comet alone; add --metrics comet."),
-        (Measures(("comet",)), "Install it with: pip install unbabel-comet"),
-    ],
-)
-def test_a_metric_that_cannot_be_computed_is_an_error(monkeypatch, measures, message):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError) as raised:
-        measures.check()
-    assert message in str(raised.value)
-
-
-def test_a_file_that_is_no_sentencepiece_model_is_an_error(tmp_path):
-    (tmp_path / "x").write_text("no model")
-    for name, message in (("x", "is not a SentencePiece model"), ("y", "cannot be read (No such")):
-        with pytest.raises(UserError) as raised:
-            Measures(("spbleu",), tmp_path / name).check()
-        assert message in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("hypotheses", "references", "message"),
-    [
-        ([], [[]], "the test set is empty; give at least one sentence."),
-        (["a"], [], "there are no references; give at least one reference."),
-        (
-            ["a", "b"],
-            [["a", "b"], ["a"]],
-            "the numbers of translations and references are 2 and 1; give one translation for each "
-            "reference.",
-        ),
-    ],
-)
-def test_an_empty_test_set_and_different_numbers_of_lines_are_errors(
-    hypotheses, references, message
-):
-    with pytest.raises(UserError) as raised:
-        metrics.scores(hypotheses, references, "en")
-    assert str(raised.value) == message
-
-
 def test_bleu_alone_is_that_of_all_scores():
     hypotheses, references = system("fr", 3)
     expected = metrics.scores(hypotheses, references[:1], "fr")["bleu"].value
     assert metrics.bleu(hypotheses, references[0], "fr") == expected
+
+
+def test_signatures_that_differ_name_their_directions():
+    assert metrics.joined_signatures({"fr-en": "a", "en-fr": "a"}) == "a"
+    assert metrics.joined_signatures({"fr-en": "a", "en-zh": "b"}) == "a (fr-en); b (en-zh)"

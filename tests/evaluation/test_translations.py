@@ -6,7 +6,7 @@ import pytest
 
 from gshard_nmt import files
 from gshard_nmt.decoding.runs import Choices
-from gshard_nmt.evaluation.texts import translations
+from gshard_nmt.evaluation import translations
 from gshard_nmt.run.checkpoint.manifest import NAME, Manifest
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.folder import RunFolder
@@ -169,19 +169,3 @@ def test_after_an_interrupted_write_no_wrong_text_is_used(
 def test_damaged_files_are_not_used(folder, name, content):
     (folder / name).write_bytes(content)
     assert load(folder) is None
-
-
-def test_the_descriptions_change_with_the_translations(folder):
-    before = translations.descriptions(folder)
-    assert list(before) == ["test.fr-en"]
-    assert translations.descriptions(folder) == before
-    translations.store(folder, "test.fr-en", IDENTITY | {"sources": "x"}, STORED)
-    (folder / "a folder.json").mkdir()
-    after = translations.descriptions(folder)
-    assert list(after) == ["test.fr-en"]
-    assert after != before
-    ((name, fact),) = translations.translated_again(folder, before)
-    assert name == "translated again"
-    assert fact.startswith("test.fr-en: ")
-    assert translations.translated_again(folder, after) == []
-    assert translations.descriptions(folder / "none") == {}

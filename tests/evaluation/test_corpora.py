@@ -1,36 +1,26 @@
 import pytest
 
-from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation.inputs import Text, digest_of, fingerprint, name_of
-from gshard_nmt.data.preparation.plan import Plan
-from gshard_nmt.data.sets.corpus import SPLITS, list_corpus, write_pairs
+from gshard_nmt.data.preparation.inputs import fingerprint
+from gshard_nmt.data.sets.corpus import list_corpus, write_pairs
 from gshard_nmt.data.sets.directions import candidates
-from gshard_nmt.evaluation.texts import corpora
-from gshard_nmt.evaluation.texts.corpora import facts, origin, pairs_of
+from gshard_nmt.evaluation import corpora
+from gshard_nmt.evaluation.corpora import facts, pairs_of
 from tests.evaluation.run_folders import make_run
 
 
-@pytest.fixture
-def pairs(tmp_path):
+def test_another_corpus_is_told_from_one_that_cannot_be_compared(tmp_path):
     for language in ("fr", "de"):
         write_pairs(tmp_path / "corpus" / f"{language}-en", "train", language, "en", [("a", "b")])
-    return pairs_of(make_run(tmp_path / "any"), {"": tmp_path / "corpus"})
-
-
-def test_the_corpus_of_a_run_is_recognised(tmp_path, pairs):
-    digest = fingerprint([*pairs["fr"], *pairs["de"]])
-    text = origin(make_run(tmp_path / "run", corpus_fingerprint=digest), pairs)
-    assert text.is_same
-    assert text.verdict == f"fingerprint {digest}: the same corpus"
-
-
-def test_another_corpus_is_told_from_one_that_cannot_be_compared(tmp_path, pairs):
-    assert origin(make_run(tmp_path / "other"), pairs).is_same is False
+    folders = {"": tmp_path / "corpus"}
+    text, alarms = verdict(make_run(tmp_path / "other"), folders)
+    assert (text, len(alarms)) == ("another corpus", 1)
     some = make_run(tmp_path / "some", config="Data.languages = ['fr', 'de']\n")
-    assert origin(some, pairs).is_same is None
     more = make_run(tmp_path / "more", ("fr", "de", "pl"))
-    assert origin(more, pairs).is_same is None
+    for run in (some, more):
+        text, alarms = verdict(run, folders)
+        assert "does not tell whether the corpus is the same" in text
+        assert alarms == []
 
 
 def test_pairs_have_the_names_of_the_run(tmp_path):
@@ -71,11 +61,9 @@ def run(tmp_path, folders):
     config = Data(vocabulary_sentences=100)
     listing = [p for name, place in folders.items() for p in list_corpus(place, name).pairs]
     pairs = candidates(config, listing).pairs
-    items = {item for pair in pairs for split in SPLITS for item in pair.inputs(split)}
-    texts = {name_of(item): Text(digest_of(item), (1,)) for item in items}
-    prepared = Plan(config, Cleaning(), pairs, texts).facts()
-    del prepared["data"]
-    return make_run(tmp_path / "run", **prepared, direction="xx-en")
+    main, back = (fingerprint([p for p in pairs if p.subset == name]) for name in ("", "back"))
+    prints = {"corpus_fingerprint": main, "subset_fingerprints": {"back": back}}
+    return make_run(tmp_path / "run", **prints, direction="xx-en")
 
 
 def verdict(run, folders):
@@ -83,24 +71,15 @@ def verdict(run, folders):
     return text.removeprefix(f"fingerprint {run.data['corpus_fingerprint']}: "), alarms
 
 
-def test_a_corpus_with_subsets_is_recognised(run, folders):
+def test_a_corpus_with_subsets_is_recognised_and_the_main_one_is_enough(run, folders):
     assert verdict(run, folders) == ("the same corpus", [])
-    of_run = origin(run, pairs_of(run, folders))
-    assert (of_run.is_same, of_run.others, of_run.missing) == (True, (), ())
-
-
-def test_the_main_corpus_alone_is_enough(run, folders):
-    expected = (
-        "the same corpus. The run was also trained on back, which is not given, so overlap with it is "
-        "not counted"
-    )
-    assert verdict(run, {"": folders[""]}) == (expected, [])
+    assert verdict(run, {"": folders[""]}) == ("the same corpus", [])
 
 
 def test_a_changed_or_unknown_subset_is_named(run, folders):
     other = {"": folders[""], "mined": folders["back"]}
     text, alarms = verdict(run, other)
-    assert text.startswith("another corpus (mined). The run was also trained on back, which is not")
+    assert text == "another corpus (mined)"
     assert alarms == [
         f"--corpus mined={folders['back']} is not the corpus that {run.path} was trained on."
     ]

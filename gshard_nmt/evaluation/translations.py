@@ -6,7 +6,6 @@ checkpoint, the config, the test text and the rules of decoding are the same, an
 """
 
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -91,15 +90,19 @@ def translate_all(
     called after each test set.
     """
     choices = choices or Choices()
-    checkpoint = expected_checkpoint(run, choices.checkpoint)
+    checkpoints = Checkpoints.of(run, read_run_config(run.config).train)
+    # Only manifests are read. If arrays are damaged, decoding may use another checkpoint.
+    checkpoint = expected_label(checkpoints, Chosen.parse(choices.checkpoint))
     results: list[Translations] = []
-    translate_with_it = functools.partial(_translate, run, split, translate, choices)
     for number, test in enumerate(tests):
-        translations, used = translate_with_it(test, checkpoint)
+        translations, used = _translate(run, split, translate, choices, test, checkpoint)
         if used != checkpoint:
             # The run has saved a better checkpoint meanwhile, or the arrays of its best are damaged.
             checkpoint = used
-            results = [translate_with_it(earlier, checkpoint)[0] for earlier in tests[:number]]
+            results = [
+                _translate(run, split, translate, choices, earlier, checkpoint)[0]
+                for earlier in tests[:number]
+            ]
         results.append(translations)
         advance()
     return results
@@ -115,9 +118,8 @@ def _translate(
 ) -> tuple[Translations, str]:
     """Returns the translations of a test set, and the label of the checkpoint that made them."""
     folder, name = run.path / "decodes", f"{split}.{test.direction_name}"
-    sources = hashlib.sha256("\n".join(test.sources).encode()).hexdigest()
     identity = {
-        "sources": sources,
+        "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
         "checkpoint": checkpoint,
         "config": choices.settings(run),
         "version of the decoding rules": RULES_VERSION,
@@ -125,9 +127,8 @@ def _translate(
     earlier = load(folder, name, identity)
     if earlier is not None and len(earlier.lines) == len(test.sources):
         return earlier, checkpoint
-    lines, made_by, used = translate(
-        run.path, test.source, test.target, test.sources, choices.checkpoint
-    )
+    words = (run.path, test.source, test.target, test.sources, choices.checkpoint)
+    lines, made_by, used = translate(*words)
     translations = Translations(lines, made_by)
     try:
         store(folder, name, identity | {"checkpoint": used}, translations)
@@ -135,15 +136,6 @@ def _translate(
         note = f"{folder} cannot be written ({error.strerror}), so these translations are not kept"
         Terminal(stderr=True).print(note)
     return translations, used
-
-
-def expected_checkpoint(run: RunFolder, choice: str) -> str:
-    """Returns the label of the weights that decoding tries first; "" if there are none.
-
-    Only manifests are read. If arrays are damaged, decoding may use another checkpoint.
-    """
-    checkpoints = Checkpoints.of(run, read_run_config(run.config).train)
-    return expected_label(checkpoints, Chosen.parse(choice))
 
 
 def load(folder: Path, name: str, identity: Mapping[str, Any]) -> Translations | None:
@@ -169,18 +161,3 @@ def store(folder: Path, name: str, identity: Mapping[str, Any], translations: Tr
     about = {"identity": identity, "made_by": translations.made_by, "sha256": digest}
     files.write(folder / f"{name}.txt", content)
     files.write(folder / f"{name}.json", json.dumps(about, indent=1) + "\n")
-
-
-def descriptions(folder: Path) -> dict[str, bytes]:
-    """Returns the descriptions of all stored translations as they are, by name such as "test.fr-en"."""
-    return {path.stem: path.read_bytes() for path in folder.glob("*.json") if path.is_file()}
-
-
-def translated_again(folder: Path, before: Mapping[str, bytes]) -> list[tuple[str, str]]:
-    """Returns a fact of the report for each stored translation whose description has changed."""
-    now = descriptions(folder)
-    return [
-        ("translated again", f"{name}: what was stored is of other weights, settings or text")
-        for name, description in sorted(before.items())
-        if now.get(name) != description
-    ]

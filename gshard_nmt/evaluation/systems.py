@@ -1,25 +1,23 @@
 """What a report compares: systems, their translations and scores, and the cost of their training.
 
 A system is opened (`opening.py`), then translates its test sets, then is scored here. A trained run, a
-bilingual baseline and published scores are all systems.
+bilingual baseline and known scores of baselines are all systems.
 """
 
 import collections
 import dataclasses
 import functools
-import hashlib
-import json
 import math
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from gshard_nmt.evaluation.metrics import metrics, significance
-from gshard_nmt.evaluation.metrics.metrics import Measured
-from gshard_nmt.evaluation.metrics.significance import Comparison, Interval
-from gshard_nmt.evaluation.texts.translations import TestSet
+from gshard_nmt.evaluation import metrics, significance
+from gshard_nmt.evaluation.metrics import Measured
+from gshard_nmt.evaluation.significance import Comparison, Interval
+from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -93,23 +91,6 @@ class Budget:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Published:
-    """Scores of a file, of a system whose model is not at hand.
-
-    Attributes:
-      bleu: score of each language, or of each direction such as "fr-en".
-      sentences, text_digests: what is known about the test text, by the same keys.
-      signature: the signature of BLEU; "" if the file has none.
-    """
-
-    file: Path
-    bleu: Mapping[str, float]
-    sentences: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    text_digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    signature: str = ""
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Result:
     """The scores of a system on one test set.
@@ -117,30 +98,26 @@ class Result:
     Attributes:
       test: the test set. Its training pairs are those of the main run and order the languages.
       bleu, chrf: from 0 to 100.
-      sentences: number of sentences that were scored.
       lines: the translations; () if only a score is known.
       scores: every metric by its key, with its signature.
-      statistics: those of each sentence by "bleu" and "chrf", see `significance.statistics`.
-      text_digest: identifies the sentences and references; "" if it is unknown.
+      statistics: those of each sentence, see `significance.statistics`; None if only a score is known.
       tokens: training tokens of the language that the system has seen; None if unknown.
       baseline: the result of the bilingual baseline.
-      gains: the comparisons with the baseline by "bleu" and "chrf"; {} without its translations.
+      gain: the comparison with the baseline; None without its translations.
       main: the result of the main run; None if this is the main run.
-      comparison: the comparison with the main run; None without translations.
+      comparison: the comparison with the main run.
       adjusted_p: its p-value with the false discovery rate controlled.
     """
 
     test: TestSet
     bleu: float
     chrf: float | None = None
-    sentences: int | None = None
     lines: Sequence[str] = ()
     scores: Mapping[str, Measured] = dataclasses.field(default_factory=dict)
-    statistics: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    text_digest: str = ""
+    statistics: np.ndarray | None = None
     tokens: int | None = None
     baseline: "Result | None" = None
-    gains: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
+    gain: Comparison | None = None
     main: "Result | None" = None
     comparison: Comparison | None = None
     adjusted_p: float | None = None
@@ -160,7 +137,7 @@ class Result:
 
     @property
     def delta_ci95(self) -> Interval | None:
-        return self.gains["bleu"].interval if self.gains else None
+        return self.gain.interval if self.gain else None
 
     @property
     def difference(self) -> float:
@@ -179,7 +156,7 @@ class Result:
             "lang": self.test.language,
             "source": self.test.source,
             "target": self.test.target,
-            "sentences": self.sentences,
+            "sentences": len(self.lines),
             **rounded(
                 {
                     "bleu": self.bleu,
@@ -193,19 +170,18 @@ class Result:
             ),
             "difference_p": compared and compared.p_value,
             "difference_adjusted_p": self.adjusted_p if self.main else 1.0,
-            "text_digest": self.text_digest,
         }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class System:
-    """A system of a report: a trained run, or published scores.
+    """A system of a report: a trained run, or the known scores of baselines.
 
     Attributes:
       name: its name in tables and figures, different from all others.
       tests: the test sets of its directions.
-      run: its run folder; None for scores.
-      published: its known scores; None for a run.
+      run: its run folder; None for known scores.
+      bleu: known scores by language, or by direction such as "fr-en".
       budget: its size and cost.
       lines: its translations by direction, after it has translated.
       made_by: how they were made.
@@ -215,7 +191,7 @@ class System:
     name: str
     tests: Sequence[TestSet] = ()
     run: RunFolder | None = None
-    published: Published | None = None
+    bleu: Mapping[str, float] = dataclasses.field(default_factory=dict)
     budget: Budget = dataclasses.field(default_factory=Budget)
     lines: Mapping[Direction, Sequence[str]] = dataclasses.field(default_factory=dict)
     made_by: str = ""
@@ -233,26 +209,6 @@ class System:
         return sorted(
             self.results, key=lambda r: (-r.test.train_pairs, r.test.language, r.direction)
         )
-
-    def without(self, left_out: Mapping[Direction, set[int]]) -> Self:
-        """Returns the system without some sentences, and without test sets that have no other."""
-
-        def remaining(lines: Sequence[str], direction: Direction) -> list[str]:
-            return [line for n, line in enumerate(lines) if n not in left_out[direction]]
-
-        tests = []
-        for test in self.tests:
-            own = (test.source, test.target)
-            sources, first, *others = (
-                remaining(each, own) for each in (test.sources, *test.all_references)
-            )
-            if sources:
-                shorter = dataclasses.replace(
-                    test, sources=sources, references=first, other_references=tuple(others)
-                )
-                tests.append(shorter)
-        lines = {direction: remaining(own, direction) for direction, own in self.lines.items()}
-        return dataclasses.replace(self, tests=tests, lines=lines)
 
     def average(self, directions: Iterable[Direction] | None = None) -> dict[str, Any]:
         """Returns the means of BLEU, gain and difference over directions, with their 95 % intervals.
@@ -275,12 +231,12 @@ class System:
     @functools.cached_property
     def _drawn(self) -> dict[str, dict[Direction, np.ndarray]]:
         """BLEU, the gain, and the difference from the main run, in draws of the sentences."""
-        known = [result for result in self.results if result.statistics]
+        known = [result for result in self.results if result.statistics is not None]
         sides = [
             {
-                name: other.statistics["bleu"]
+                name: other.statistics
                 for name, other in (("bleu", r), ("difference", r.main or r), ("delta", r.baseline))
-                if other and other.statistics
+                if other and other.statistics is not None
             }
             for r in known
         ]
@@ -301,7 +257,7 @@ class Systems:
 
     Attributes:
       main: the run that the report describes in full.
-      others: the runs and published scores beside it.
+      others: the runs beside it.
       baselines: the bilingual baselines: a run of each language, or known scores.
     """
 
@@ -328,10 +284,81 @@ class Systems:
         )
 
 
-def text_digest(test: TestSet) -> str:
-    """Returns 16 hexadecimal digits that identify the sentences and references of a test set."""
-    content = json.dumps([test.sources, *test.all_references], ensure_ascii=False)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+def scored(
+    systems: Systems, names: Sequence[str] = (), advance: Callable[[], None] = lambda: None
+) -> Systems:
+    """Returns the systems with their scores and comparisons.
+
+    The main run has the metrics of these names; the others have BLEU and chrF. `advance` is called after
+    each test set of the main run.
+    """
+    baselines = [_scored(each) for each in systems.baselines]
+    known = {r.direction: r for each in baselines for r in each.results}
+    main = _scored(systems.main, names, known, advance=advance)
+    of_main = main.by_direction()
+    others = [_scored(each, baselines=known, main=of_main) for each in systems.others]
+    return Systems(main, others, baselines)
+
+
+def _scored(
+    system: System,
+    names: Sequence[str] = (),
+    baselines: Mapping[Direction, Result] = types.MappingProxyType({}),
+    main: Mapping[Direction, Result] = types.MappingProxyType({}),
+    advance: Callable[[], None] = lambda: None,
+) -> System:
+    results = []
+    tokens = system.run.budget().get("tokens_by_language", {}) if system.run else {}
+    for test in system.tests:
+        direction = test.source, test.target
+        if system.bleu:
+            result = Result(test, system.bleu[key_of(system.bleu, test)])
+        else:
+            others = baselines.get(direction), main.get(direction)
+            result = score_lines(test, system.lines[direction], names, *others)
+        results.append(dataclasses.replace(result, tokens=tokens.get(test.language)))
+        advance()
+    return dataclasses.replace(system, results=adjusted(results))
+
+
+def score_lines(
+    test: TestSet,
+    lines: Sequence[str],
+    names: Sequence[str] = (),
+    baseline: Result | None = None,
+    main: Result | None = None,
+) -> Result:
+    """Scores the translations of a test set, and compares them with those of other systems."""
+    scores = metrics.scores(lines, test.all_references, test.target, names)
+    statistics = significance.statistics(lines, test.all_references, test.target)
+
+    def compared(other: Result | None) -> Comparison | None:
+        if other is None or other.statistics is None:
+            return None
+        return significance.compare_statistics(statistics, other.statistics)
+
+    return Result(
+        test,
+        scores["bleu"].value,
+        scores["chrf"].value,
+        lines,
+        scores,
+        statistics,
+        baseline=baseline,
+        gain=compared(baseline),
+        main=main,
+        comparison=compared(main),
+    )
+
+
+def adjusted(results: Sequence[Result]) -> list[Result]:
+    """Returns results with adjusted p-values of their comparisons, which are one family."""
+    known = [result.comparison.p_value for result in results if result.comparison]
+    values = iter(significance.adjusted_p_values(known))
+    return [
+        dataclasses.replace(result, adjusted_p=next(values)) if result.comparison else result
+        for result in results
+    ]
 
 
 def key_of(values: Mapping[str, object], test: TestSet) -> str:

@@ -8,13 +8,14 @@ the statistics of each sentence, with a product of matrices.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from sacrebleu.metrics import BLEU
 from scipy.special import stdtrit
 
-from gshard_nmt.evaluation.metrics import metrics
+from gshard_nmt.evaluation.metrics import tokenizer
 
 RESAMPLES = 10_000
 """Number of draws of a test.
@@ -38,7 +39,6 @@ _TIE = 1e-9
 """Differences that are closer than this are equal."""
 
 Interval = tuple[float, float]
-Score = Callable[[np.ndarray], np.ndarray]
 
 
 class Comparison(NamedTuple):
@@ -53,30 +53,23 @@ class Comparison(NamedTuple):
 
 
 def compare_statistics(
-    system: np.ndarray,
-    baseline: np.ndarray,
-    key: str = "bleu",
-    resamples: int = RESAMPLES,
-    seed: int = _SEED,
+    system: np.ndarray, baseline: np.ndarray, resamples: int = RESAMPLES, seed: int = _SEED
 ) -> Comparison:
-    """Compares two systems by the statistics of their sentences, of "bleu" or "chrf".
+    """Compares two systems by the statistics of their sentences.
 
     The same seed and number of sentences give the same draws.
     """
-    score = SCORES[key]
-    delta = float(score(system.sum(0)) - score(baseline.sum(0)))
     rng, deltas = np.random.default_rng(seed), []
     for count in _blocks(resamples, len(system)):
         counts = _counts(rng, count, len(system))
-        deltas.append(score(counts @ system) - score(counts @ baseline))
+        deltas.append(bleu_of(counts @ system) - bleu_of(counts @ baseline))
     low, high = np.percentile(np.concatenate(deltas), [2.5, 97.5])
-    p_value = _p_value(system, baseline, score, resamples, seed)
-    return Comparison(delta, (float(low), float(high)), p_value)
+    delta = float(bleu_of(system.sum(0)) - bleu_of(baseline.sum(0)))
+    interval = float(low), float(high)
+    return Comparison(delta, interval, _p_value(system, baseline, resamples, seed))
 
 
-def _p_value(
-    system: np.ndarray, baseline: np.ndarray, score: Score, resamples: int, seed: int
-) -> float:
+def _p_value(system: np.ndarray, baseline: np.ndarray, resamples: int, seed: int) -> float:
     """Returns the share of draws with a difference as large, if it were chance who wrote which output.
 
     Each draw swaps the outputs of the two systems for half of the sentences, chosen at random. The test
@@ -84,12 +77,12 @@ def _p_value(
     """
     rng = np.random.default_rng(seed)
     total = system.sum(0) + baseline.sum(0)
-    least = abs(float(score(system.sum(0)) - score(baseline.sum(0)))) - _TIE
+    least = abs(float(bleu_of(system.sum(0)) - bleu_of(baseline.sum(0)))) - _TIE
     extreme = 1
     for count in _blocks(resamples, len(system)):
         is_swapped = rng.integers(0, 2, (count, len(system)), np.uint8)
         ours = system.sum(0) + is_swapped.astype(np.float64) @ (baseline - system)
-        extreme += int((np.abs(score(ours) - score(total - ours)) >= least).sum())
+        extreme += int((np.abs(bleu_of(ours) - bleu_of(total - ours)) >= least).sum())
     return extreme / (resamples + 1)
 
 
@@ -133,14 +126,6 @@ def drawn_scores(
     return scores
 
 
-def error_of_mean(drawn: np.ndarray) -> float:
-    """Returns the standard error that the choice of the sentences gives to a mean over test sets.
-
-    `drawn` is float64[test set, draw]: scores, see `drawn_scores`, or differences.
-    """
-    return float(drawn.mean(0).std())
-
-
 def interval_of_mean(values: Sequence[float], drawn: np.ndarray | None = None) -> Interval | None:
     """Returns the 95 % interval of a mean over languages; None if nothing can be said.
 
@@ -157,7 +142,7 @@ def interval_of_mean(values: Sequence[float], drawn: np.ndarray | None = None) -
         return float(low), float(high)
     half = float(stdtrit(number - 1, 0.975)) * float(np.std(values, ddof=1)) / math.sqrt(number)
     if drawn is not None:
-        together = error_of_mean(drawn)
+        together = float(drawn.mean(0).std())
         shared = together**2 - float(drawn.var(1).sum()) / number**2
         half = max(math.hypot(half, _NORMAL * math.sqrt(max(shared, 0.0))), _NORMAL * together)
     mean = float(np.mean(values))
@@ -183,16 +168,11 @@ def adjusted_p_values(p_values: Sequence[float]) -> list[float]:
 
 
 def statistics(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], target: str, key: str = "bleu"
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], target: str
 ) -> np.ndarray:
-    """Returns the statistics of each sentence: float64[sentence, 10] of BLEU, [sentence, 18] of chrF.
-
-    `bleu_of` and `chrf_of` compute the score from their sums.
-    """
-    metrics.check_lengths(hypotheses, references)
-    metric = metrics.sacrebleu_metric(key, target)
-    rows = metric._extract_corpus_statistics(list(hypotheses), [list(r) for r in references])
-    return np.array(rows, np.float64)
+    """Returns the statistics of each sentence, float64[sentence, 10]; see `bleu_of`."""
+    metric = BLEU(tokenize=tokenizer(target))
+    return np.array(metric._extract_corpus_statistics(hypotheses, references), np.float64)
 
 
 def bleu_of(sums: np.ndarray) -> np.ndarray:
@@ -214,25 +194,3 @@ def bleu_of(sums: np.ndarray) -> np.ndarray:
     # BLEU is 0 if nothing matches, and also if it is undefined: no n-gram of some order, or no words.
     is_zero = (totals == 0).any(-1) | (matches == 0).all(-1) | (hypothesis_words == 0)
     return np.where(is_zero, 0.0, values)
-
-
-def chrf_of(sums: np.ndarray) -> np.ndarray:
-    """Computes chrF, float64[...] from 0 to 100, as sacreBLEU does: the means over orders of n-grams.
-
-    `sums` is float64[..., 18], summed over sentences: for each order, the n-grams of the translations,
-    those of the references, and those that match.
-    """
-    translated, expected, matches = (sums[..., i::3] for i in range(3))
-    # An order without n-grams on one side does not count.
-    counts = (translated > 0) & (expected > 0)
-    orders = np.maximum(counts.sum(-1), 1)
-    precision = np.where(counts, matches / np.maximum(translated, 1), 0.0).sum(-1) / orders
-    recall = np.where(counts, matches / np.maximum(expected, 1), 0.0).sum(-1) / orders
-    # Recall counts twice as much as precision.
-    divisor = 4 * precision + recall
-    score = 5 * precision * recall / np.where(divisor > 0, divisor, 1.0)
-    return 100.0 * score
-
-
-SCORES: dict[str, Score] = {"bleu": bleu_of, "chrf": chrf_of}
-"""What computes a score from the sum of the statistics."""

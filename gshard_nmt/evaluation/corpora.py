@@ -1,7 +1,7 @@
 """The test sets of a corpus, and whether it is the corpus that a run was trained on.
 
 A corpus may have several folders, as for `gshard-data prepare`: the main one, and subsets with names.
-The main one alone is enough for a report. Overlap is searched in all folders that are given.
+The main one alone is enough for a report.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, first_pairs, read_pairs
 from gshard_nmt.data.sets.directions import joined, with_one_test_set
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.texts.translations import TestSet
+from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -23,45 +23,6 @@ Folders = Mapping[str, Path]
 Pairs = Mapping[str, Sequence[CorpusPair]]
 """The language pairs of a corpus by the names that a run has for them: the pair of each folder that has
 it, that of the main corpus first. dev and test are in one of them only."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """How a corpus compares with the training text of a run.
-
-    Attributes:
-      corpus, trained: fingerprints of the main corpus, in the languages of the run, and of the
-        main text that the run was trained on.
-      is_same: whether all folders that are given have the text of the run. None if this cannot be known,
-        because the run has a part of the languages of its data, or the corpus a part of those of the run.
-      others: the names of the folders with other text; "" is the main corpus. Those that perhaps have
-        other text, if `is_same` is None.
-      missing: the names of the folders that the run was trained on and that are not given.
-    """
-
-    corpus: str
-    trained: str
-    is_same: bool | None
-    others: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> str:
-        """What the report says about the training text."""
-        of_subsets = f" ({_named(self.others)})" if any(self.others) else ""
-        if self.is_same is None:
-            return (
-                f"fingerprint {self.trained} of the prepared data. This run may use only some languages "
-                "of that data (Data.languages), so the fingerprint does not tell whether the corpus is "
-                f"the same{of_subsets}"
-            )
-        verdict = "the same corpus" if self.is_same else f"another corpus{of_subsets}"
-        if self.missing:
-            verdict += (
-                f". The run was also trained on {_named(self.missing)}, which is not given, so overlap "
-                "with it is not counted"
-            )
-        return f"fingerprint {self.trained}: {verdict}"
 
 
 def pairs_of(run: RunFolder, folders: Folders) -> dict[str, list[CorpusPair]]:
@@ -126,36 +87,34 @@ def facts(
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Returns what the report says about the text, and alarms if it is not the text of the run."""
     places = " and ".join(map(str, folders.values()))
-    try:
-        text = origin(run, pairs)
-    except UserError as error:
-        return [("test text", f"{split} of {places}"), ("training text", f"unknown: {error}")], []
-    about = f"{split} of {places}; fingerprint {text.corpus} (text of the run's languages)"
-    rows = [("test text", about), ("training text", text.verdict)]
-    if text.is_same is not False:
-        return rows, []
-    return rows, [
-        f"{_flag({name: folders[name]})} is not the corpus that {run.path} was trained on."
-        for name in text.others
-    ]
-
-
-def origin(run: RunFolder, pairs: Pairs) -> Origin:
-    """Compares a corpus, {} if none is given, with the training text of a run."""
     trained = fingerprints_of(run)
-    names = dict.fromkeys(pair.subset for own in pairs.values() for pair in own)
     languages = dict.fromkeys(direction["language"] for direction in run.data["pairs"])
     known = [pair for language in languages for pair in pairs.get(language, ())]
-    digits = {name: fingerprint([p for p in known if p.subset == name]) for name in ("", *names)}
-    others = tuple(name for name in names if trained.get(name) != digits[name])
-    missing = tuple(name for name in trained if name not in names)
-    is_same = None if not names else not others
-    # The run has no text under a name that was not recorded, whatever its languages are.
-    if others and all(name in trained for name in others):
-        is_part = any(language not in pairs for language in languages)
-        if is_part or read_run_config(run.config).data.languages:
-            is_same = None
-    return Origin(digits[""], trained[""], is_same, others, missing)
+    try:
+        own = {name: fingerprint([p for p in known if p.subset == name]) for name in ("", *folders)}
+    except UserError as error:
+        return [("test text", f"{split} of {places}"), ("training text", f"unknown: {error}")], []
+    others = [name for name in folders if trained.get(name) != own[name]]
+    is_part = any(language not in pairs for language in languages)
+    is_part = is_part or bool(read_run_config(run.config).data.languages)
+    named = f" ({', '.join(name or 'the main corpus' for name in others)})" if any(others) else ""
+    alarms = []
+    if not others:
+        verdict = f"fingerprint {trained['']}: the same corpus"
+    elif is_part and all(name in trained for name in others):
+        verdict = (
+            f"fingerprint {trained['']} of the prepared data. This run may use only some languages "
+            "of that data (Data.languages), so the fingerprint does not tell whether the corpus is "
+            f"the same{named}"
+        )
+    else:
+        verdict = f"fingerprint {trained['']}: another corpus{named}"
+        alarms = [
+            f"{_flag({name: folders[name]})} is not the corpus that {run.path} was trained on."
+            for name in others
+        ]
+    about = f"{split} of {places}; fingerprint {own['']} (text of the run's languages)"
+    return [("test text", about), ("training text", verdict)], alarms
 
 
 def fingerprints_of(run: RunFolder) -> dict[str, str]:
@@ -173,7 +132,3 @@ def _flag(folders: Folders) -> str:
 def _not_scored(directions: Sequence[str], reason: str) -> str:
     verb, these = ("is", "this direction") if len(directions) == 1 else ("are", "these directions")
     return f"{listed(directions, 5)} {verb} not scored: {reason} of {these}"
-
-
-def _named(folders: Sequence[str]) -> str:
-    return ", ".join(name or "the main corpus" for name in folders)
