@@ -17,12 +17,13 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 # Threads of numerical libraries change no result here and only compete for the cores.
 os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
-# Most test programs run once: LLVM spends more time on optimizing them than they run. These flags leave
-# XLA's own passes alone: partitioning, fusion and the choice of collectives are the same. Programs that
-# tests start as processes inherit them.
+# Most test programs run once: LLVM spends more time on optimizing them than they run, and the emitters of
+# fusions spend most of it. These flags leave partitioning, fusion and the choice of collectives alone.
+# Programs that tests start as processes inherit them; those that must be as a user's take `usual_flags`.
 os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_parallel_codegen_split_count=1 " + os.environ.get("XLA_FLAGS", "")
+    "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false "
+    + os.environ.get("XLA_FLAGS", "")
 )
 
 if "PYTEST_XDIST_WORKER" not in os.environ:

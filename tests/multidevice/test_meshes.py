@@ -126,11 +126,6 @@ RUNS = {
 }
 
 
-# What these meshes do is in data_expert and data_tensor as well.
-SLOW = ("expert", "data_tensor_attempt1", "data_tensor_attempt2")
-NAMES = [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in RUNS]
-
-
 def mesh_of(name: str) -> Mesh:
     """Returns the mesh of a config, as gin reads it."""
     path = configs_folder() / "meshes" / f"{name}.gin"
@@ -216,7 +211,7 @@ def in_layers(hlo: str, mesh: Mesh) -> Counts:
     return counts
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_mesh_computes_what_one_device_computes(name):
     expected_losses, expected, _ = on_one_device(RUNS[name].model)
     losses, state, _ = on_its_mesh(name)
@@ -225,7 +220,7 @@ def test_a_mesh_computes_what_one_device_computes(name):
         np.testing.assert_allclose(state[array], value, rtol=2e-4, atol=2e-5, err_msg=array)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_mesh_has_the_expected_collectives_and_no_others(name):
     run, mesh = RUNS[name], mesh_of(name)
     hlo = on_its_mesh(name)[2]
