@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gshard_nmt import outputs, paths
-from gshard_nmt.data.batching.mixture import sampling_rates
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.job import Job, Options
 from gshard_nmt.data.preparation.tokenizing import TOO_LONG
@@ -63,22 +62,18 @@ def prepare(
         if job.partial.exists():
             console.print(f"note: {job.partial} has other work; remove it if you do not need it.")
     else:
-        _run(job)
+        try:
+            with outputs.named(job.partial):
+                job.run()
+        except BaseException as error:
+            if job.partial.exists():
+                note = f"Finished work is in {job.partial}, and is not done again."
+                if isinstance(error, KeyboardInterrupt) and not error.args:
+                    error.args = (f"interrupted. {note}",)
+                else:
+                    error.add_note(note)
+            raise
     _show(PreparedData.open(out))
-
-
-def _run(job: Job) -> None:
-    try:
-        with outputs.named(job.partial):
-            job.run()
-    except BaseException as error:
-        if job.partial.exists():
-            note = f"Finished work is in {job.partial}, and is not done again."
-            if isinstance(error, KeyboardInterrupt) and not error.args:
-                error.args = (f"interrupted. {note}",)
-            else:
-                error.add_note(note)
-        raise
 
 
 def _old_key(out: Path) -> str | None:
@@ -98,15 +93,14 @@ def _old_key(out: Path) -> str | None:
     return manifest.get("key")
 
 
-_HEADER = ("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned", "sampled")
+_HEADER = ("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned")
 
 
 def _show(data: PreparedData) -> None:
     console = Terminal()
     sizes = [pair.splits["train"].examples for pair in data.pairs]
-    shares = sampling_rates(sizes, data.manifest["temperature"]).tolist()
     rows = []
-    for pair, share in zip(data.pairs, shares, strict=True):
+    for pair in data.pairs:
         train = pair.splits["train"]
         too_long = train.removed.get(TOO_LONG, 0)
         rows.append(
@@ -118,7 +112,6 @@ def _show(data: PreparedData) -> None:
                 f"{train.tokens / train.examples:.1f}",
                 short_count(too_long),
                 short_count(train.pairs - train.examples - too_long),
-                f"{share:.1%}",
             )
         )
     console.print(table(f"prepared {data.manifest['direction']}", _HEADER, rows))
@@ -127,8 +120,7 @@ def _show(data: PreparedData) -> None:
         f"Target vocabulary: {data.target_vocabulary:,} pieces. Corpus fingerprint: "
         f"{data.manifest['corpus_fingerprint']}.\n"
         "Too long: training pairs that do not fit into a row, so they were left out. Cleaned: training "
-        "pairs that cleaning left out. Sampled: the part of the training examples that comes from this "
-        "pair."
+        "pairs that cleaning left out."
     )
     for name, reason in data.manifest.get("left_out", {}).items():
         console.print(f"Left out: {name}, because {reason}.")

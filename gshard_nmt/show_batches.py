@@ -14,13 +14,9 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import Vocabulary
-from gshard_nmt.errors import UserError
 from gshard_nmt.terminal import Terminal, escaped, isolates
 
-_LAST_STEP = 10_000_000
-
 _STYLES = {"tag": "cyan", "bytes": "bold yellow", "unknown": "bold red"}
-_MARKS = {"bytes": "⟦{}⟧", "unknown": "⟦{}⟧"}
 
 
 def show_batches(
@@ -36,11 +32,6 @@ def show_batches(
 
     A row depends on no other row. So only the rows that are shown are made, also to reach a late step.
     """
-    if step + batches > _LAST_STEP:
-        raise UserError(
-            f"--step {step} and --batches {batches} end after step {_LAST_STEP:,}, and all batches "
-            "before are drawn. Give smaller numbers."
-        )
     data = PreparedData.open(folder)
     vocabularies = [Vocabulary.load(folder / name) for name in VOCABULARIES]
     about = (data.pairs_of(config), data.languages(config), vocabularies, pieces)
@@ -64,15 +55,11 @@ def show_batches(
 
 
 def _lines(rows: list[RowText], step: int, batch_size: int) -> Iterator[Text]:
-    segments = [segment for row in rows for segment in row.segments]
-    filled = [sum(row.filled[side] for row in rows) for side in (0, 1)]
-    positions = [sum(row.lengths[side] for row in rows) for side in (0, 1)]
-    fallback = sum(segment.source.fallback + segment.target.fallback for segment in segments)
+    pairs = sum(len(row.segments) for row in rows)
+    share = sum(sum(row.filled) for row in rows) / sum(sum(row.lengths) for row in rows)
     yield Text(
-        f"step {step}, rows 1 to {len(rows)} of {batch_size}: {len(segments)} sentence pairs; "
-        f"{sum(filled) / sum(positions):.1%} of the positions are filled (source "
-        f"{filled[0] / positions[0]:.1%}, target {filled[1] / positions[1]:.1%}); {fallback} of "
-        f"{sum(filled):,} tokens are unknown or single bytes",
+        f"step {step}, rows 1 to {len(rows)} of {batch_size}: {pairs} sentence pairs; {share:.1%} of the "
+        "positions are filled",
         "bold",
     )
     for row in rows:
@@ -96,5 +83,6 @@ def _text(sentence: Sentence) -> Text:
     start, end = isolates(sentence.plain)
     text = Text(start)
     for span in sentence.spans:
-        text.append(_MARKS.get(span.kind, "{}").format(escaped(span.text)), _STYLES.get(span.kind))
+        mark = "⟦{}⟧" if span.kind in ("bytes", "unknown") else "{}"
+        text.append(mark.format(escaped(span.text)), _STYLES.get(span.kind))
     return text.append(end)

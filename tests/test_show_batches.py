@@ -8,7 +8,6 @@ import pytest
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
 from gshard_nmt.show_batches import show_batches
 from tests.data.cleaning import corpora
@@ -78,8 +77,3 @@ def test_text_shows_padding_and_marks_characters_that_the_vocabulary_lacks(capsy
     assert "\x1b" not in out
     show_batches(CONFIG, folder, pieces=True)
     assert "</s>" in capsys.readouterr().out
-
-
-def test_steps_that_nobody_reaches_are_refused(folder):
-    with pytest.raises(UserError, match="and all batches before are drawn"):
-        show_batches(CONFIG, folder, step=10**19)
