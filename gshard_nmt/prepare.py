@@ -93,7 +93,7 @@ def _old_key(out: Path) -> str | None:
     return manifest.get("key")
 
 
-_HEADER = ("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned")
+_HEADER = ("pair", "train", "dev", "test", "tokens per pair", "bytes", "too long", "cleaned")
 
 
 def _show(data: PreparedData) -> None:
@@ -110,6 +110,7 @@ def _show(data: PreparedData) -> None:
                 short_count(pair.splits["dev"].examples),
                 short_count(pair.splits["test"].pairs),
                 f"{train.tokens / train.examples:.1f}",
+                f"{train.spelled_tokens / train.tokens:.1%}",
                 short_count(too_long),
                 short_count(train.pairs - train.examples - too_long),
             )
@@ -119,6 +120,7 @@ def _show(data: PreparedData) -> None:
         f"\nTraining examples: {sum(sizes):,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
         f"Target vocabulary: {data.target_vocabulary:,} pieces. Corpus fingerprint: "
         f"{data.manifest['corpus_fingerprint']}.\n"
+        "Bytes: the part of the tokens that spell rare characters. "
         "Too long: training pairs that do not fit into a row, so they were left out. Cleaned: training "
         "pairs that cleaning left out."
     )

@@ -102,6 +102,11 @@ _LAYOUT = (
 
 
 def find_pairs(corpus: Path, damaged: bool = False, subset: str = "") -> list[CorpusPair]:
+    """Returns the language pairs of a corpus folder, sorted by name; see `list_corpus`."""
+    return list_corpus(corpus, subset, damaged).pairs
+
+
+def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listing:
     """Returns the language pairs of a corpus folder, sorted by name.
 
     With `damaged`, also pairs with a split that lacks a side; reading that split fails.
@@ -110,10 +115,6 @@ def find_pairs(corpus: Path, damaged: bool = False, subset: str = "") -> list[Co
       UserError: there is no folder or no pair in it, the name of a folder with text is not clear; without
         `damaged`, also a split that lacks a side.
     """
-    return list_corpus(corpus, subset, damaged).pairs
-
-
-def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listing:
     pairs: list[CorpusPair] = []
     notes: list[str] = []
     with paths.reaching("corpus", corpus):
