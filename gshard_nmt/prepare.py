@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gshard_nmt import outputs, paths
-from gshard_nmt.data.batching.mixture import sampling_rates
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.job import Job, Options
 from gshard_nmt.data.preparation.tokenizing import TOO_LONG
@@ -63,22 +62,18 @@ def prepare(
         if job.partial.exists():
             console.print(f"note: {job.partial} has other work; remove it if you do not need it.")
     else:
-        _run(job)
+        try:
+            with outputs.named(job.partial):
+                job.run()
+        except BaseException as error:
+            if job.partial.exists():
+                note = f"Finished work is in {job.partial}, and is not done again."
+                if isinstance(error, KeyboardInterrupt) and not error.args:
+                    error.args = (f"interrupted. {note}",)
+                else:
+                    error.add_note(note)
+            raise
     _show(PreparedData.open(out))
-
-
-def _run(job: Job) -> None:
-    try:
-        with outputs.named(job.partial):
-            job.run()
-    except BaseException as error:
-        if job.partial.exists():
-            note = f"Finished work is in {job.partial}, and is not done again."
-            if isinstance(error, KeyboardInterrupt) and not error.args:
-                error.args = (f"interrupted. {note}",)
-            else:
-                error.add_note(note)
-        raise
 
 
 def _old_key(out: Path) -> str | None:
@@ -98,25 +93,14 @@ def _old_key(out: Path) -> str | None:
     return manifest.get("key")
 
 
-_HEADER = (
-    "pair",
-    "train",
-    "dev",
-    "test",
-    "tokens per pair",
-    "bytes",
-    "too long",
-    "cleaned",
-    "sampled",
-)
+_HEADER = ("pair", "train", "dev", "test", "tokens per pair", "bytes", "too long", "cleaned")
 
 
 def _show(data: PreparedData) -> None:
     console = Terminal()
     sizes = [pair.splits["train"].examples for pair in data.pairs]
-    shares = sampling_rates(sizes, data.manifest["temperature"]).tolist()
     rows = []
-    for pair, share in zip(data.pairs, shares, strict=True):
+    for pair in data.pairs:
         train = pair.splits["train"]
         too_long = train.removed.get(TOO_LONG, 0)
         rows.append(
@@ -129,7 +113,6 @@ def _show(data: PreparedData) -> None:
                 f"{train.spelled_tokens / train.tokens:.1%}",
                 short_count(too_long),
                 short_count(train.pairs - train.examples - too_long),
-                f"{share:.1%}",
             )
         )
     console.print(table(f"prepared {data.manifest['direction']}", _HEADER, rows))
@@ -139,8 +122,7 @@ def _show(data: PreparedData) -> None:
         f"{data.manifest['corpus_fingerprint']}.\n"
         "Bytes: the part of the tokens that spell rare characters. "
         "Too long: training pairs that do not fit into a row, so they were left out. Cleaned: training "
-        "pairs that cleaning left out. Sampled: the part of the training examples that comes from this "
-        "pair."
+        "pairs that cleaning left out."
     )
     for name, reason in data.manifest.get("left_out", {}).items():
         console.print(f"Left out: {name}, because {reason}.")

@@ -3,7 +3,7 @@
 The translations of `news.en.gz` into French by a model are in these files:
 
     OUT/translations/en-fr/news-en.jsonl   all translations, in the format jsonl of gshard-decode
-    OUT/translations/en-fr/news-en.json    what they were made of, and how many passed the filters
+    OUT/translations/en-fr/news-en.json    what they were made of
     OUT/en-fr/train-news-en.tsv            the pairs that passed, with their scores
     OUT/fr-en/train-news-en.tsv            the same with --back_translation: the input is the target
 
@@ -19,7 +19,9 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
+
+import numpy as np
 
 from gshard_nmt import files, outputs
 from gshard_nmt.data.cleaning.block import About
@@ -74,8 +76,8 @@ class Files(NamedTuple):
             )
         return recorded == made_of
 
-    def record(self, made_of: Mapping[str, str], counts: Mapping[str, Any] | None = None) -> None:
-        facts = {"made_of": dict(made_of), **(counts or {})}
+    def record(self, made_of: Mapping[str, str]) -> None:
+        facts = {"made_of": dict(made_of)}
         files.write(self.facts, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
 
     def recorded(self) -> dict[str, str]:
@@ -98,17 +100,10 @@ class Report:
 
     def quantiles(self) -> dict[float, float]:
         """Returns the scores below which 1 %, 5 %, 10 %, 25 % and 50 % of the translations are."""
-        result, below = {}, 0
-        shares = list(_QUANTILES)
-        for score, number in sorted(self.scores.items()):
-            below += number
-            while shares and below >= shares[0] * self.translations:
-                result[shares.pop(0)] = score
-        return result
-
-    @property
-    def drops(self) -> str:
-        return ", ".join(f"{name} {number:,}" for name, number in self.dropped.most_common())
+        scores = sorted(self.scores)
+        below = np.cumsum([self.scores[score] for score in scores])
+        places = np.searchsorted(below, np.array(_QUANTILES) * self.translations)
+        return {q: scores[place] for q, place in zip(_QUANTILES, places, strict=True)}
 
 
 def translate_corpus(out: Files, min_score: float | None = None, max_ratio: float = 3.0) -> Report:
@@ -135,27 +130,19 @@ def translate_corpus(out: Files, min_score: float | None = None, max_ratio: floa
             report.passed += len(cleaned.rows)
             for row in cleaned.rows:
                 file.write(f"{row.source}\t{row.target}\t{row.score:.4f}\n")
+    drops = ", ".join(f"{name} {number:,}" for name, number in report.dropped.most_common())
     if not report.passed:
         out.pairs.unlink()
         raise UserError(
             f"none of the {report.translations:,} translations in {out.decoded} passes the filters "
-            f"({report.drops or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train "
+            f"({drops or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train "
             "the model longer."
         )
-    quantiles = report.quantiles()
-    counts = {
-        "lines": report.lines,
-        "translations": report.translations,
-        "passed": report.passed,
-        "dropped": dict(report.dropped.most_common()),
-        "score_quantiles": {str(share): score for share, score in quantiles.items()},
-    }
-    out.record(out.recorded(), counts)
-    scores = ", ".join(f"{share:.0%} below {score:.2f}" for share, score in quantiles.items())
+    scores = ", ".join(f"{q:.0%} below {score:.2f}" for q, score in report.quantiles().items())
     sys.stdout.write(
         f"{report.lines:,} lines, {report.translations:,} translations; {report.passed:,} passed "
-        f"({100 * report.passed / report.translations:.1f} %) and are in {out.pairs}\n"
-        f"dropped by filter: {report.drops or 'none'}\n"
+        f"({report.passed / report.translations:.1%}) and are in {out.pairs}\n"
+        f"dropped by filter: {drops or 'none'}\n"
         f"scores: {scores}\n"
     )
     return report

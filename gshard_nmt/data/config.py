@@ -161,14 +161,6 @@ class Data:
 
     def __post_init__(self) -> None:
         check(self, self.RULES)
-        for field, noun in (("languages", "language"), ("subset_tags", "subset")):
-            names = getattr(self, field)
-            repeated = sorted({name for name in names if names.count(name) > 1})
-            if repeated:
-                raise UserError(
-                    f"Data.{field} names {', '.join(repeated)} more than once; name each {noun} once.",
-                    [f"Data.{field}"],
-                )
         # An error in the schedule is found here, before any work.
         phases_of(self.schedule, self.temperature)
         sizes = self.source_vocabulary, self.target_vocabulary

@@ -174,23 +174,13 @@ def phase_at(phases: Sequence[Phase], step: int) -> int:
 
 
 def wrong_names(phases: Sequence[Phase], components: Sequence[Component]) -> Iterator[UserError]:
-    """Yields an error for each name in the weights that is no language, direction or subset of the data.
-
-    A name that is both a subset and a language is an error too.
-    """
-    subsets = {c.subset for c in components if c.subset}
-    languages = {c.language for c in components} | {c.direction for c in components}
-    known = sorted(subsets | languages)
+    """Yields an error for each name in the weights that no language, direction or subset has."""
+    known = sorted({n for c in components for n in (c.language, c.direction, c.subset) if n})
     for name in dict.fromkeys(name for phase in phases for name in phase.weights):
         if name not in known:
             yield _error(
                 f"a weight names {name!r}, which the data does not have{did_you_mean(name, known)} "
                 f"It has {', '.join(known)}"
-            )
-        if name in subsets & languages:
-            yield _error(
-                f"a weight names {name!r}, which is a subset and also a language; prepare the data "
-                "again with another name for the subset"
             )
 
 

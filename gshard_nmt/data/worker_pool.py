@@ -3,7 +3,6 @@
 Both are executors of `concurrent.futures`.
 """
 
-import asyncio
 import concurrent.futures
 import contextlib
 import logging
@@ -117,17 +116,15 @@ class DaskPool(WorkerPool):
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # our messages say it
         try:
-            # A client that cannot connect would hold up the end of the program for a minute.
-            asyncio.run(_connect(self._scheduler))
+            self._client = distributed.Client(
+                self._scheduler, timeout=_SECONDS_TO_ANSWER, set_as_default=False
+            )
         except (OSError, ValueError) as error:
             raise UserError(
                 f"--scheduler is {self._scheduler!r}, but no Dask scheduler answers there "
                 f"({str(error).rstrip('.')}). Give the address that `dask scheduler` prints, such as "
                 "tcp://10.0.0.1:8786."
             ) from None
-        self._client = distributed.Client(
-            self._scheduler, timeout=_SECONDS_TO_ANSWER, set_as_default=False
-        )
         try:
             self._check_workers()
         except BaseException:
@@ -176,14 +173,6 @@ class DaskPool(WorkerPool):
             raise TryAgain(
                 "the Dask scheduler is gone. Start it and its workers again; the same command goes on."
             ) from None
-
-
-async def _connect(scheduler: str) -> None:
-    from distributed.comm import connect
-    from distributed.security import Security
-
-    arguments = Security().get_connection_args("client")
-    await (await connect(scheduler, timeout=_SECONDS_TO_ANSWER, **arguments)).close()
 
 
 def _look_at(folder: str) -> tuple[str, bool]:

@@ -13,10 +13,6 @@ from gshard_nmt.errors import UserError
     ("changes", "message"),
     [
         (
-            {"languages": ("fr", "de", "fr")},
-            "Data.languages names fr more than once; name each language once.",
-        ),
-        (
             {"subset_tags": ("a,b",)},
             "Data.subset_tags is ['a,b']; every entry must be a name of letters, digits, - and _.",
         ),

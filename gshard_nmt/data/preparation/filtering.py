@@ -32,8 +32,7 @@ DUPLICATES = "duplicates"
 HELD_OUT = "held_out.npy"
 _SAMPLES = "samples.json"
 _CLEANED = ("train", "dev")
-_EMPTY = "empty"
-"""The name of the filter that drops a pair with an empty side."""
+_OF_DEV = Cleaning(filters=("empty",), duplicates=())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +51,14 @@ class CleanText:
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
-    def samples(self) -> report.Samples:
-        together: report.Samples = {}
+    def to_report(self) -> report.Direction:
+        samples: report.Samples = {}
         for folder in self.folders:
             new = json.loads((folder / _SAMPLES).read_bytes())
             # One after the other, so that no more than two sets of samples are in memory.
-            together = report.merge([together, new]) if new else together
-        return together
+            samples = report.merge([samples, new]) if new else samples
+        names = (self.text.pair.source, self.text.pair.target, self.text.pair.subset)
+        return report.Direction(*names, self.text.total, self.removed, samples)
 
 
 CleanTexts = dict[tuple[str, str], CleanText]
@@ -77,32 +77,36 @@ def clean_all(
     if "overlap" in filters.filters(settings):
         held_out = _hold_out(work, settings, every, texts)
     identity = filters.identity(settings)
-    splits = []
-    units: list[Unit] = []
+    splits, groups = [], []
     for languages, own in every.items():
         for text in (SplitText.of(pair, split, texts) for split in _CLEANED for pair in own):
-            names = (*languages, text.pair.subset)
-            call, version = functools.partial(filter_rows, names=names), None
-            if text.split == "train":
-                held = held_out.get(languages)
-                call, version = functools.partial(call, settings=settings, held_out=held), identity
-            for number, part in enumerate(text.parts):
-                own_call = functools.partial(call, part=part)
-                units.append(Unit(f"{text.name}/{number}", own_call, part.rows, version))
+            is_train = text.split == "train"
+            call = functools.partial(
+                filter_rows,
+                names=(*languages, text.pair.subset),
+                settings=settings if is_train else _OF_DEV,
+                held_out=held_out.get(languages) if is_train else None,
+            )
+            version = identity if is_train else None
             splits.append(text)
-    done = iter(work.run("clean", "cleaning, pairs", units))
+            groups.append(
+                [
+                    Unit(f"{text.name}/{n}", functools.partial(call, part=part), part.rows, version)
+                    for n, part in enumerate(text.parts)
+                ]
+            )
     clean: CleanTexts = {}
-    for text in splits:
-        outcomes = [*itertools.islice(done, len(text.parts))]
+    done = work.run_groups("clean", "cleaning, pairs", groups)
+    for text, outcomes in zip(splits, done, strict=True):
         clean[folder_of(text.pair), text.split] = CleanText(
             text,
             _sum(outcome.result["removed"] for outcome in outcomes),
-            tuple(map(part_of, text.parts, outcomes)),
+            tuple(map(part_of, outcomes)),
             tuple(outcome.folder for outcome in outcomes),
         )
     if settings.duplicates:
-        groups = [[folder_of(pair) for pair in own] for own in every.values()]
-        clean |= _without_duplicates(work, settings.duplicates, groups, clean)
+        names_of_texts = [[folder_of(pair) for pair in own] for own in every.values()]
+        clean |= _without_duplicates(work, settings.duplicates, names_of_texts, clean)
     return clean
 
 
@@ -132,35 +136,38 @@ def _without_duplicates(
     work: WorkFolder, kinds: Sequence[str], every: Sequence[Sequence[str]], clean: CleanTexts
 ) -> CleanTexts:
     """Drops the duplicates among the texts of each two languages, which are `every` with their names."""
-    finding: list[Unit] = []
-    counts = []
+    finding = []
     for names in every:
         texts = [clean[name, "train"] for name in names]
         files = [folder / SIGNATURES for text in texts for folder in text.folders]
         buckets = duplicates.buckets_for(sum(text.text.total for text in texts)) if files else 0
         size = sum(text.rows for text in texts) // max(buckets, 1)
-        for number in range(buckets):
-            call = functools.partial(find_duplicates, files=files, bucket=number, buckets=buckets)
-            finding.append(Unit(f"{names[0]}/{number}", call, size))
-        counts.append(buckets)
-    found = iter(work.run("duplicates", "finding duplicates, pairs", finding))
-    dropping: list[Unit] = []
-    for names, count in zip(every, counts, strict=True):
-        files = [outcome.folder / DUPLICATES for outcome in itertools.islice(found, count)]
-        parts = [part for name in names for part in clean[name, "train"].parts]
-        for number, part in enumerate(parts):
-            call = functools.partial(drop, part=part, number=number, files=files, kinds=kinds)
-            dropping.append(Unit(f"{names[-1]}/{number}", call, part.rows))
-    dropped = iter(work.run("drop", "dropping duplicates, pairs", dropping))
+        call = functools.partial(find_duplicates, files=files, buckets=buckets)
+        calls = [functools.partial(call, bucket=number) for number in range(buckets)]
+        finding.append([Unit(f"{names[0]}/{n}", own, size) for n, own in enumerate(calls)])
+    found = work.run_groups("duplicates", "finding duplicates, pairs", finding)
+    dropping = []
+    for names, outcomes in zip(every, found, strict=True):
+        call = functools.partial(
+            drop, files=[outcome.folder / DUPLICATES for outcome in outcomes], kinds=kinds
+        )
+        number = 0
+        for name in names:
+            units = []
+            for part in clean[name, "train"].parts:
+                own = functools.partial(call, part=part, number=number)
+                units.append(Unit(f"{names[-1]}/{number}", own, part.rows))
+                number += 1
+            dropping.append(units)
+    dropped = work.run_groups("drop", "dropping duplicates, pairs", dropping)
     result = {}
-    for name in itertools.chain.from_iterable(every):
+    for name, outcomes in zip(itertools.chain.from_iterable(every), dropped, strict=True):
         text = clean[name, "train"]
-        own = [*itertools.islice(dropped, len(text.parts))]
         result[name, "train"] = dataclasses.replace(
             text,
-            removed=_sum([text.removed, *(outcome.result["removed"] for outcome in own)]),
-            parts=tuple(map(part_of, text.parts, own)),
-            folders=(*text.folders, *(outcome.folder for outcome in own)),
+            removed=_sum([text.removed, *(outcome.result["removed"] for outcome in outcomes)]),
+            parts=tuple(map(part_of, outcomes)),
+            folders=(*text.folders, *(outcome.folder for outcome in outcomes)),
         )
     return result
 
@@ -179,34 +186,24 @@ def filter_rows(
     folder: Path,
     part: Part,
     names: tuple[str, str, str],
-    settings: Cleaning | None = None,
+    settings: Cleaning,
     held_out: Path | None = None,
 ) -> Mapping[str, Any]:
     """Writes the rows of a chunk that stay, their signatures, and samples of the other rows.
 
-    `names` are the languages and the subset. Without settings, for dev text, empty rows alone are
-    dropped. `held_out` has the hashes of dev and test text, if there is any.
+    `names` are the languages and the subset. `held_out` has the hashes of dev and test text, if any.
 
     Returns:
-      `rows`, the number of rows that stay; `removed`, the number that each filter dropped. If
-      `is_whole`, the chunk stays as it is, so that its rows are not written again.
+      `rows`, the number of rows that stay; `removed`, the number that each filter dropped.
     """
-    stay = chunk = chunks.read(part.file)
-    removed: Mapping[str, int] = {}
-    dropped: report.Samples = {}
-    if settings is None:
-        stay = chunk.take(_with_text(chunk))
-        if len(stay) < len(chunk):
-            removed = {_EMPTY: len(chunk) - len(stay)}
-    elif settings.duplicates or filters.filters(settings):
-        hashes = np.load(held_out) if held_out else np.zeros(0, np.uint64)
-        cleaned = filters.clean(chunk.rows(), About(*names, settings, hashes))
-        stay = chunk.take(cleaned.indices)
-        removed, dropped = cleaned.removed, cleaned.samples
-        if settings.duplicates:
-            values = duplicates.signatures(cleaned.rows, settings.duplicates)
-            duplicates.write_signatures(folder / SIGNATURES, values)
-    return {**_write(folder, chunk, stay, dropped), "removed": dict(removed)}
+    chunk = chunks.read(part.file)
+    hashes = np.load(held_out) if held_out else np.zeros(0, np.uint64)
+    cleaned = filters.clean(chunk.rows(), About(*names, settings, hashes))
+    stay = chunk.take(cleaned.indices)
+    if settings.duplicates:
+        values = duplicates.signatures(cleaned.rows, settings.duplicates)
+        duplicates.write_signatures(folder / SIGNATURES, values)
+    return {**_write(folder, stay, cleaned.samples), "removed": dict(cleaned.removed)}
 
 
 def find_duplicates(
@@ -235,30 +232,20 @@ def drop(
             dropped[name] = report.choose(name, chunk.take(own).rows())
     if removed:
         stay = chunk.take(np.delete(np.arange(len(chunk)), np.concatenate(places)))
-    return {"removed": removed, **_write(folder, chunk, stay, dropped)}
+    return {"removed": removed, **_write(folder, stay, dropped)}
 
 
-def _write(folder: Path, chunk: Chunk, stay: Chunk, dropped: report.Samples) -> Mapping[str, Any]:
-    """Writes what stays of a chunk, unless all does, and samples of the rest."""
-    if stay is not chunk:
-        chunks.write(folder / ROWS, chunks.content_of(stay))
+def _write(folder: Path, stay: Chunk, dropped: report.Samples) -> Mapping[str, Any]:
+    """Writes what stays of a chunk, and samples of the rest."""
+    chunks.write(folder / ROWS, chunks.content_of(stay))
     samples = json.dumps(dropped, ensure_ascii=True)
     (folder / _SAMPLES).write_text(samples, encoding="utf-8")
-    return {"rows": len(stay), "is_whole": stay is chunk}
+    return {"rows": len(stay)}
 
 
-def part_of(part: Part, outcome: Finished) -> Part:
+def part_of(outcome: Finished) -> Part:
     """Returns what a unit left of a chunk."""
-    if outcome.result["is_whole"]:
-        return part
     return Part(outcome.folder / ROWS, outcome.result["rows"])
-
-
-def _with_text(chunk: Chunk) -> np.ndarray:
-    """Returns the places of the rows of which both sides have text, int64[n]."""
-    rows = enumerate(zip(chunk.sources, chunk.targets, strict=True))
-    places = [i for i, (a, b) in rows if a and b and not (a.isspace() or b.isspace())]
-    return np.array(places, np.int64)
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from gshard_nmt.data.cleaning import filters, report
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import inputs
-from gshard_nmt.data.preparation.filtering import CleanText, CleanTexts, clean_all
+from gshard_nmt.data.preparation.filtering import clean_all
 from gshard_nmt.data.preparation.inputs import SplitText, Texts, folder_of
 from gshard_nmt.data.preparation.tokenizing import (
     TOO_LONG,
@@ -59,10 +59,6 @@ SHARDED = ("train", "dev")
 
 MUCH_FALLBACK = 0.05
 """A direction with a larger part of byte fallback in its tokens has a warning."""
-
-AllTokens = Mapping[tuple[str, str], Tokens]
-Reasons = dict[str, str]
-"""Why directions are left out, by their folders: each has no training pair. The manifest keeps them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,19 +137,23 @@ class Job:
             self._say(f"note: {note}.")
         directions = all_directions(config, pairs)
         clean = clean_all(work, cleaning, pairs, texts)
-        reasons = _without_clean_text(directions, clean)
+        train_texts = [(d, clean[folder_of(d.pair), "train"]) for d in directions]
+        reasons = {d.folder: _reason(t.text.total, t.removed) for d, t in train_texts if not t.rows}
         kept = _rest(directions, reasons)
         models = self._models(pairs)
         if models is None:
             self._say("training the vocabularies")
-            samples = sample_all(
-                work, config, [(d, clean[folder_of(d.pair), "train"]) for d in kept]
-            )
+            samples = sample_all(work, config, [(d, text) for d, text in train_texts if text.rows])
             # A language that is left out gets no tag.
             models = train_all(work, config, samples, [(d.source, d.target) for d in kept])
         splits = [(d, split, clean[folder_of(d.pair), split]) for d in kept for split in SHARDED]
         tokens = tokenize_all(work, config, splits, self._write_models(models))
-        reasons |= _without_examples(kept, tokens, config)
+        trains = {d.folder: tokens[d.folder, "train"].data for d in kept}
+        reasons |= {
+            name: _reason(data.pairs, data.removed)
+            for name, data in trains.items()
+            if not data.examples
+        }
         kept = _rest(directions, reasons)
         if reasons:
             facts["left_out"] = reasons
@@ -163,9 +163,9 @@ class Job:
         folder.mkdir()
         test_pairs = {d.folder: SplitText.of(d.pair, "test", texts).total for d in kept}
         _make_folder(folder, kept, test_pairs, models, tokens, facts)
-        cleaned = [_report_of(text) for (_, split), text in clean.items() if split == "train"]
-        alarms = report.write_report(cleaned, folder)
-        for alarm in (*alarms, *_alarms(kept, tokens, config)):
+        cleaned = [clean[folder_of(pair), "train"] for pair in pairs]
+        alarms = report.write_report([text.to_report() for text in cleaned], folder)
+        for alarm in (*alarms, *_alarms(trains, config)):
             self._say(f"warning: {alarm}")
         outputs.replace_folder(folder, self._out)
 
@@ -223,7 +223,7 @@ def _make_folder(
     directions: Sequence[Direction],
     test_pairs: Mapping[str, int],
     models: Mapping[str, bytes],
-    tokens: AllTokens,
+    tokens: Mapping[tuple[str, str], Tokens],
     facts: Mapping[str, Any],
 ) -> None:
     """Fills an empty folder with hard links of the shards, the vocabularies and the manifest."""
@@ -244,33 +244,14 @@ def _make_folder(
     write_manifest(path, pairs, {**facts, **sizes}, checksums)
 
 
-def _report_of(text: CleanText) -> report.Direction:
-    pair = text.text.pair
-    names = (pair.source, pair.target, pair.subset)
-    return report.Direction(*names, text.text.total, text.removed, text.samples())
-
-
-def _without_clean_text(directions: Iterable[Direction], clean: CleanTexts) -> Reasons:
-    texts = {d.folder: clean[folder_of(d.pair), "train"] for d in directions}
-    return {name: _reason(text) for name, text in texts.items() if not text.rows}
-
-
-def _reason(text: CleanText) -> str:
-    if not text.text.total:
+def _reason(pairs: int, removed: Mapping[str, int]) -> str:
+    if not pairs:
         return "there is no training text"
-    counts = ", ".join(f"{name} {count:,}" for name, count in text.removed.items())
-    return f"cleaning left out all {text.text.total:,} training pairs ({counts})"
+    counts = ", ".join(f"{name} {count:,}" for name, count in removed.items())
+    return f"none of its {pairs:,} training pairs is left ({counts})"
 
 
-def _without_examples(directions: Iterable[Direction], tokens: AllTokens, config: Data) -> Reasons:
-    reason = (
-        f"all training pairs have more than {config.source_length} source or {config.target_length} "
-        "target tokens"
-    )
-    return {d.folder: reason for d in directions if not tokens[d.folder, "train"].data.examples}
-
-
-def _rest(directions: Sequence[Direction], reasons: Reasons) -> list[Direction]:
+def _rest(directions: Sequence[Direction], reasons: Mapping[str, str]) -> list[Direction]:
     """Returns the directions that are not left out. If there is none, the error has three reasons."""
     kept = [direction for direction in directions if direction.folder not in reasons]
     if not kept:
@@ -282,20 +263,19 @@ def _rest(directions: Sequence[Direction], reasons: Reasons) -> list[Direction]:
     return kept
 
 
-def _alarms(directions: Iterable[Direction], tokens: AllTokens, config: Data) -> Iterator[str]:
-    for d in directions:
-        data = tokens[d.folder, "train"].data
+def _alarms(trains: Mapping[str, SplitData], config: Data) -> Iterator[str]:
+    for name, data in trains.items():
         lost = data.removed.get(TOO_LONG, 0)
         clean = data.examples + lost
-        if lost > report.TOO_MUCH * clean:
+        if data.examples and lost > report.TOO_MUCH * clean:
             yield (
-                f"{lost:,} of {clean:,} training pairs of {d.folder} are left out: they have more than "
+                f"{lost:,} of {clean:,} training pairs of {name} are left out: they have more than "
                 f"Data.source_length = {config.source_length} or Data.target_length = "
                 f"{config.target_length} tokens. Raise both."
             )
         if data.spelled_tokens > MUCH_FALLBACK * data.tokens:
             yield (
-                f"{data.spelled_tokens / data.tokens:.1%} of the tokens of {d.folder} are single bytes: "
+                f"{data.spelled_tokens / data.tokens:.1%} of the tokens of {name} are single bytes: "
                 "the vocabularies have no pieces for its characters. New ones fit better with a larger "
                 "Data.source_vocabulary, Data.target_vocabulary, Data.character_coverage or "
                 "Data.vocabulary_temperature."

@@ -71,8 +71,7 @@ def tokenize_all(
     models: Sequence[Path],
 ) -> dict[tuple[str, str], Tokens]:
     """Returns the shards by the folder of the direction and the split."""
-    units: list[Unit] = []
-    counts = []
+    units = []
     for d, split, text in texts:
         call = functools.partial(
             tokenize,
@@ -81,20 +80,16 @@ def tokenize_all(
             models=models,
             limits=(config.source_length, config.target_length),
         )
-        shards = groups(text.parts)
-        for number, parts in enumerate(shards):
-            own_call = functools.partial(call, parts=parts)
-            size = sum(part.rows for part in parts)
-            units.append(Unit(f"{d.folder}/{split}/{number}", own_call, size))
-        counts.append(len(shards))
-    done = iter(work.run("tokenize", "tokenizing, pairs", units))
+        units.append(units_of(f"{d.folder}/{split}", call, text))
     tokens = {}
-    for (d, split, text), count in zip(texts, counts, strict=True):
-        own = [*itertools.islice(done, count)]
-        sums = {name: sum(o.result[name] for o in own) for name in _COUNTS}
+    done = work.run_groups("tokenize", "tokenizing, pairs", units)
+    for (d, split, text), outcomes in zip(texts, done, strict=True):
+        sums = {name: sum(o.result[name] for o in outcomes) for name in _COUNTS}
         too_long = text.rows - sums["examples"]
         removed = {**text.removed, **({TOO_LONG: too_long} if too_long else {})}
-        written = [(o.folder / name, *facts) for o in own for name, *facts in o.result["shards"]]
+        written = [
+            (o.folder / name, *facts) for o in outcomes for name, *facts in o.result["shards"]
+        ]
         files = tuple(
             (f"{split}-{number:05}{place.suffix}", size, examples)
             for number, (place, size, examples, _) in enumerate(written)
@@ -103,6 +98,14 @@ def tokenize_all(
         places = tuple((place, digest) for place, *_, digest in written)
         tokens[d.folder, split] = Tokens(data, places)
     return tokens
+
+
+def units_of(name: str, call: functools.partial[Mapping[str, Any]], text: CleanText) -> list[Unit]:
+    """Returns the units that call a function with the `parts` of each shard of a text."""
+    return [
+        Unit(f"{name}/{n}", functools.partial(call, parts=parts), sum(part.rows for part in parts))
+        for n, parts in enumerate(groups(text.parts))
+    ]
 
 
 def tokenize(

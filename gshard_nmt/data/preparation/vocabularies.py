@@ -25,9 +25,9 @@ import numpy as np
 from gshard_nmt.data.batching.mixture import sampling_rates
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import chunks
-from gshard_nmt.data.preparation.chunks import Part, groups
+from gshard_nmt.data.preparation.chunks import Part
 from gshard_nmt.data.preparation.filtering import CleanText
-from gshard_nmt.data.preparation.tokenizing import Direction
+from gshard_nmt.data.preparation.tokenizing import Direction, units_of
 from gshard_nmt.data.preparation.work import Unit, WorkFolder
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import VOCABULARIES
@@ -122,7 +122,6 @@ def sample_all(
     limits = quotas([*rows.values()], lines, config.vocabulary_temperature)
     samples = {names: Sample(limit, []) for names, limit in zip(rows, limits, strict=True)}
     units = []
-    of_unit = []
     for d, text in texts:
         languages = (d.source, d.target)
         call = functools.partial(
@@ -132,14 +131,10 @@ def sample_all(
             limit=samples[languages].limit,
             total=rows[languages],
         )
-        for number, group in enumerate(groups(text.parts)):
-            own_call = functools.partial(call, parts=group)
-            size = sum(part.rows for part in group)
-            units.append(Unit(f"{d.folder}/{number}", own_call, size))
-            of_unit.append(languages)
-    done = work.run("sample", "sampling lines for the vocabularies, pairs", units)
-    for languages, outcome in zip(of_unit, done, strict=True):
-        samples[languages].folders.append(outcome.folder)
+        units.append(units_of(d.folder, call, text))
+    done = work.run_groups("sample", "sampling lines for the vocabularies, pairs", units)
+    for (d, _), outcomes in zip(texts, done, strict=True):
+        samples[d.source, d.target].folders.extend(outcome.folder for outcome in outcomes)
     return [*samples.values()]
 
 
@@ -205,7 +200,7 @@ def tags_of(config: Data, languages: Languages) -> tuple[str, ...]:
         tags += sorted(map(target_tag, targets))
     if config.language_tags:
         tags += sorted({source_tag(source) for source, _ in languages})
-    return (*tags, *map(subset_tag, config.subset_tags))
+    return (*tags, *map(subset_tag, dict.fromkeys(config.subset_tags)))
 
 
 def specs_of(config: Data, languages: Languages) -> dict[str, VocabularySpec]:

@@ -18,18 +18,18 @@ import dataclasses
 import functools
 import gc
 import hashlib
+import itertools
 import json
 import os
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from gshard_nmt import outputs
 from gshard_nmt.data.worker_pool import WorkerPool
@@ -39,8 +39,8 @@ from gshard_nmt.quantities import duration_text
 _VERSION = 6
 """Changes whenever the function of a stage gives other files for the same arguments."""
 
-LINE_SECONDS = 30.0
-"""The seconds between two lines of progress if stderr is no terminal."""
+LINE_SECONDS = 10.0
+"""The seconds between two lines of progress."""
 
 _RESULT = "result.json"
 _MMAP_THRESHOLD = -3
@@ -131,14 +131,27 @@ class WorkFolder:
         to_do.sort(key=lambda i: (-units[i].size, i))
         tasks = [(units[i].call, folders[i], self._files) for i in to_do]
         total, rest = sum(unit.size for unit in units), sum(units[i].size for i in to_do)
-        with (
-            outputs.named(self.path),
-            progress(self._console, about, total, total - rest) as advance,
-        ):
+        what, _, unit_name = about.partition(", ")
+        here, begin = 0, time.monotonic()
+        said = begin
+        with outputs.named(self.path):
             for number, outcome in self._pool.map(do_unit, tasks, here=rest < _SMALL):
                 done[to_do[number]] = outcome
-                advance(units[to_do[number]].size)
+                here += units[to_do[number]].size
+                now = time.monotonic()
+                if now - said >= LINE_SECONDS:
+                    said = now
+                    left = duration_text((rest - here) * (now - begin) / max(here, 1))
+                    count = f"{total - rest + here:,} of {total:,} {unit_name}"
+                    self._console.print(f"{what}: {count}, {left} left", soft_wrap=True)
         return [done[i] for i in range(len(units))]
+
+    def run_groups(
+        self, name: str, about: str, groups: Sequence[Sequence[Unit]]
+    ) -> list[list[Finished]]:
+        """Does a stage as `run` does, and returns the outcomes of each group of units."""
+        done = iter(self.run(name, about, [*itertools.chain.from_iterable(groups)]))
+        return [[*itertools.islice(done, len(group))] for group in groups]
 
     def _folder_name(self, unit: Unit) -> str:
         plain = re.sub("[^A-Za-z0-9._-]", "_", unit.name)
@@ -161,38 +174,6 @@ class WorkFolder:
             if path != self._unfinished:
                 shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def progress(
-    console: Console, about: str, total: int, done: int, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Callable[[int], None]]:
-    """Shows how far a stage is: a bar in a terminal, otherwise a line now and then.
-
-    Yields a function that advances it. `about` is "what it does, what is counted", such as "cleaning,
-    pairs", and `done` was done before.
-    """
-    what, _, unit = about.partition(", ")
-    begin = said = clock()
-    count = done
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-    is_shown = console.is_terminal and done < total
-    bar = Progress(*columns, console=console, transient=True, disable=not is_shown)
-    task = bar.add_task(what, total=total, completed=done, text="")
-
-    def advance(size: int) -> None:
-        nonlocal count, said
-        count += size
-        seconds = clock() - begin
-        left = duration_text((total - count) * seconds / max(count - done, 1))
-        text = f"{count:,} of {total:,} {unit}, {left} left"
-        bar.update(task, completed=count, text=text)
-        if not is_shown and clock() - said >= LINE_SECONDS:
-            said = clock()
-            console.print(f"{what}: {text}", soft_wrap=True)
-
-    with bar:
-        yield advance
 
 
 def do_unit(call: functools.partial[Mapping[str, Any]], place: Path, scratch: Path) -> Finished:

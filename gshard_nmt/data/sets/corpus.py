@@ -17,10 +17,9 @@ import gzip
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gshard_nmt import files, paths
-from gshard_nmt.data.language_codes import canonical, folder_tag
+from gshard_nmt.data.language_codes import folder_tag
 from gshard_nmt.data.reading.layout import (
     ENGLISH,
     SPLITS,
@@ -36,22 +35,7 @@ from gshard_nmt.data.reading.rows import Input, SentencePair, listed
 from gshard_nmt.data.reading.text_lines import lines, without_compression
 from gshard_nmt.errors import UserError
 
-__all__ = [
-    "ENGLISH",
-    "SPLITS",
-    "CorpusPair",
-    "Input",
-    "Listing",
-    "SentencePair",
-    "find_pairs",
-    "first_pairs",
-    "list_corpus",
-    "read_blocks",
-    "read_input",
-    "read_lines",
-    "read_pairs",
-    "write_pairs",
-]
+__all__ = ["ENGLISH", "SPLITS", "Input", "SentencePair", "read_blocks", "read_input"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +102,11 @@ _LAYOUT = (
 
 
 def find_pairs(corpus: Path, damaged: bool = False, subset: str = "") -> list[CorpusPair]:
+    """Returns the language pairs of a corpus folder, sorted by name; see `list_corpus`."""
+    return list_corpus(corpus, subset, damaged).pairs
+
+
+def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listing:
     """Returns the language pairs of a corpus folder, sorted by name.
 
     With `damaged`, also pairs with a split that lacks a side; reading that split fails.
@@ -126,10 +115,6 @@ def find_pairs(corpus: Path, damaged: bool = False, subset: str = "") -> list[Co
       UserError: there is no folder or no pair in it, the name of a folder with text is not clear; without
         `damaged`, also a split that lacks a side.
     """
-    return list_corpus(corpus, subset, damaged).pairs
-
-
-def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listing:
     pairs: list[CorpusPair] = []
     notes: list[str] = []
     with paths.reaching("corpus", corpus):
@@ -143,7 +128,6 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
                 names.append(path.name)
     pairs += _loose_pairs(corpus, names, subset, notes)
     pairs.sort(key=lambda pair: pair.folder.name)
-    notes += _twins(pairs)
     if not damaged:
         for problem in (text for pair in pairs for text in pair.problems.values()):
             raise UserError(problem)
@@ -158,18 +142,6 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
     return Listing(pairs, notes)
 
 
-def _twins(pairs: Sequence[CorpusPair]) -> Iterator[str]:
-    """Yields a note for each folder whose languages another folder writes with other codes."""
-    first: dict[frozenset[Any], CorpusPair] = {}
-    for pair in pairs:
-        other = first.setdefault(frozenset(map(canonical, pair.languages)), pair)
-        if other.languages != pair.languages:
-            yield (
-                f"{other.folder} and {pair.folder} have the same languages with other codes, and stay "
-                "two pairs; put the files into one folder to make them one"
-            )
-
-
 def _pair_of_folder(folder: Path, subset: str, notes: list[str]) -> Iterator[CorpusPair]:
     # A named pipe would wait for its writer for ever.
     names = [path.name for path in folder.iterdir() if paths.is_url(path) or not path.is_fifo()]
@@ -179,15 +151,13 @@ def _pair_of_folder(folder: Path, subset: str, notes: list[str]) -> Iterator[Cor
     except UserError as error:
         if has_text:
             raise UserError(f"{folder}: {error}") from None
-    if languages is None:
-        if has_text or ("-" in folder.name and names):
-            notes.append(
-                f"{folder} is not read: its name is not two language codes of ISO 639 such as fr-en"
-            )
-        return
-    yield from _pair(
-        folder, languages, subset, find_inputs(folder, names, languages, subset), notes
-    )
+    if languages:
+        text = find_inputs(folder, names, languages, subset)
+        yield from _pair(folder, languages, subset, text, notes)
+    elif has_text or ("-" in folder.name and names):
+        notes.append(
+            f"{folder} is not read: its name is not two language codes of ISO 639 such as fr-en"
+        )
 
 
 def _loose_pairs(

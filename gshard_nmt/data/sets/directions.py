@@ -41,8 +41,8 @@ def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Listing:
             )
         if without:
             notes.append(
-                f"{len(without)} pair{'s' * (len(without) != 1)} without English {_listed(without)} left "
-                "out; Data.direction = 'all' or 'as-named' takes them"
+                f"{_listed('pair', without)} left out: no English; Data.direction = 'all' or 'as-named' "
+                "takes them"
             )
     if config.languages:
         for error in unknown_languages(config, usable, "the corpus"):
@@ -59,34 +59,29 @@ def joined(direction: str, pairs: Sequence[CorpusPair], notes: list[str]) -> lis
     is_named = direction == "as-named"
     by_key: dict[tuple[str, str, str], CorpusPair] = {}
     for pair in pairs:
+        # The same two languages have the same order in all corpora.
+        orders = {(source, target) for _, source, target in by_key}
+        is_new = (pair.source, pair.target) not in orders
+        if not is_named and (
+            (pair.target, pair.source) in orders or (pair.source == ENGLISH and is_new)
+        ):
+            pair = pair.reversed()
         key = (pair.subset, pair.source, pair.target)
-        if not is_named:
-            # The same two languages have the same order in all corpora.
-            orders = [(source, target) for _, source, target in by_key]
-            if (pair.target, pair.source) in orders or (
-                pair.source == ENGLISH and (pair.source, pair.target) not in orders
-            ):
-                pair = pair.reversed()
-            key = (pair.subset, pair.source, pair.target)
-        first = by_key.get(key)
-        if first is None:
-            by_key[key] = pair
-            continue
-        by_key[key] = dataclasses.replace(
-            first, texts=first.texts + pair.texts, problems={**pair.problems, **first.problems}
-        )
-        notes.append(
-            f"{pair.folder} has the languages of {first.folder}; the text of both is used as "
-            f"{first.language}"
-        )
-    if not is_named:
-        return list(by_key.values())
+        first = by_key.setdefault(key, pair)
+        if first is not pair:
+            problems = {**pair.problems, **first.problems}
+            texts = first.texts + pair.texts
+            by_key[key] = dataclasses.replace(first, texts=texts, problems=problems)
+            notes.append(
+                f"{pair.folder} has the languages of {first.folder}; the text of both is used as "
+                f"{first.language}"
+            )
     names = {(source, target) for _, source, target in by_key}
     return [
-        dataclasses.replace(p, label=f"{p.source}-{p.target}")
-        if (p.target, p.source) in names
-        else p
-        for p in by_key.values()
+        dataclasses.replace(pair, label=f"{pair.source}-{pair.target}")
+        if is_named and (pair.target, pair.source) in names
+        else pair
+        for pair in by_key.values()
     ]
 
 
@@ -108,24 +103,17 @@ def choose(
         sizes[pair.language] = sizes.get(pair.language, 0) + rows(pair)
     ranked = sorted(sizes, key=lambda language: (-sizes[language], language))
     enough = [language for language in ranked if sizes[language] >= config.minimum_pairs]
-    if not any(sizes.values()):
-        names = ", ".join(ranked[:5])
-        raise UserError(
-            f"the corpus has no training text, only empty or missing train files of {names}. Add lines "
-            "to them."
-        )
     if not enough:
         largest = ", ".join(f"{language} {sizes[language]:,}" for language in ranked[:5]) or "none"
         raise UserError(
             f"no language has {config.minimum_pairs:,} training pairs or more; the largest are "
-            f"{largest}. Lower Data.minimum_pairs."
+            f"{largest}. Lower Data.minimum_pairs, or add lines to the train files."
         )
     small = [language for language in ranked if language not in enough]
     if small:
-        few = f"fewer than {config.minimum_pairs:,} training pairs (Data.minimum_pairs)"
         notes.append(
-            f"{len(small)} language{'s' * (len(small) != 1)} {_listed(small)} left out: "
-            + (few if config.minimum_pairs > 1 else "no training text")
+            f"{_listed('language', small)} left out: fewer than {config.minimum_pairs:,} training pairs "
+            "(Data.minimum_pairs)"
         )
     if config.maximum_languages and len(enough) > config.maximum_languages:
         places = np.linspace(0, len(enough) - 1, config.maximum_languages)
@@ -142,14 +130,12 @@ def directions_of(direction: str, source: str, target: str) -> Iterator[tuple[st
         yield source, target
         if direction == "all":
             yield target, source
-        return
-    if ENGLISH not in (source, target):
-        return
-    other = target if source == ENGLISH else source
-    if direction in ("xx-en", "many-to-many"):
-        yield other, ENGLISH
-    if direction in ("en-xx", "many-to-many"):
-        yield ENGLISH, other
+    elif ENGLISH in (source, target):
+        other = target if source == ENGLISH else source
+        if direction != "en-xx":
+            yield other, ENGLISH
+        if direction != "xx-en":
+            yield ENGLISH, other
 
 
 def _takes_any_pair(direction: str) -> bool:
@@ -167,25 +153,20 @@ def with_one_test_set(pairs: Sequence[CorpusPair], notes: list[str]) -> list[Cor
     owners: dict[tuple[str, str, str], str] = {}
     result = []
     for pair in pairs:
-        unused = []
         for split in ("dev", "test"):
-            has_split = split in pair.problems or any(text.split == split for text in pair.texts)
-            if not has_split:
+            if split not in pair.problems and not any(t.split == split for t in pair.texts):
                 continue
             if owners.setdefault((pair.source, pair.target, split), pair.subset) != pair.subset:
-                unused.append(split)
-        if unused:
-            verb = "is" if len(unused) == 1 else "are"
-            notes.append(
-                f"{' and '.join(unused)} of {pair.folder} {verb} not used; an earlier corpus goes first"
-            )
-            texts = tuple(text for text in pair.texts if text.split not in unused)
-            problems = {k: v for k, v in pair.problems.items() if k not in unused}
-            pair = dataclasses.replace(pair, texts=texts, problems=problems)
+                notes.append(f"{split} of {pair.folder} is not used; an earlier corpus goes first")
+                texts = tuple(text for text in pair.texts if text.split != split)
+                problems = {k: v for k, v in pair.problems.items() if k != split}
+                pair = dataclasses.replace(pair, texts=texts, problems=problems)
         result.append(pair)
     return result
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed(noun: str, names: Sequence[str]) -> str:
+    """Returns a number of things with the first names: "2 pairs (fr-de, it-de) are"."""
     rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"({', '.join(names[:5])}{rest}) {'is' if len(names) == 1 else 'are'}"
+    noun, verb = (noun, "is") if len(names) == 1 else (f"{noun}s", "are")
+    return f"{len(names)} {noun} ({', '.join(names[:5])}{rest}) {verb}"

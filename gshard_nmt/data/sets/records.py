@@ -13,15 +13,12 @@ records from hundreds of shards costs as little as a read of many from one.
 import collections
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import itertools
 import os
-import shutil
 import struct
 import threading
-import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,8 +37,6 @@ MOST_OPEN = 512
 
 _CHECKSUM, _OFFSET = 4, 8
 """Bytes of a CRC-32 and of an offset."""
-
-_UNUSED_SECONDS = 7 * 24 * 3600
 
 
 class ShardWriter:
@@ -132,15 +127,10 @@ class OpenShards:
             return self._files[path]
         if len(self._files) >= self._most:
             os.close(self._files.popitem(last=False)[1])
-        file = os.open(path, os.O_RDONLY)
-        try:
-            if (actual := os.fstat(file).st_size) != size:
-                raise UnsoundError(f"it has {actual} bytes instead of {size}")
-        except BaseException:
-            os.close(file)
-            raise
-        self._files[path] = file
-        return file
+        if (actual := os.stat(path).st_size) != size:
+            raise UnsoundError(f"it has {actual} bytes instead of {size}")
+        self._files[path] = os.open(path, os.O_RDONLY)
+        return self._files[path]
 
 
 def _records(file: int, offsets: int, places: Sequence[int]) -> Iterator[bytes]:
@@ -173,7 +163,7 @@ class LocalCopies:
 
     @classmethod
     def open(cls, source: Path, identity: str, checksums: Mapping[str, str]) -> "LocalCopies":
-        """Returns the copies for a hash of the manifest; those that nobody used for a week go."""
+        """Returns the copies for a hash of the manifest."""
         if not paths.is_url(source):
             return cls(source, source)
         cache = paths.user_cache()
@@ -182,10 +172,6 @@ class LocalCopies:
             # Others must not write here, because compiled programs are beside the data.
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
             copies.folder.mkdir(parents=True, exist_ok=True)
-            os.utime(copies.folder)
-            for data in copies.folder.parent.iterdir():
-                if time.time() - data.stat().st_mtime > _UNUSED_SECONDS:
-                    shutil.rmtree(data, ignore_errors=True)
         return copies
 
     def path(self, name: str, size: int) -> Path:
@@ -199,23 +185,17 @@ class LocalCopies:
         copy = self.folder / name
         if not paths.is_url(self.source) or copy.exists():
             return copy
+        file = self.source / name
+        content = patiently_or_fail(file.read_bytes, file, f"--data {self.source}")
+        digest = hashlib.sha256(content).hexdigest()
+        if len(content) != size or digest != self.checksums.get(name, digest):
+            raise UserError(
+                f"--data {self.source} is damaged: {name} differs from the prepared file; copy the "
+                "folder of gshard-data prepare to the bucket again."
+            )
         with _reported(copy):
             copy.parent.mkdir(parents=True, exist_ok=True)
-            lock = copy.with_name(f".{copy.name}.lock").open("w")
-        # One process copies. The others wait for it, and then find the copy.
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not copy.exists():
-                file = self.source / name
-                content = patiently_or_fail(file.read_bytes, file, f"--data {self.source}")
-                digest = hashlib.sha256(content).hexdigest()
-                if len(content) != size or digest != self.checksums.get(name, digest):
-                    raise UserError(
-                        f"--data {self.source} is damaged: {name} differs from the prepared file; copy "
-                        "the folder of gshard-data prepare to the bucket again."
-                    )
-                with _reported(copy):
-                    files.write(copy, content)
+            files.write(copy, content)  # in one step, so processes may do it at the same time
         return copy
 
 

@@ -20,6 +20,7 @@ CONFIG = Data(
     rows=4,
     packing_window=3,
 )
+QUIET = Console(quiet=True)
 CLEANING = Cleaning(filters=("empty", "overlap"))
 
 
@@ -43,8 +44,8 @@ def write_corpus(root: pathlib.Path, languages=("fr", "de"), train=60) -> pathli
 
 
 @contextlib.contextmanager
-def work_folder(path: pathlib.Path, workers=1) -> Iterator[WorkFolder]:
-    with WorkerPool(workers) as pool, WorkFolder(path, pool, Console(quiet=True)) as work:
+def work_folder(path: pathlib.Path, workers=1, console=QUIET) -> Iterator[WorkFolder]:
+    with WorkerPool(workers) as pool, WorkFolder(path, pool, console) as work:
         yield work
 
 

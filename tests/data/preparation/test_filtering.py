@@ -14,8 +14,9 @@ from gshard_nmt.data.preparation.filtering import (
     hold_out,
     part_of,
 )
+from gshard_nmt.data.preparation.inputs import SplitText
 from gshard_nmt.data.preparation.work import Finished
-from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
+from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, write_pairs
 from tests.data.preparation.small_corpus import work_folder
 
 KINDS = ("pair", "target")
@@ -48,7 +49,7 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         hashes = tmp_path / "hashes" / filtering.HELD_OUT
         part, names = Part(file, 4), ("fr", "en", "")
         result = filter_rows(folders[-1], part, names, settings=settings, held_out=hashes)
-        parts.append(part_of(part, Finished(folders[-1], result)))
+        parts.append(part_of(Finished(folders[-1], result)))
         if number == 0:
             assert result["removed"] == {"empty": 1, "overlap": 1}
             assert result["rows"] == 2
@@ -64,11 +65,12 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         out = made(tmp_path / f"drop{number}")
         result = drop(out, parts[number], number, places, KINDS)
         assert result["removed"] == removed
-        part = part_of(parts[number], Finished(out, result))
+        part = part_of(Finished(out, result))
         assert chunks.read(part.file).sources == left
         assert part.rows == len(left)
     drops = [tmp_path / "drop0", tmp_path / "drop1"]
-    samples = CleanText(None, {}, (), (*folders, *drops)).samples()
+    text = SplitText(CorpusPair(tmp_path / "fr-en", "fr", "en"), "train", ())
+    samples = CleanText(text, {}, (), (*folders, *drops)).to_report().samples
     assert {name: [row[1:] for row in rows] for name, rows in samples.items()} == {
         "empty": [("", "x"), ("", "d")],
         "overlap": [("Une phrase!", "A sentence.")],

@@ -187,10 +187,13 @@ def test_the_rest_is_prepared_as_if_what_is_left_out_were_not_there(corpora, tmp
     out, both = tmp_path / "out", dataclasses.replace(CONFIG, direction="many-to-many")
     prepare(both, corpora, out, RAW)
     said = capsys.readouterr()
-    assert "note: 1 language (it) is left out: no training text." in said.err
-    german = "cleaning left out all 31 training pairs (empty 1, identical 30)"
+    assert (
+        "note: 1 language (it) is left out: fewer than 1 training pairs (Data.minimum_pairs)."
+        in said.err
+    )
+    german = "none of its 31 training pairs is left (empty 1, identical 30)"
     assert f"Left out: de-en, because {german}." in said.out
-    back = "cleaning left out all 7 training pairs (duplicate pair 7)"
+    back = "none of its 7 training pairs is left (duplicate pair 7)"
     reasons = {"fr-en.back": back, "en-fr.back": back, "de-en": german, "en-de": german}
     assert PreparedData.open(out).manifest["left_out"] == reasons
     assert [pair.folder for pair in PreparedData.open(out).pairs] == ["en-fr", "fr-en"]
@@ -211,10 +214,9 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path):
     with pytest.raises(UserError) as error:
         prepare(CONFIG, tmp_path / "corpus", tmp_path / "out", RAW)
     assert str(error.value) == (
-        "no training pair is left (de-en: cleaning left out all 30 training pairs (identical 30); fr-en: "
-        "all training pairs have more than 64 source or 64 target tokens). Add text, turn filters off "
-        "with Cleaning.without or Cleaning.duplicates, or raise Data.source_length and "
-        "Data.target_length."
+        "no training pair is left (de-en: none of its 30 training pairs is left (identical 30); fr-en: "
+        "none of its 9 training pairs is left (too long 9)). Add text, turn filters off with "
+        "Cleaning.without or Cleaning.duplicates, or raise Data.source_length and Data.target_length."
     )
     assert not (tmp_path / "out").exists()
     notes = error.value.__notes__

@@ -1,8 +1,8 @@
 """Units of work: done once, complete or not there."""
 
-import contextlib
 import functools
 import io
+import itertools
 import os
 import subprocess
 import sys
@@ -11,26 +11,21 @@ import pytest
 from rich.console import Console
 
 from gshard_nmt.data.preparation import work as work_module
-from gshard_nmt.data.preparation.work import Unit, progress
+from gshard_nmt.data.preparation.work import Unit
 from gshard_nmt.errors import UserError
 from tests.data.killed_work import shout
-from tests.data.preparation.small_corpus import work_folder
+from tests.data.preparation.small_corpus import QUIET, work_folder
 
 
-def run(folder, log, numbers=(0, 1, 2), function=shout, workers=1, word="unit"):
+def run(folder, log, numbers=(0, 1, 2), function=shout, workers=1, word="unit", console=QUIET):
     call = functools.partial(function, log=str(log), word=word)
     units = [Unit(f"fr-en/{n}", functools.partial(call, number=n), n + 1) for n in numbers]
-    with work_folder(folder, workers) as work:
-        return work.run("shout", "shouting", units)
+    with work_folder(folder, workers, console) as work:
+        return work.run("shout", "shouting, units", units)
 
 
-def test_the_results_are_in_the_order_of_the_units_and_nothing_is_done_twice(tmp_path, monkeypatch):
-    log, events = tmp_path / "log", []
-
-    @contextlib.contextmanager
-    def stage(console, *about):
-        events.append(about)
-        yield events.append
+def test_the_results_are_in_the_order_of_the_units_and_nothing_is_done_twice(tmp_path):
+    log = tmp_path / "log"
 
     first = run(tmp_path / "work", log)
     assert [unit.result["number"] for unit in first] == [0, 1, 2]
@@ -38,10 +33,8 @@ def test_the_results_are_in_the_order_of_the_units_and_nothing_is_done_twice(tmp
         f"unit {n}" for n in range(3)
     ]
     assert log.read_text().split() == ["2", "1", "0"]  # the largest first
-    monkeypatch.setattr(work_module, "progress", stage)
     assert run(tmp_path / "work", log, range(4))[:3] == first
     assert log.read_text().split() == ["2", "1", "0", "3"]
-    assert events == [("shouting", 10, 6), 4]
 
 
 def test_a_unit_of_another_task_is_done_again_and_the_files_of_others_go(tmp_path):
@@ -114,14 +107,9 @@ def test_the_key_of_a_unit_has_the_keys_of_its_files_and_not_the_place_of_the_fo
     assert len(names) == 3
 
 
-def test_a_line_of_progress_now_and_then_has_the_time_left():
-    stream, now = io.StringIO(), [100.0]
+def test_a_line_of_progress_now_and_then_has_the_time_left(tmp_path, monkeypatch):
+    stream, times = io.StringIO(), itertools.count(0, 8)
+    monkeypatch.setattr(work_module.time, "monotonic", lambda: next(times))
     console = Console(file=stream, width=100, highlight=False)
-    with progress(console, "cleaning, pairs", 4000, 1000, lambda: now[0]) as advance:
-        for seconds, rows in ((0, 100), (40, 900), (1, 500), (59, 1500)):
-            now[0] += seconds
-            advance(rows)
-    assert stream.getvalue().splitlines() == [
-        "cleaning: 2,000 of 4,000 pairs, 80 s left",
-        "cleaning: 4,000 of 4,000 pairs, 0 s left",
-    ]
+    run(tmp_path / "work", tmp_path / "log", console=console)
+    assert stream.getvalue() == "shouting: 5 of 6 units, 3 s left\n"

@@ -127,17 +127,6 @@ def test_loose_files_are_named_with_the_place_where_they_belong(tmp_path):
     assert corpus.list_corpus(tmp_path).notes == [words]
 
 
-def test_folders_of_one_language_are_named(tmp_path):
-    for name in ("zh-en", "en-zh_CN", "de_DE-en_US", "fr-en"):
-        write(tmp_path / name / "train.tsv", "a\tb\n")
-    listing = corpus.list_corpus(tmp_path)
-    assert [pair.language for pair in listing.pairs] == ["de", "zh-CN", "fr", "zh"]
-    assert listing.notes == [
-        f"{tmp_path}/en-zh_CN and {tmp_path}/zh-en have the same languages with other codes, and stay "
-        "two pairs; put the files into one folder to make them one"
-    ]
-
-
 ENCODINGS = sorted({*encodings.aliases.aliases.values(), "undefined", "ANSI"})
 TEXTS = {
     "train.tsv": b"1\tun chat\ta cat\n2\tdeux\ttwo\n",

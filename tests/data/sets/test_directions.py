@@ -42,8 +42,7 @@ def test_pairs_without_english_are_left_out_and_named(corpus):
     directions, notes = used(corpus)
     assert directions == ["fr-en as fr", "de-en as de"]
     assert notes == [
-        "2 pairs without English (fr-de, it-de) are left out; Data.direction = 'all' or 'as-named' takes "
-        "them"
+        "2 pairs (fr-de, it-de) are left out: no English; Data.direction = 'all' or 'as-named' takes them"
     ]
     assert used(corpus, direction="en-xx")[0] == ["en-fr as fr", "en-de as de"]
     assert used(corpus, direction="many-to-many", languages=("de",))[0] == [
@@ -144,7 +143,9 @@ def test_languages_with_too_few_pairs_are_noted(tmp_path):
         choose(config, pairs, lambda pair: sizes[pair.folder.name], notes)
         return notes
 
-    assert notes_of(1) == ["1 language (br) is left out: no training text"]
+    assert notes_of(1) == [
+        "1 language (br) is left out: fewer than 1 training pairs (Data.minimum_pairs)"
+    ]
     assert notes_of(3) == [
         "3 languages (gd, cy, br) are left out: fewer than 3 training pairs (Data.minimum_pairs)"
     ]

@@ -1,14 +1,10 @@
 """Copies of shards that lie in a bucket."""
 
-import os
-import threading
-
 import numpy as np
 import pytest
 
-from gshard_nmt import files, paths
+from gshard_nmt import paths
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets import records
 from gshard_nmt.data.sets.records import LocalCopies
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
@@ -77,27 +73,6 @@ def far(bucket):
     return paths.folder_path("data", "gs://bucket/data")
 
 
-def test_a_file_is_copied_once_for_all_processes_of_a_host(far, monkeypatch):
-    all_opened = threading.Barrier(4)
-    copied, write = [], files.write
-    monkeypatch.setattr(files, "write", lambda *rest: (copied.append(rest), write(*rest)))
-    results = []
-
-    def process() -> None:
-        # As processes do, each thread opens the lock file anew.
-        own = LocalCopies.open(far, "hash", {})
-        all_opened.wait(10)
-        results.append(own.path("a", 5).read_bytes())
-
-    threads = [threading.Thread(target=process) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert results == [b"12345"] * 4
-    assert len(copied) == 1
-
-
 @pytest.mark.parametrize("failures", [1, 99])
 def test_a_bucket_that_does_not_answer_for_a_moment_is_asked_again(far, monkeypatch, failures):
     monkeypatch.setattr("gshard_nmt.reading.time.sleep", lambda _: None)
@@ -129,19 +104,9 @@ def test_a_byte_that_changed_in_the_bucket_is_noticed_when_the_shard_is_copied(b
         data.reader(data.pairs[0], "train").read(np.arange(3))
 
 
-def test_copies_that_nobody_uses_are_removed_after_a_week(bucket, tmp_path):
-    source = paths.folder_path("data", "gs://bucket/data")
-    old, recent = (LocalCopies.open(source, name, {}).folder for name in ("old", "recent"))
-    week = records._UNUSED_SECONDS
-    for folder, age in ((old, week + 60), (recent, week - 60)):
-        stamp = folder.stat().st_mtime - age
-        os.utime(folder, (stamp, stamp))
-    LocalCopies.open(source, "new", {})
-    assert sorted(path.name for path in old.parent.iterdir()) == ["new", "recent"]
-
-
 def test_a_full_disk_is_reported_with_the_way_to_another_one(far):
     own = LocalCopies.open(far, "hash", {})
-    (own.folder / ".a.lock").mkdir()
+    own.folder.rmdir()
+    own.folder.touch()
     with pytest.raises(UserError, match=r"hash/a, a copy of .* or set XDG_CACHE_HOME to a folder"):
         own.path("a", 5)
