@@ -195,7 +195,7 @@ def train_baselines(folder: Path, of: Path, prepared: Path, deadline: Deadline) 
         flags += ["--baselines_of", of, "--until", "converged", f"--max_minutes={minutes:.1f}"]
         flags += gin_flags(BASELINES)
         jobs = [
-            Job(["gshard-train", *flags, f"--shard={part}/{AT_A_TIME}"], folder / f"{part}.log")
+            Job(["gshard-train", *flags], folder / f"{part}.log")
             for part in range(1, AT_A_TIME + 1)
         ]
         if code := max(run(jobs, AT_A_TIME), key=abs):

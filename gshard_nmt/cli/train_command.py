@@ -1,6 +1,5 @@
 """gshard-train: its flags, for a run, for its baselines, and for a language that is added to a run."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
 
 UNTIL = ("converged", "budget")
-_DEFAULT_SIZES = "small:0,base:100000,big:2000000"
-BASELINE_FLAGS = ("until", "languages", "shard", "max_tokens_each", "max_minutes_each", "sizes")
+SIZES = ("by_pairs", "small", "base", "big", "config")
+BASELINE_FLAGS = ("until", "languages", "sizes")
 """The flags that need --baselines_of."""
 
 
@@ -75,7 +74,8 @@ def _define_baselines(flags: Flags) -> None:
     # fmt: off
     flags.text("baselines_of", "RUN",
         "the run folder of a multilingual model. If given, bilingual baselines are trained for "
-        "each of its languages, in --workdir/LANGUAGE. Finished work is used again")
+        "each of its languages, in --workdir/LANGUAGE. Finished work is used again. Several machines "
+        "with one shared folder divide the work if each is given this command")
     flags.choice("until", "WORD",
         "when a baseline ends. converged (the default): when dev BLEU does not improve "
         "(Train.patience), with the size of --sizes; try --config bilingual. budget: after the "
@@ -83,19 +83,10 @@ def _define_baselines(flags: Flags) -> None:
         UNTIL)
     flags.text("languages", "XX,YY",
         "the languages to train baselines for; if not given, all of the run")
-    flags.text("shard", "I/N",
-        "trains the I-th part of the languages out of N, such as 1/3, so that N machines with one "
-        "shared folder can divide the work")
-    flags.integer("max_tokens_each", "N",
-        "the tokens after which each model ends, if it has not ended before; 0 means no limit",
-        0, minimum=0)
-    flags.number("max_minutes_each", "X",
-        "the minutes of training after which each model ends, if it has not ended before; 0 means "
-        "no limit", 0.0, minimum=0.0)
-    flags.text("sizes", "SIZE:PAIRS,...",
-        "for --until converged: each size, and the number of training pairs from which a language gets "
-        "it. The sizes are small (2 + 2 layers, M = 128), base and big (Transformer-Base and -Big), and "
-        f"config, the size of --config. If not given: {_DEFAULT_SIZES}")
+    flags.choice("sizes", "WORD",
+        "the size of the models of --until converged. by_pairs (the default): small (2 + 2 layers, "
+        "M = 128), base (Transformer-Base) from 100,000 training pairs, big (Transformer-Big) from "
+        "2,000,000. small, base, big: this size for all. config: that of --config", SIZES)
     # fmt: on
 
 
@@ -122,7 +113,7 @@ def _train(values: FlagValues) -> None:
     compare(values, config, processes)
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
-    from gshard_nmt.run.log.clock import TimeLimit
+    from gshard_nmt.run.progress import TimeLimit
     from gshard_nmt.run.starting_point import Init
     from gshard_nmt.train import Start, train
 
@@ -131,13 +122,14 @@ def _train(values: FlagValues) -> None:
     command = command_text("gshard-train", values)
     set_by_user = [key for key, setting in settings.items() if setting.where.startswith("--gin ")]
 
-    def train_one(config: "Config", data: Path, workdir: Path, limit: TimeLimit) -> bool:
-        start = Start(limit, values.profile, command, init, set_by_user=set_by_user)
+    start = Start(limit, values.profile, command, init, set_by_user=set_by_user)
+
+    def train_one(config: "Config", data: Path, workdir: Path) -> bool:
         return train(config, data, workdir, processes, start)
 
     with processes.waiting_for_lost_peers():
         if compared_run is None or request is None:
-            train_one(config, data, workdir, limit)
+            train_one(config, data, workdir)
             return
         from gshard_nmt.baselines import train_baselines
 
@@ -181,7 +173,7 @@ def _add_language(values: FlagValues, init_from: Path) -> None:
     workdir = paths.local_path("workdir", values.workdir)
     outputs.check_folder("--workdir", workdir)
     from gshard_nmt import add_language as adding
-    from gshard_nmt.run.log.clock import TimeLimit
+    from gshard_nmt.run.progress import TimeLimit
     from gshard_nmt.spmd.processes import ALONE
     from gshard_nmt.train import Start, train
 
@@ -215,31 +207,9 @@ def read_request(values: FlagValues) -> "Request":
         raise UserError(
             f"--languages names {', '.join(repeated)} more than once; name each language once."
         )
-    shard = _read_shard(values.shard)
     from gshard_nmt.baselines import Request
-    from gshard_nmt.run.baselines import parse_sizes
 
-    return Request(
-        values.until or UNTIL[0],
-        parse_sizes(values.sizes or _DEFAULT_SIZES),
-        languages,
-        shard,
-        values.max_tokens_each,
-        values.max_minutes_each,
-    )
-
-
-def _read_shard(text: str | None) -> tuple[int, int]:
-    if not text:
-        return 1, 1
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    part, parts = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not 1 <= part <= parts:
-        raise UserError(
-            f"--shard {text}: it must be I/N with I from 1 to N. For the first of three machines, give "
-            "1/3."
-        )
-    return part, parts
+    return Request(values.until or UNTIL[0], values.sizes or SIZES[0], languages)
 
 
 TRAIN = Command(

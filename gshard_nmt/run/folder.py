@@ -36,7 +36,8 @@ from gshard_nmt.ranges import LARGEST_SIZE
 from gshard_nmt.run.lock import LOCK_NAME
 from gshard_nmt.settings.config import GIN_HEADER, Config, as_gin, differences
 from gshard_nmt.settings.values import read_run_config
-from gshard_nmt.spmd import program_cache
+from gshard_nmt.spmd import machine, program_cache
+from gshard_nmt.spmd.processes import Processes
 
 if TYPE_CHECKING:
     from gshard_nmt.data.sets.shards import PreparedData
@@ -223,6 +224,18 @@ class RunFolder:
                     f"--workdir {self.path} has files in it and is not a run folder: {path.name} is in "
                     "it, but no data.json. Choose a new folder, or empty this one."
                 )
+
+    def with_precision(self, config: Config, processes: Processes) -> Config:
+        """Replaces Model.matmul_precision = 'auto' by that of the run, or what is fast on this CPU."""
+        if config.model.matmul_precision != "auto":
+            return config
+
+        def decide() -> str:
+            if (self.path / "data.json").exists():
+                return read_run_config(self.config).model.matmul_precision
+            return "bfloat16" if machine.multiplies_bfloat16() else "default"
+
+        return config.replace(model={"matmul_precision": processes.from_first(decide)})
 
     def claim(self, config: Config, data: "PreparedData") -> None:
         """Makes the folder of a new run, or checks the run in it as `check` does. Process 0 calls it.

@@ -18,7 +18,7 @@ import gin.config_parser
 
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.settings.config import CLASSES, Config, Key, configs_folder, find_config
-from gshard_nmt.settings.values import OBSOLETE, Setting, build, check_name
+from gshard_nmt.settings.values import REMOVED, Setting, build, check_name
 
 
 def load_config(
@@ -170,7 +170,7 @@ class _Reader:
             self._macros[macro] = Setting(value, where)
             return
         self._check_class(statement.scope, class_name, where)
-        if (class_name, field) == OBSOLETE and not where.startswith("--gin"):
+        if (class_name, field) in REMOVED and not where.startswith("--gin"):
             return
         check_name(self._classes, class_name, field, where)
         if (class_name, field) in _FILES:

@@ -8,12 +8,12 @@ import pytest
 from gshard_nmt import add_language as program
 from gshard_nmt import train as train_module
 from gshard_nmt.baselines import Request
-from gshard_nmt.cli import commands
+from gshard_nmt.cli import commands, train_command
 from gshard_nmt.cli.commands import TRAIN
 from gshard_nmt.cli.flags import parse_flags
 from gshard_nmt.cli.train_command import read_request
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.baselines import SIZE_RULE, parse_sizes
+from gshard_nmt.run.baselines import SIZES
 
 NEEDED = ["--config=bilingual", "--data=data", "--workdir=new"]
 
@@ -24,28 +24,22 @@ def request(*words):
 
 
 def test_by_default_baselines_converge_and_all_languages_are_trained():
-    assert request() == Request("converged", parse_sizes(SIZE_RULE), languages=[])
+    assert request() == Request("converged", "by_pairs", languages=[])
+    assert {*train_command.SIZES} == {*SIZES, "by_pairs", "config"}
 
 
 def test_the_flags_reach_the_request():
-    words = [
-        *("--languages=fr, de", "--shard=2/3", "--max_tokens_each=9", "--max_minutes_each=1.5"),
-        "--sizes=config",
-    ]
-    asked = request(*words)
-    assert (asked.languages, asked.shard) == (["fr", "de"], (2, 3))
-    assert (asked.max_tokens, asked.max_minutes, asked.sizes) == (9, 1.5, [("config", 0)])
+    assert request("--languages=fr, de", "--sizes=config") == Request(
+        "converged", "config", ["fr", "de"]
+    )
     assert request("--until=budget").until == "budget"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--shard=0/3"], "--shard 0/3: it must be I/N with I from 1 to N"),
-        (["--shard=4/3"], "--shard 4/3: it must be I/N"),
-        (["--shard=2"], "--shard 2: it must be I/N"),
         (["--languages=fr,de,fr"], "--languages names fr more than once"),
-        (["--sizes=huge"], "--sizes huge: there is no size 'huge'"),
+        (["--sizes=huge"], "--sizes is 'huge'; it must be"),
         (["--until=budget", "--sizes=base"], "--sizes is given with --until budget"),
     ],
 )

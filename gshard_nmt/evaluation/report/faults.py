@@ -22,7 +22,7 @@ from gshard_nmt.evaluation.report.convergence import read_log
 from gshard_nmt.evaluation.report.report import Evaluation, Section
 from gshard_nmt.evaluation.texts.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.monitor import FIGURE, LINES
+from gshard_nmt.run.monitor import FIGURE, LINES
 from gshard_nmt.settings.values import read_run_config
 
 BASELINE = "baseline"
