@@ -63,8 +63,6 @@ _MAY_CHANGE = tuple(
 Those of the prepared data have been compared with the data, which may not change.
 """
 
-_DATA_OF_ANY_FORMAT = fields({}, {"format": text(), "version": text()})
-
 _DATA = fields(
     {
         **dict.fromkeys(("format", "version", "corpus_fingerprint"), text()),
@@ -142,7 +140,7 @@ class RunFolder:
                 "gshard-train run."
             )
         remedy = "Restore the file from a copy of the run folder."
-        data = json_shape.read(file, _DATA_OF_ANY_FORMAT, remedy)
+        data = json_shape.read(file, mapping_of(anything()), remedy)
         if (written := data.get("format", RUN_FORMAT)) != RUN_FORMAT:
             raise UserError(
                 f"{self.path} has the format {written!r} of gshard-nmt {data.get('version', '?')}; this "
@@ -343,16 +341,6 @@ class RunFolder:
             if line.startswith("Train.freeze:")
             or (part != "train" and not line.startswith(_MAY_CHANGE))
         ]
-        before, now = (
-            {"the corpus": facts["corpus_fingerprint"]}
-            | {f"the corpus {n}": f for n, f in facts.get("subset_fingerprints", {}).items()}
-            for facts in (self.data, data.manifest)
-        )
-        changed += [
-            f"{name}: fingerprint {before.get(name, 'none')}, now {now.get(name, 'none')}"
-            for name in sorted(before | now)
-            if before.get(name) != now.get(name)
-        ]
         changed += data_differences(self.data, data)
         if not changed:
             return
@@ -372,13 +360,6 @@ def choose_direction(
     pairs: Sequence[Mapping[str, str]], source: str, target: str
 ) -> tuple[str, str]:
     """Returns the source and target language of a request to translate; "" was not given."""
-    # Reports call a pair without English by both of its languages.
-    for first, second in ((pair["source"], pair["target"]) for pair in pairs):
-        if source == f"{first}-{second}":
-            raise UserError(
-                f"--lang {source} names two languages. Give one to each flag: --lang {first} "
-                f"--target {second}."
-            )
     sources = {pair["source"] for pair in pairs}
     source = _choose("--lang", source, sources, "this model translates from")
     targets = {pair["target"] for pair in pairs if pair["source"] == source}

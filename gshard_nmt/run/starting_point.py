@@ -7,7 +7,7 @@ records what each array began as.
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from gshard_nmt.model.inheritance import Origin, Origins
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import training_state
 from gshard_nmt.run.arrays import (
-    as_groups,
     shape_text,
     state_specs,
     step_functions,
@@ -251,15 +250,7 @@ class OldState:
             (row["array"], shape_text(row["shape"]), row["moments"], row["begins"]) for row in rows
         )
         Terminal().print(table("", header, cells, left=range(len(header))))
-        weights = [row["begins"] for row in rows if row["moments"]]
-        copied = weights.count("copied")
-        new = sum(begins.startswith("new") for begins in weights)
-        left_out = sum(row["begins"].startswith("left out") for row in rows)
-        note(
-            f"starting from {init.run}, {self.loaded.origin}: of {len(weights)} weights, {copied} "
-            f"copied, {len(weights) - copied - new} changed, {new} new; old weights left out, as a whole "
-            f"or in part: {left_out}"
-        )
+        note(f"starting from {init.run}, {self.loaded.origin}")
         facts = {
             "from": init.run,
             "checkpoint": init.checkpoint,
@@ -271,36 +262,27 @@ class OldState:
         run.write_json(INIT, facts)
 
     def _table(self) -> list[dict[str, Any]]:
-        """Returns a row for each weight with its moments, each other array, and each old weight left out.
+        """Returns a row for each weight, and for each old weight that is left out.
 
-        Moments are "kept", "new", or "frozen" if training does not change the weight; "" for other
-        arrays.
+        Moments are "kept", "new", or "frozen" if training does not change the weight.
         """
         point, table = self.point, []
 
-        def add(array: str, shape: Sequence[int], begins: str, moments: str = "") -> None:
-            row = {"array": array, "shape": shape, "begins": begins, "moments": moments}
-            table.append(row)
+        def moments_in(names: Iterable[str]) -> set[str]:
+            return {_split(name)[1] for name in names if name.startswith("moments/")}
 
-        groups = as_groups(point.specs)
-        with_moments = {_split(n)[1] for n in self.recipe.origins if n.startswith("moments/")}
-        moments = [name for name in groups["optimizer"] if name.startswith("moments/")]
-        trained = {name.split("/", 2)[2] for name in moments}
-        for name, spec in groups["parameters"].items():
-            origin = point.origins[name][0]
-            if origin and origin.resized == "V":
+        kept, trained = moments_in(self.recipe.origins), moments_in(point.specs)
+        for name, spec in weights_of(point.specs).items():
+            entries = point.origins[name]
+            if entries[0] and entries[0].resized == "V":
                 begins = point.rows[name].text
             else:
-                begins = inheritance.describe(name, point.origins[name], point.old_specs, spec)
-            state = "kept" if name in with_moments else "new" if name in trained else "frozen"
-            add(name, spec.shape, begins, state)
-        for name, spec in groups["optimizer"].items():
-            if name not in moments:
-                add(name, spec.shape, "new")
-        if "ema" in groups:
-            add("ema/*", (), "as the weights")
+                begins = inheritance.describe(name, entries, point.old_specs, spec)
+            moments = "kept" if name in kept else "new" if name in trained else "frozen"
+            table.append({"array": name, "shape": spec.shape, "moments": moments, "begins": begins})
         for name, part in inheritance.left_out(point.origins, point.old_specs).items():
-            add(name, point.old_specs[name].shape, f"left out: {part}")
+            row = {"array": name, "shape": point.old_specs[name].shape, "moments": ""}
+            table.append(row | {"begins": f"left out: {part}"})
         return table
 
 

@@ -153,11 +153,6 @@ class Manifest:
                     f"its format is {content['format']}, written by gshard-nmt {content['version']}; "
                     f"gshard-nmt {gshard_nmt.__version__} reads format {FORMAT}"
                 )
-            if "blend" in content["tensors"]:  # other weights than those that would be decoded
-                raise ForeignError(
-                    "it has the blend of old and new weights that --add_language made formerly, which "
-                    "this version cannot decode. Teach the language again, with another --workdir"
-                )
             tensors = {
                 group: {name: _tensor(*described) for name, described in table.items()}
                 for group, table in content["tensors"].items()
