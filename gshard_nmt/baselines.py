@@ -32,6 +32,7 @@ Train = Callable[[Config, Path, Path], bool]
 class Request:
     """What the user asks of the baselines."""
 
+    run: Path  # the multilingual run
     until: str = "converged"  # or "budget"
     size: str = files.BY_PAIRS
     languages: Sequence[str] = ()  # empty means all of the multilingual run
@@ -52,14 +53,15 @@ class Request:
                     f"{did_you_mean(language, tokens)} It has {', '.join(sorted(tokens))}; choose some "
                     "of these."
                 )
-        return sorted(self.languages or tokens, key=lambda language: (-tokens[language], language))
+        return sorted(
+            {*(self.languages or tokens)}, key=lambda language: (-tokens[language], language)
+        )
 
 
 def train_baselines(
     train: Train,
     config: Config,
     data: Path,
-    multilingual: Path,
     workdir: Path,
     request: Request,
     processes: Processes = ALONE,
@@ -78,10 +80,10 @@ def train_baselines(
     Raises:
       UserError: the multilingual run has not been trained, or it does not fit the request.
     """
-    tokens = RunFolder(multilingual).budget().get("tokens_by_language")
+    tokens = RunFolder(request.run).budget().get("tokens_by_language")
     if not tokens:
         raise UserError(
-            f"{multilingual} has no budget.json; train it with gshard-train before its baselines."
+            f"{request.run} has no budget.json; train it with gshard-train before its baselines."
         )
     languages = request.languages_of(tokens)
     prepared = PreparedData.open(data)
@@ -91,7 +93,7 @@ def train_baselines(
         _check_can_converge(config, prepared, languages)
     if processes.is_first:
         workdir.mkdir(parents=True, exist_ok=True)
-        facts = {"of": str(multilingual), "until": request.until, "tokens_by_language": tokens}
+        facts = {"of": str(request.run), "until": request.until, "tokens_by_language": tokens}
         RunFolder(workdir).write_json("baselines.json", facts)
     # It decides where the programs of all processes are.
     RunFolder(workdir).wait_for("baselines.json")

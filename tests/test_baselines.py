@@ -1,7 +1,9 @@
 """gshard-train --baselines_of with a trainer that trains nothing: order, resumption, budgets."""
 
+import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,10 +29,11 @@ CONFIG = load_config("bilingual").replace(
 )
 COOLING = CONFIG.replace(optimizer={"cooldown_steps": 5})
 TOKENS = {"de": 50, "fr": 90, "it": 20, "nl": 10}
-CONVERGED = Request(size="config")
-TWO = Request(size="config", languages=("fr", "de"))
-FRENCH = Request(size="config", languages=("fr",))
-BUDGET = Request("budget")
+OF = Path("of")
+CONVERGED = Request(OF, size="config")
+TWO = Request(OF, size="config", languages=("fr", "de"))
+FRENCH = Request(OF, size="config", languages=("fr",))
+BUDGET = Request(OF, "budget")
 
 
 class Killed(Exception):
@@ -100,9 +103,8 @@ def root(tmp_path):
 
 def trained(root, prepared, trainer, request=CONVERGED, config=CONFIG, limit=None):
     """Trains the baselines; returns whether they are finished."""
-    return train_baselines(
-        trainer, config, prepared, root.parent / "of", root, request, limit=limit
-    )
+    request = dataclasses.replace(request, run=root.parent / "of")
+    return train_baselines(trainer, config, prepared, root, request, limit=limit)
 
 
 def record(root, language):
@@ -112,7 +114,7 @@ def record(root, language):
 def test_each_language_has_one_model_with_the_size_of_its_text(root, prepared, capsys, monkeypatch):
     monkeypatch.setattr(baselines, "LEAST_PAIRS", {"big": 21, "base": 20, "small": 0})
     trainer = FakeTrainer(root)
-    assert trained(root, prepared, trainer, Request())
+    assert trained(root, prepared, trainer, Request(OF))
     assert trainer.calls == ["fr", "de", "it", "nl"]
     assert [config.data.languages for config in trainer.configs] == [(n,) for n in trainer.calls]
     assert {config.model.model_dim for config in trainer.configs} == {512}
@@ -125,10 +127,10 @@ def test_each_language_has_one_model_with_the_size_of_its_text(root, prepared, c
     # All run folders share their compiled programs.
     assert {RunFolder(root / call).programs for call in trainer.calls} == {root / "programs"}
     again = FakeTrainer(root)
-    assert trained(root, prepared, again, Request())
+    assert trained(root, prepared, again, Request(OF))
     assert again.calls == []
     shutil.rmtree(root / "fr")
-    assert trained(root, prepared, again, Request())
+    assert trained(root, prepared, again, Request(OF))
     assert again.calls == ["fr"]
 
 
@@ -199,7 +201,7 @@ def test_a_model_that_cannot_converge_is_refused_before_anything_is_written(
             trained(root, prepared, None, config=CONFIG.replace(train=change))
     folder = write_prepared_data(tmp_path / "data", CONFIG.data, {"fr": 20, "de": 2}).folder
     with pytest.raises(UserError, match="has no dev text of de, so its training cannot end early"):
-        trained(root, folder, None, Request(languages=("fr", "de")))
+        trained(root, folder, None, Request(OF, languages=("fr", "de")))
     assert not root.exists()
 
 

@@ -91,10 +91,8 @@ def _define_baselines(flags: Flags) -> None:
 
 
 def _train(values: FlagValues) -> None:
-    if _check_adding(values):
-        init_from = _read_init(values)
-        assert init_from is not None
-        _add_language(values, init_from)
+    if values.add_language:
+        _add_language(values)
         return
     processes = join(values, "gshard-train", trains=True)
     from gshard_nmt.settings.gin_reader import read_settings
@@ -104,70 +102,53 @@ def _train(values: FlagValues) -> None:
     config = build(settings)
     data = existing_folder(values, "data", "gshard-data prepare")
     workdir = paths.folder_path("workdir", values.workdir)
-    compared_run = request = None
-    if values.baselines_of:
-        compared_run = existing_folder(values, "baselines_of", "gshard-train")
-        request = read_request(values)
-    init_from = _read_init(values)
+    init = _read_init(values) if values.init_from else None
+    request = _read_request(values) if values.baselines_of else None
     processes.local_devices(config.mesh.num_devices)
     compare(values, config, processes)
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
     from gshard_nmt.run.progress import TimeLimit
-    from gshard_nmt.run.starting_point import Init
     from gshard_nmt.train import Start, train
 
     limit = TimeLimit(values.max_minutes)
-    init = Init.of(init_from, values.checkpoint) if init_from else None
-    command = command_text("gshard-train", values)
     set_by_user = [key for key, setting in settings.items() if setting.where.startswith("--gin ")]
-
+    command = command_text("gshard-train", values)
     start = Start(limit, values.profile, command, init, set_by_user=set_by_user)
 
     def train_one(config: "Config", data: Path, workdir: Path) -> bool:
         return train(config, data, workdir, processes, start)
 
     with processes.waiting_for_lost_peers():
-        if compared_run is None or request is None:
+        if request is None:
             train_one(config, data, workdir)
             return
         from gshard_nmt.baselines import train_baselines
 
-        train_baselines(train_one, config, data, compared_run, workdir, request, processes, limit)
+        train_baselines(train_one, config, data, workdir, request, processes, limit)
 
 
-def _read_init(values: FlagValues) -> Path | None:
-    if not values.init_from:
-        return None
+def _read_init(values: FlagValues) -> "Init":
     folder = existing_folder(values, "init_from", "gshard-train")
     if values.baselines_of:
         raise UserError(
             "--init_from and --baselines_of are given; baselines start with random weights. Leave one of "
             "them out."
         )
-    from gshard_nmt.run.checkpoint.weights import Chosen
+    from gshard_nmt.run.starting_point import Init
 
-    Chosen.parse(values.checkpoint)
-    return folder
+    return Init.of(folder, values.checkpoint)
 
 
-def _check_adding(values: FlagValues) -> bool:
-    """Returns whether a language is to be added. Raises UserError if flags contradict each other."""
-    if not values.add_language:
-        return False
+def _add_language(values: FlagValues) -> None:
     if values.config:
         raise UserError(
             "--add_language and --config are given, but the config is that of the run of --init_from. "
             "Leave out --config; change settings with --gin."
         )
-    if values.num_processes > 1 or values.coordinator:
-        raise UserError(
-            "--add_language runs in one process. Leave out --num_processes and --coordinator."
-        )
-    return True
-
-
-def _add_language(values: FlagValues, init_from: Path) -> None:
+    if values.num_processes > 1:
+        raise UserError("--add_language runs in one process. Leave out --num_processes.")
+    init = _read_init(values)
     corpus = existing_folder(values, "data", "gshard-data harvest", on_this_machine=True)
     replay = existing_folder(values, "replay", "gshard-data prepare") if values.replay else None
     workdir = paths.local_path("workdir", values.workdir)
@@ -177,39 +158,27 @@ def _add_language(values: FlagValues, init_from: Path) -> None:
     from gshard_nmt.spmd.processes import ALONE
     from gshard_nmt.train import Start, train
 
-    request = adding.Request(
-        values.add_language,
-        init_from,
-        values.checkpoint,
-        corpus,
-        workdir,
-        replay,
-        values.new_pieces,
-        tuple(values.gin),
-    )
     limit = TimeLimit(values.max_minutes)
 
     def train_one(config: "Config", data: Path, init: "Init | None", command: str) -> bool:
         return train(config, data, workdir, ALONE, Start(limit, values.profile, command, init))
 
+    pieces, settings = values.new_pieces, tuple(values.gin)
+    request = adding.Request(values.add_language, init, corpus, workdir, replay, pieces, settings)
     adding.add_language(request, train_one)
 
 
-def read_request(values: FlagValues) -> "Request":
+def _read_request(values: FlagValues) -> "Request":
     if values.sizes and values.until == "budget":
         raise UserError(
             "--sizes is given with --until budget, whose models have the size of the config. Leave it "
             "out, or give --until converged."
         )
+    run = existing_folder(values, "baselines_of", "gshard-train")
     languages = [tag.strip() for tag in (values.languages or "").split(",") if tag.strip()]
-    repeated = sorted({tag for tag in languages if languages.count(tag) > 1})
-    if repeated:
-        raise UserError(
-            f"--languages names {', '.join(repeated)} more than once; name each language once."
-        )
     from gshard_nmt.baselines import Request
 
-    return Request(values.until or UNTIL[0], values.sizes or SIZES[0], languages)
+    return Request(run, values.until or UNTIL[0], values.sizes or SIZES[0], languages)
 
 
 TRAIN = Command(

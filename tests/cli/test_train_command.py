@@ -11,34 +11,33 @@ from gshard_nmt.baselines import Request
 from gshard_nmt.cli import commands, train_command
 from gshard_nmt.cli.commands import TRAIN
 from gshard_nmt.cli.flags import parse_flags
-from gshard_nmt.cli.train_command import read_request
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.baselines import SIZES
+from gshard_nmt.run.starting_point import Init
 
 NEEDED = ["--config=bilingual", "--data=data", "--workdir=new"]
+HERE = pathlib.Path()
 
 
 def request(*words):
-    values = parse_flags(TRAIN, [*NEEDED, "--baselines_of=run", *words])
-    return read_request(values)
+    values = parse_flags(TRAIN, [*NEEDED, "--baselines_of=.", *words])
+    return train_command._read_request(values)
 
 
 def test_by_default_baselines_converge_and_all_languages_are_trained():
-    assert request() == Request("converged", "by_pairs", languages=[])
+    assert request() == Request(HERE, "converged", "by_pairs", languages=[])
     assert {*train_command.SIZES} == {*SIZES, "by_pairs", "config"}
 
 
 def test_the_flags_reach_the_request():
-    assert request("--languages=fr, de", "--sizes=config") == Request(
-        "converged", "config", ["fr", "de"]
-    )
+    words = "--languages=fr, de", "--sizes=config"
+    assert request(*words) == Request(HERE, "converged", "config", ["fr", "de"])
     assert request("--until=budget").until == "budget"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--languages=fr,de,fr"], "--languages names fr more than once"),
         (["--sizes=huge"], "--sizes is 'huge'; it must be"),
         (["--until=budget", "--sizes=base"], "--sizes is given with --until budget"),
     ],
@@ -58,9 +57,12 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
     [
         (FLAGS, "--add_language has no effect without --init_from."),
         ([*FLAGS, "--init_from=.", "--config=demo"], "--add_language and --config are given"),
-        ([*FLAGS, "--init_from=.", "--num_processes=2"], "--add_language runs in one process."),
+        (
+            [*FLAGS, "--init_from=.", "--num_processes=2"],
+            "--add_language runs in one process. Leave out",
+        ),
         ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
-        ([*FLAGS, "--init_from=."], "there is no config.gin, so . is not a run folder"),
+        ([*FLAGS, "--init_from=."], "is not a run folder; give the --workdir of"),
         (
             [*RUN, "--new_pieces=3"],
             "--new_pieces has no effect without --add_language.",
@@ -92,7 +94,8 @@ def test_the_program_gets_the_flags_and_trains_with_the_run_folder(tmp_path, mon
     words = [*FLAGS, "--init_from=.", "--replay=.", "--new_pieces=7", "--gin=Train.steps = 3"]
     assert commands.main([*words, "--checkpoint=last", "--max_minutes=2"]) == 0
     (request,) = requests
-    assert (request.language, request.checkpoint, request.new_pieces) == ("nn", "last", 7)
+    assert (request.language, request.new_pieces) == ("nn", 7)
+    assert request.init == Init.of(tmp_path, "last")
     assert request.settings == ("Train.steps = 3",)
     assert (request.workdir.name, request.data.name) == ("new", "new-data")
     here = dataclasses.replace(request, workdir=pathlib.Path())

@@ -292,7 +292,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_read(run, other, prepar
 
 
 def test_a_damaged_or_missing_checkpoint_is_named(run, other, prepared, tmp_path):
-    with pytest.raises(UserError, match=r"has no checkpoint of this step, but of 3, 6\. Give one"):
+    with pytest.raises(
+        UserError, match=r"has none of this step\. There are checkpoints of 3, 6; give"
+    ):
         start(run, other, prepared, checkpoint="5")
     copy = RunFolder(tmp_path / "copy")
     shutil.copytree(other.path, copy.path)

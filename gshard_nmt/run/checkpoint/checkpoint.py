@@ -238,12 +238,6 @@ class Checkpoints:
                 + "\n  ".join(self.lines(problems))
                 + "\nRestore one of these folders from a copy, or start again with a new --workdir."
             )
-        for step in reversed(self._folders()):
-            if (self.folder / str(step) / manifests.NAME).exists():
-                return UserError(
-                    f"{self.folder / str(step)} has no {COMMIT_FILE}, so it is not read. Start "
-                    "gshard-train with this run folder; it commits a checkpoint that is complete."
-                )
         return UserError(
             f"{self.folder} has no checkpoint; train with gshard-train first, or give the run folder "
             "of a run that has saved one."

@@ -89,19 +89,14 @@ def _of_step(checkpoints: Checkpoints, step: int, groups: Wanted) -> Restored:
     steps = checkpoints.steps()
     if not steps:
         return checkpoints.restore(groups)  # raises the error that says why there is none
-    listed = ", ".join(str(other) for other in steps if other != step) or "no other"
-    if step not in steps:
-        raise UserError(
-            f"--checkpoint is {step}; {checkpoints.folder} has no checkpoint of this step, but of "
-            f"{listed}. Give one of these."
-        )
     problems: dict[int, UnsoundError] = {}
-    for restored in checkpoints.sound(groups, problems, [step]):
+    for restored in checkpoints.sound(groups, problems, [step] if step in steps else []):
         return restored
-    (problem,) = checkpoints.lines(problems)
+    reason = "".join(f"it cannot be used: {line}" for line in checkpoints.lines(problems))
+    listed = ", ".join(str(other) for other in steps if other != step) or "no other step"
     raise UserError(
-        f"--checkpoint is {step}, and it cannot be used: {problem}. There are checkpoints of {listed}; "
-        "give one of these, or best."
+        f"--checkpoint is {step}, and {reason or f'{checkpoints.folder} has none of this step'}. There "
+        f"are checkpoints of {listed}; give one of these, or best."
     )
 
 
