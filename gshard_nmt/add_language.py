@@ -274,10 +274,9 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
         point = StartingPoint.open(request.init, config, data, functions)
         kept, old_origin = point.weights_beside(learned, devices)
         specs = weight_specs(functions)
-        placed = devices.abstract(specs)
 
         def averaged(share: float) -> dict[str, Any]:
-            return average(((1 - share, kept), (share, learned)), placed)
+            return average(((1 - share, kept), (share, learned)))
 
         for share in SHARES:
             translator.of_ids.parameters = averaged(share)

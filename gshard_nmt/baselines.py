@@ -21,8 +21,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import InUseError
 from gshard_nmt.run.progress import TimeLimit
 from gshard_nmt.settings.config import Config
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.processes import ALONE, Processes
+from gshard_nmt.spmd.processes import ALONE
 
 Train = Callable[[Config, Path, Path], bool]
 """(config, prepared data, run folder) -> whether the run is finished, as `train.train`."""
@@ -64,7 +63,6 @@ def train_baselines(
     data: Path,
     workdir: Path,
     request: Request,
-    processes: Processes = ALONE,
     limit: TimeLimit | None = None,
 ) -> bool:
     """Trains one bilingual model for each language of a multilingual run.
@@ -91,17 +89,10 @@ def train_baselines(
     prepared.pairs_of(config.data)
     if request.converges:
         _check_can_converge(config, prepared, languages)
-    if processes.is_first:
-        workdir.mkdir(parents=True, exist_ok=True)
-        facts = {"of": str(request.run), "until": request.until, "tokens_by_language": tokens}
-        RunFolder(workdir).write_json("baselines.json", facts)
-    # It decides where the programs of all processes are.
-    RunFolder(workdir).wait_for("baselines.json")
-    if processes.count > 1:
-        runtime.start(config.mesh, workdir / "programs", processes)  # connects the processes
-    console = Console(stderr=True, highlight=False, markup=False, quiet=not processes.is_first)
-    limit = limit or TimeLimit()
-    trainer = _Trainer(train, config, prepared, workdir, request, processes, limit, console)
+    workdir.mkdir(parents=True, exist_ok=True)
+    facts = {"of": str(request.run), "until": request.until, "tokens_by_language": tokens}
+    RunFolder(workdir).write_json("baselines.json", facts)
+    trainer = _Trainer(train, config, prepared, workdir, request, limit or TimeLimit())
     for number, language in enumerate(languages, 1):
         trainer.prefix = f"language {number} of {len(languages)}, {language}: "
         try:
@@ -109,8 +100,6 @@ def train_baselines(
                 trainer.say("the minutes of --max_minutes are over; the same command goes on here")
                 return False
         except InUseError as error:
-            if processes.count > 1:  # the others do not know of it
-                raise
             trainer.say(f"left to another program, because {error}")
     return True
 
@@ -139,30 +128,25 @@ def _check_can_converge(config: Config, prepared: PreparedData, languages: Seque
 
 @dataclasses.dataclass
 class _Trainer:
-    """Trains the model of each language.
-
-    Process 0 reads the records, and tells the other processes what it has read. A network file system may
-    show them an older state.
-    """
+    """Trains the model of each language."""
 
     train: Train
     config: Config
     prepared: PreparedData
     workdir: Path
     request: Request
-    processes: Processes
     limit: TimeLimit
-    console: Console
     prefix: str = ""
 
     def say(self, text: str) -> None:
-        self.console.print(f"{self.prefix}{text}", soft_wrap=True)
+        console = Console(stderr=True, highlight=False, markup=False)
+        console.print(f"{self.prefix}{text}", soft_wrap=True)
 
     def train_language(self, language: str, tokens: int) -> bool:
         """Trains the model of a language, or trains it on. Returns False if the time is over."""
         config, facts = self._model(language, tokens)
         run = RunFolder(self.workdir / language)
-        record = self.processes.from_first(lambda: files.read_record(run.path))
+        record = files.read_record(run.path)
         if record:
             self._check_same(config, run, record)
         limits = {name: getattr(config.train, name) for name in files.LIMITS}
@@ -186,21 +170,16 @@ class _Trainer:
 
     def _train(self, config: Config, run: RunFolder) -> bool:
         """Trains a model to one of its limits; returns False if the time of this start is over."""
-        if self.processes.from_first(self.limit.is_over):
-            return False
-        return self.train(config, self.prepared.folder, run.path)
+        is_over = self.limit.is_over()
+        return not is_over and self.train(config, self.prepared.folder, run.path)
 
     def _recorded(
         self, run: RunFolder, config: Config, facts: Mapping[str, Any], **end: str
     ) -> dict[str, Any]:
         """Writes the record of a model whose training has ended, and returns it."""
-
-        def write() -> dict[str, Any]:
-            record = {**facts, **files.outcome(run.path, config.train), **end}
-            run.write_json(files.RECORD, record)
-            return record
-
-        return dict(self.processes.from_first(write))
+        record = {**facts, **files.outcome(run.path, config.train), **end}
+        run.write_json(files.RECORD, record)
+        return record
 
     def _check_same(self, config: Config, run: RunFolder, record: Mapping[str, Any]) -> None:
         """Raises UserError if a finished model has other data or settings. `train` checks the others."""
@@ -210,7 +189,7 @@ class _Trainer:
                 f"{record['kind']}. Give another --workdir, or move this folder away."
             )
         config = config.replace(data=self.prepared.fitted(config.data))
-        run.check(run.with_precision(config, self.processes), self.prepared)
+        run.check(run.with_precision(config, ALONE), self.prepared)
 
     def _model(self, language: str, tokens: int) -> tuple[Config, dict[str, Any]]:
         """Returns the config of the model of a language, and what is recorded of it before training.

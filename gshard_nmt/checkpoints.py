@@ -158,7 +158,7 @@ def diff(first: tuple[Path, int | None], second: tuple[Path, int | None]) -> Non
     """
     left, right = _chosen(*first), _chosen(*second)
     tensors, others = flat(left.manifest.tensors), flat(right.manifest.tensors)
-    rows = [
+    rows: list[tuple[float, tuple[str, ...]]] = [
         (math.inf, (name, "", "", f"only in {(left if name in tensors else right).label}"))
         for name in sorted(tensors.keys() ^ others.keys())
     ]

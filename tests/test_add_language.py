@@ -230,7 +230,7 @@ def keep(made, tmp_path, monkeypatch, changes, settings=()) -> list:
     monkeypatch.setattr(
         program.runtime, "start", lambda *_: types.SimpleNamespace(abstract=lambda specs: specs)
     )
-    monkeypatch.setattr(program, "average", lambda parts, specs: list(parts))
+    monkeypatch.setattr(program, "average", list)
 
     def save_average(run, rules, weights, letters, scores, average_of):
         saved.append((weights, scores, average_of))

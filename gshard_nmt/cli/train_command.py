@@ -91,10 +91,15 @@ def _define_baselines(flags: Flags) -> None:
 
 
 def _train(values: FlagValues) -> None:
+    if values.num_processes > 1 and (values.baselines_of or values.add_language):
+        what = "--baselines_of" if values.baselines_of else "--add_language"
+        raise UserError(f"{what} runs in one process. Leave out --num_processes.")
     if values.add_language:
         _add_language(values)
         return
-    processes = join(values, "gshard-train", trains=True)
+    from gshard_nmt.spmd.processes import ALONE
+
+    processes = ALONE if values.baselines_of else join(values, "gshard-train", trains=True)
     from gshard_nmt.settings.gin_reader import read_settings
     from gshard_nmt.settings.values import build
 
@@ -125,7 +130,7 @@ def _train(values: FlagValues) -> None:
             return
         from gshard_nmt.baselines import train_baselines
 
-        train_baselines(train_one, config, data, workdir, request, processes, limit)
+        train_baselines(train_one, config, data, workdir, request, limit)
 
 
 def _read_init(values: FlagValues) -> "Init":
@@ -146,8 +151,6 @@ def _add_language(values: FlagValues) -> None:
             "--add_language and --config are given, but the config is that of the run of --init_from. "
             "Leave out --config; change settings with --gin."
         )
-    if values.num_processes > 1:
-        raise UserError("--add_language runs in one process. Leave out --num_processes.")
     init = _read_init(values)
     corpus = existing_folder(values, "data", "gshard-data harvest", on_this_machine=True)
     replay = existing_folder(values, "replay", "gshard-data prepare") if values.replay else None

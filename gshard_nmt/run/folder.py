@@ -20,7 +20,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,8 +202,14 @@ class RunFolder:
         )
 
     def direction(self, source: str, target: str) -> tuple[str, str]:
-        """Returns the source and target language of a request to translate; see `choose_direction`."""
-        return choose_direction(self.data["pairs"], source, target)
+        """Returns the source and target language of a request to translate; "" was not given."""
+        pairs = self.data["pairs"]
+        sources = {pair["source"] for pair in pairs}
+        source = _choose("--lang", source, sources, "this model translates from")
+        targets = {pair["target"] for pair in pairs if pair["source"] == source}
+        return source, _choose(
+            "--target", target, targets, f"from {source} this model translates to"
+        )
 
     def check(self, config: Config, data: "PreparedData", is_first: bool = True) -> None:
         """Checks that the folder is free for a new run, or holds a run of the same model and data.
@@ -318,17 +324,14 @@ class RunFolder:
 
     def _remove_leftovers(self) -> None:
         """Removes temporary files of writers that were killed. The caller must hold the lock."""
-        for path in self.path.glob(f"{files.TEMPORARY_PREFIX}*"):
-            if path.is_dir():
-                with contextlib.suppress(OSError):
-                    path.rmdir()  # `outputs.check_folder` made it; an export may work in another one
-            elif path.suffix != ".lock":
-                path.unlink(missing_ok=True)
-        # Programs that hold no lock write below the folder. An hour is longer than any such write.
-        for pattern in (f"*/{files.TEMPORARY_PREFIX}*", f"*/*/{files.TEMPORARY_PREFIX}*"):
-            for path in self.path.glob(pattern):
-                with contextlib.suppress(OSError):  # the folder of an export that was killed
-                    if path.stat().st_mtime < time.time() - 3600:
+        for folder in ("", "*/", "*/*/"):
+            for path in self.path.glob(f"{folder}{files.TEMPORARY_PREFIX}*"):
+                with contextlib.suppress(OSError):  # an export may work in a folder, or was killed
+                    if folder and path.stat().st_mtime > time.time() - 3600:
+                        continue  # programs without the lock write there, in less than an hour
+                    if path.is_dir() and not folder:
+                        path.rmdir()  # `outputs.check_folder` made it
+                    elif path.suffix != ".lock":
                         path.unlink()
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
@@ -354,16 +357,6 @@ class RunFolder:
         raise UserError(
             f"--workdir {self.path} was made with other settings or other data:{lines}\n{remedy}"
         )
-
-
-def choose_direction(
-    pairs: Sequence[Mapping[str, str]], source: str, target: str
-) -> tuple[str, str]:
-    """Returns the source and target language of a request to translate; "" was not given."""
-    sources = {pair["source"] for pair in pairs}
-    source = _choose("--lang", source, sources, "this model translates from")
-    targets = {pair["target"] for pair in pairs if pair["source"] == source}
-    return source, _choose("--target", target, targets, f"from {source} this model translates to")
 
 
 def _choose(flag: str, language: str, languages: Collection[str], translates: str) -> str:

@@ -61,6 +61,7 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
             [*FLAGS, "--init_from=.", "--num_processes=2"],
             "--add_language runs in one process. Leave out",
         ),
+        ([*RUN, "--baselines_of=.", "--num_processes=2"], "--baselines_of runs in one process."),
         ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
         ([*FLAGS, "--init_from=."], "is not a run folder; give the --workdir of"),
         (

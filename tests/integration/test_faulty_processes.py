@@ -61,21 +61,6 @@ def test_each_process_is_traced_and_the_time_ends_for_all(prepared, runs):
 
 
 @pytest.mark.slow
-def test_two_processes_train_the_baselines_to_their_tokens(prepared, runs, trained):
-    """Process 0 makes each run folder a second after process 1 has looked for it."""
-    baselines = runs / "baselines"
-    extra = ["--baselines_of", trained, "--until", "budget"]
-    changes = {"Train.steps": 2000, "Train.dev_every": 0, "Train.checkpoint_every": 1000}
-    ended = ends(start(prepared, baselines, faults={0: "late"}, extra=extra, **changes))
-    assert [code for code, _ in ended] == [0, 0], ended
-    wanted = json.loads((trained / "budget.json").read_text())["tokens_by_language"]
-    for language, tokens in wanted.items():
-        budget = json.loads((baselines / language / "budget.json").read_text())
-        assert budget["tokens_by_language"].keys() == {language}
-        assert tokens <= budget["tokens_by_language"][language] < tokens + 8 * 32
-
-
-@pytest.mark.slow
 def test_a_run_with_a_damaged_checkpoint_goes_on_in_other_processes_on_another_mesh(
     prepared, trained, runs
 ):

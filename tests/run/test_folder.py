@@ -13,7 +13,7 @@ from gshard_nmt import files
 from gshard_nmt.data.sets.manifest import checksum
 from gshard_nmt.data.sets.shards import MANIFEST, PreparedData
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.folder import RunFolder, choose_direction, hash_of_manifest, identity_of
+from gshard_nmt.run.folder import RunFolder, hash_of_manifest, identity_of
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
 from tests.run.facts import budget_facts, data_facts
@@ -176,14 +176,18 @@ PAIRS = [{"source": s, "target": t} for s, t in (("fr", "de"), ("de", "fr"), ("f
         ),
     ],
 )
-def test_a_direction_is_chosen_by_any_code_and_only_what_does_not_follow_is_needed(asked, meant):
+def test_a_direction_is_chosen_by_any_code_and_only_what_does_not_follow_is_needed(
+    tmp_path, asked, meant
+):
+    run = RunFolder(tmp_path)
+    pairs = [pair | {"language": "fr", "train_pairs": 1} for pair in PAIRS]
+    run.write_json("data.json", data_facts(pairs=pairs))
     if isinstance(meant, tuple):
-        assert choose_direction(PAIRS, *asked) == meant
+        assert run.direction(*asked) == meant
         return
     with pytest.raises(UserError) as raised:
-        choose_direction(PAIRS, *asked)
+        run.direction(*asked)
     assert str(raised.value) == meant
-    assert choose_direction(PAIRS[:1], "", "") == ("fr", "de")
 
 
 def test_the_identity_of_a_run_is_recorded_and_stays(run, data):

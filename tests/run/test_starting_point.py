@@ -198,9 +198,9 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, vocabu
     old, state = start(run, source, data, config)
     before = values_of(config, old_data, 3)
     weights, _ = beside(source, data, config)
-    of_pieces = {name for name, spec in old.point.old_specs.items() if spec.letters[0] == "V"}
-    assert of_pieces == old.point.rows.keys()
-    for weight, match in old.point.rows.items():
+    of_pieces = {name for name, spec in old.old_specs.items() if spec.letters[0] == "V"}
+    assert of_pieces == old.rows.keys()
+    for weight, match in old.rows.items():
         assert match.copied < len(match.sources) == data.summary()["source_vocabulary"]
         places = ("parameters", "moments/full", "moments/row", "moments/column")
         for name in {f"{place}/{weight}" for place in places} & state.keys():
@@ -218,8 +218,8 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, vocabu
         np.testing.assert_array_equal(state[f"parameters/{name}"], before[f"ema/{name}"])
     for row in json.loads((run.path / "init.json").read_text())["arrays"]:
         if row["array"] in of_pieces:
-            assert row["begins"] == old.point.rows[row["array"]].text
-        elif row["array"] in old.point.old_specs:
+            assert row["begins"] == old.rows[row["array"]].text
+        elif row["array"] in old.old_specs:
             assert row["begins"] == "copied"
 
 
@@ -305,7 +305,7 @@ def test_a_damaged_or_missing_checkpoint_is_named(run, other, prepared, tmp_path
     old, _ = start(run, copy, prepared, note=notes.append)
     assert old.loaded.step == 6
     assert notes[0].endswith("Using the checkpoint of step 6 (Train.ema) instead")
-    assert not dataclasses.asdict(old.loaded)["weights"]
+    assert not old.loaded.weights
 
 
 LEARNED = 7.0
@@ -335,7 +335,7 @@ def test_the_old_weights_come_in_the_shapes_of_the_new_ones(other, prepared):
 def test_a_complete_record_stays_if_the_run_comes_to_its_start_again(run, other, prepared):
     old, _ = start(run, other, prepared)
     before = (run.path / "init.json").read_text()
-    old.point.record(run)
+    old.record(run)
     assert (run.path / "init.json").read_text() == before
-    dataclasses.replace(old.point, init=Init.of(other.path, "last")).record(run)
-    assert "label" not in json.loads((run.path / "init.json").read_text())
+    dataclasses.replace(old, init=Init.of(other.path, "last")).record(run)
+    assert "weights" not in json.loads((run.path / "init.json").read_text())

@@ -332,12 +332,8 @@ class Checkpoints:
             self._damaged[step] = problem
 
     def _newest_first(self) -> list[int]:
-        """Returns the steps that are not known to be damaged, as process 0 knows them."""
-        return list(
-            self._processes.from_first(
-                lambda: [step for step in self._committed()[::-1] if step not in self._damaged]
-            )
-        )
+        """Returns the steps that are not known to be damaged: the same in all processes."""
+        return [step for step in reversed(self.steps()) if step not in self._damaged]
 
     def _folders(self) -> list[int]:
         """Returns the steps of all folders of checkpoints, sorted, committed or not."""

@@ -113,8 +113,9 @@ class CheckpointWriter(Checkpoints):
             return False
         names = flat(letters)
         checksums = compute_checksums(flat(groups), names)
-        if bad := {name: c.not_finite for name, c in checksums.items() if c.not_finite}:
-            raise NotFiniteError(bad)
+        if bad := [f"{name} ({c.not_finite})" for name, c in checksums.items() if c.not_finite]:
+            more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+            raise NotFiniteError(f"not finite: {', '.join(bad[:5])}{more}")
         tree, places = tensor_files.pack(groups)
 
         def tensor(group: str, name: str, array: Any) -> Tensor:
