@@ -7,7 +7,6 @@ import contextlib
 import datetime
 import functools
 import hashlib
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -37,39 +36,24 @@ _COPIED = ("config.gin", "data.json", "source.model", "target.model", "budget.js
 _CHOOSE = "; choose a sound checkpoint."
 
 
-def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
+def list_checkpoints(workdir: Path) -> None:
     checkpoints = _open(workdir)
     reasons, metric = checkpoints.kept(), checkpoints.retention.metric
-    rows, cells = [], []
+    cells = []
     for step in checkpoints.steps():
         try:
             manifest = checkpoints.manifest(step)
         except UnsoundError as problem:
-            rows.append({"step": step, "problem": str(problem)})
             cells.append((str(step), "", "", "", str(problem)))
             continue
         date = datetime.datetime.fromtimestamp(manifest.saved_at).isoformat(" ", "seconds")
-        row: dict[str, Any] = {
-            "step": step,
-            "date": date,
-            "bytes": manifest.nbytes,
-            "scores": dict(manifest.scores.values),
-            "kept": reasons.get(step, []),
-            "groups": list(manifest.tensors),
-            "average_of": list(manifest.average_of),
-            "version": manifest.version,
-        }
-        rows.append(row)
-        kept_as = ", ".join(row["kept"]) or "to be removed by the next save"
+        kept_as = ", ".join(reasons.get(step, ())) or "to be removed by the next save"
         if manifest.average_of:
             kept_as += f"; average of {', '.join(manifest.average_of)}"
         kept_as += "; with Train.ema" * manifest.has_average
-        score = row["scores"].get(metric)
+        score = manifest.scores.values.get(metric)
         shown = "" if score is None else f"{score:.3f}"
         cells.append((str(step), date, size_text(manifest.nbytes), shown, kept_as))
-    if as_json:
-        _say(json.dumps(rows, indent=1))
-        return
     columns = ("step", "date", "size", metric, "kept as")
     Terminal().print(table(f"checkpoints of {workdir}", columns, cells, left=(1, 3, 4)))
 

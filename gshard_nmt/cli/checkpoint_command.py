@@ -9,16 +9,11 @@ from gshard_nmt.cli.flags import Command, Flags, define_run, existing_folder
 from gshard_nmt.errors import UserError
 
 
-def _define_list(flags: Flags) -> None:
-    define_run(flags)
-    flags.switch("json", "print JSON instead of a table")
-
-
 def _list(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     from gshard_nmt.checkpoints import list_checkpoints
 
-    list_checkpoints(workdir, values.json)
+    list_checkpoints(workdir)
 
 
 def _define_verify(flags: Flags) -> None:
@@ -101,7 +96,7 @@ def _command(verb: str, about: str, flags: str, required: str, *functions: Any) 
 CHECKPOINT_VERBS = {
     "list": _command("list",
         "shows the step, date, size and score of each checkpoint, and why it is kept.",
-        "", "workdir", _define_list, _list),
+        "", "workdir", define_run, _list),
     "verify": _command("verify",
         "reads every tensor back and compares its checksums; ends with 2 if one is damaged.",
         "", "workdir", _define_verify, _verify),

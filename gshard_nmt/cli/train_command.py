@@ -34,59 +34,39 @@ def _define_train(flags: Flags) -> None:
     flags.text("data", "DIR|URL",
         "the folder that gshard-data prepare made; may be gs://bucket/folder")
     flags.text("workdir", "DIR|URL",
-        "the run folder, which may be gs://bucket/folder; if it holds a run, training resumes from "
-        "the last checkpoint")
+        "the run folder, which may be gs://bucket/folder; if it holds a run, training resumes")
     flags.text("init_from", "RUN",
-        "the run folder of a trained model whose weights a new run starts with. Its data, "
-        "vocabularies, depth and number of experts may differ; a table shows what each weight "
-        "begins as. A run that is resumed does not read it again")
+        "the run folder of a trained model whose weights a new run starts with. Its data, vocabularies, "
+        "depth and number of experts may differ; a table shows what each weight begins as")
     define_checkpoint(flags, use="with --init_from, the weights to start with")
-    _define_adding(flags)
-    _define_baselines(flags)
-    flags.number("max_minutes", "X",
-        "minutes after which this start saves and ends with exit code 0, counted from its "
-        "beginning; the same command goes on from there. 0 means no limit", 0.0, minimum=0.0)
-    flags.switch("profile",
-        "write a trace of steps 6 to 10 of this start for TensorBoard, into tensorboard/ of "
-        "--workdir")
-    define_processes(flags)
-    # fmt: on
-
-
-def _define_adding(flags: Flags) -> None:
-    # fmt: off
     flags.text("add_language", "TAG",
-        "with --init_from, the BCP 47 tag of a language that the new run learns in addition, such "
-        "as nn. --data is then a corpus folder with nn-en/train.nn, train.en, dev.nn and dev.en, "
-        "and --config is not given: the config is that of the run, changed by --gin. Prepared data "
-        "of all languages comes into WORKDIR-data. If old languages lose, the best "
-        "checkpoint is an average of the old and the new weights with which they do not, if there "
-        "is one")
+        "with --init_from, the BCP 47 tag of a language that the new run learns in addition, such as nn. "
+        "--data is then a corpus folder with nn-en/train.nn, train.en, dev.nn and dev.en. There is no "
+        "--config: that of the run, changed by --gin, is used. Prepared data of all languages comes into "
+        "WORKDIR-data. If old languages lose, the best checkpoint averages old and new weights")
     flags.text("replay", "DIR",
-        "with --add_language, the prepared data of the run of --init_from; the default is the "
-        "folder that its last command names")
+        "with --add_language, the prepared data of the run; if not given, as its last command says")
     flags.integer("new_pieces", "N",
         "with --add_language, the largest number of new pieces of a vocabulary", 500, minimum=0)
-    # fmt: on
-
-
-def _define_baselines(flags: Flags) -> None:
-    # fmt: off
     flags.text("baselines_of", "RUN",
-        "the run folder of a multilingual model. If given, bilingual baselines are trained for "
-        "each of its languages, in --workdir/LANGUAGE. Finished work is used again. Several machines "
-        "with one shared folder divide the work if each is given this command")
+        "the run folder of a multilingual model. Bilingual baselines of its languages are trained in "
+        "--workdir/LANGUAGE. Machines with one shared folder divide the work if each gets this command")
     flags.choice("until", "WORD",
-        "when a baseline ends. converged (the default): when dev BLEU does not improve "
-        "(Train.patience), with the size of --sizes; try --config bilingual. budget: after the "
-        "number of tokens of its language that the multilingual model saw, with the config's size",
-        UNTIL)
+        "when a baseline ends. converged (the default): when dev BLEU does not improve (Train.patience); "
+        "try --config bilingual. budget: after the number of tokens of its language that the "
+        "multilingual model saw, with the config's size", UNTIL)
     flags.text("languages", "XX,YY",
         "the languages to train baselines for; if not given, all of the run")
     flags.choice("sizes", "WORD",
         "the size of the models of --until converged. by_pairs (the default): small (2 + 2 layers, "
         "M = 128), base (Transformer-Base) from 100,000 training pairs, big (Transformer-Big) from "
         "2,000,000. small, base, big: this size for all. config: that of --config", SIZES)
+    flags.number("max_minutes", "X",
+        "minutes after which this start saves and ends with exit code 0; the same command goes on from "
+        "there. 0 means no limit", 0.0, minimum=0.0)
+    flags.switch("profile",
+        "trace steps 6 to 10 of this start for TensorBoard, into tensorboard/ of --workdir")
+    define_processes(flags)
     # fmt: on
 
 

@@ -200,12 +200,7 @@ def copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Returns copies of arrays on the devices, split as they are. A step reuses the memory of both."""
     import jax
 
-    def copy(originals: dict[str, Any]) -> dict[str, Any]:
-        return {name: jax.numpy.copy(array) for name, array in originals.items()}
-
-    shardings = {name: array.sharding for name, array in arrays.items()}
-    copies: dict[str, Any] = jax.jit(copy, out_shardings=shardings)(dict(arrays))
-    return copies
+    return {name: jax.numpy.copy(array) for name, array in arrays.items()}
 
 
 def open_checkpoints(

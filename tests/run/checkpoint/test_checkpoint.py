@@ -143,7 +143,7 @@ def test_a_checkpoint_of_another_run_is_named(written):
 OTHER_MODELS = [
     ("parameters", "b", np.zeros(4, np.float32), "parameters/b is float32[3], and float32[4] in"),
     ("parameters", "b", np.zeros(3, np.int32), "parameters/b is float32[3], and int32[3] in"),
-    ("parameters", "c", np.zeros(3, np.int32), "parameters has fewer tensors than the run, for exam"),
+    ("parameters", "c", np.zeros(3, np.int32), "parameters/c is missing, and int32[3] in the run"),
     ("input", "c", np.zeros(3, np.int32), "it has no input"),
 ]
 # fmt: on
