@@ -12,7 +12,7 @@ from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.lock import LOCK_NAME
-from gshard_nmt.spmd.memory import ProgramMemory
+from gshard_nmt.spmd.program import ProgramMemory
 from tests.train_loop import (
     CONFIG,
     Step,
@@ -47,17 +47,6 @@ def test_a_schedule_changes_the_languages_at_its_step_also_after_an_interruption
     for steps in (3, 5, 8, 12):
         assert run(data=data, steps=steps, name="broken")
     np.testing.assert_array_equal(batches, unbroken)
-
-
-def test_a_run_that_ends_before_its_schedule_says_so(run, capsys):
-    data = {"schedule": ({"from_step": 4, "weights": {"de": 0.0}},)}
-    assert run(data=data, steps=5, name="long")
-    assert "Data.schedule" not in "".join(capsys.readouterr())
-    assert run(data=data, steps=4, name="short")
-    assert (
-        "Data.schedule changes the mixture at step 4, but the run ends at step 4, so this change never "
-        "comes. If you made the run shorter, lower from_step too"
-    ) in "".join(capsys.readouterr()).replace("\n", " ")
 
 
 def test_all_is_well(run, prepared):
@@ -244,7 +233,7 @@ def test_a_run_whose_checkpoints_are_missing_does_not_start_from_step_0(run, los
 
 
 class OtherRun:
-    """A run that another one starts from: `StartingPoint` and `OldState` in one."""
+    """A run that another one starts from: as `StartingPoint` does it."""
 
     moment_steps = 5
 

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Self
@@ -11,7 +11,6 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gshard_nmt.data.schedule import Component, first_unreached
 from gshard_nmt.quantities import duration_text
 from gshard_nmt.run.together import Stopped, leave_terminal, stop_signals
 from gshard_nmt.run.training_state import RunCounters
@@ -146,9 +145,7 @@ def compiled(program: Program) -> str:
     )
 
 
-def void_settings(
-    config: Config, components: Sequence[Component] = (), set_by_user: Collection[Key] = ()
-) -> Iterator[str]:
+def void_settings(config: Config, set_by_user: Collection[Key] = ()) -> Iterator[str]:
     """Yields a line for each setting that cannot have the effect that a user would expect of it."""
     train, optimizer = config.train, config.optimizer
     end = f"the run ends at step {train.steps}"
@@ -164,13 +161,8 @@ def void_settings(
             f"Optimizer.cooldown_steps is {optimizer.cooldown_steps}, but {end}, so the learning rate "
             "falls from the first step on and never has its full height"
         )
-    if phase := components and first_unreached(config.data.phases, components, train.steps):
-        yield (
-            f"Data.schedule changes the mixture at step {phase.from_step}, but {end}, so this change "
-            "never comes. If you made the run shorter, lower from_step too"
-        )
     for class_name, field in set_by_user:
-        if class_name == "Cleaning" or field in ("source_model", "target_model"):
+        if class_name == "Cleaning":
             yield (
                 f"{class_name}.{field} has no effect: only gshard-data prepare reads it, and --data is "
                 "prepared already"

@@ -29,8 +29,11 @@ class Setting:
     where: str
 
 
-REMOVED: tuple[Key, ...] = (("Mesh", "partitioner"), ("Train", "on_divergence"))
-"""Settings in the config.gin of older runs that this version does not have."""
+REMOVED: tuple[Key, ...] = (
+    *(("Mesh", "partitioner"), ("Train", "on_divergence")),
+    *(("Data", name) for name in ("maximum_pairs", "source_model", "target_model")),
+)
+"""Settings in the config.gin of older runs, which change nothing in a run."""
 
 
 def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -> Config:
