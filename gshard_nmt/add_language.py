@@ -68,13 +68,16 @@ class Request:
     """What the user asks for."""
 
     language: str
-    run: Path
-    checkpoint: str  # the value of --checkpoint
+    init: Init  # the old run and its checkpoint
     corpus: Path  # the corpus folder with text of the new language
     workdir: Path
     replay: Path | None = None  # the data of the old run; None takes what its last command names
     new_pieces: int = 500  # the largest number of new pieces of each vocabulary
     settings: Sequence[str] = ()  # the values of --gin
+
+    @property
+    def old(self) -> RunFolder:
+        return RunFolder(Path(self.init.run))
 
     @property
     def data(self) -> Path:
@@ -88,7 +91,7 @@ class Request:
 
 def add_language(request: Request, train: Train) -> bool:
     """Trains a run with one more language, or resumes it. Returns whether it is finished."""
-    run, old = RunFolder(request.workdir), RunFolder(request.run)
+    run, old = RunFolder(request.workdir), request.old
     if (request.workdir / "data.json").exists():
         if (read_manifest(request.data) or {}).get(ADDED) != request.language:
             raise UserError(
@@ -102,7 +105,7 @@ def add_language(request: Request, train: Train) -> bool:
         config = _config(request, old, data)
     # A start may have died after it made the run folder, and before it recorded the old run there.
     is_recorded = (request.workdir / INIT).exists()
-    init = None if is_recorded else Init.of(request.run, request.checkpoint)
+    init = None if is_recorded else request.init
     flags = {"config": run.config, "data": data.folder, "workdir": request.workdir}
     command = ["gshard-train", *(f"--{flag}={value}" for flag, value in flags.items())]
     is_finished = train(config, data.folder, init, shlex.join(command))
@@ -139,14 +142,7 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
         options = Options(cleaning=config.cleaning, vocabulary_of=folder)
         new = folder / "new"
         Job(data, candidates(data, pairs).pairs, new, None, options, console).run()
-        added = PreparedData.open(new)
-        if not any(pair.splits["dev"].examples for pair in added.pairs):
-            raise UserError(
-                f"--data {request.corpus} has dev text of {request.language}, but no line of it can be "
-                "used: each needs text on both sides that fits into a row. Mend it; dev text chooses the "
-                "best checkpoint."
-            )
-        return join(old_data, added, request.language, request.data)
+        return join(old_data, PreparedData.open(new), request.language, request.data)
 
 
 def _new_pairs(request: Request, old: RunFolder) -> list[CorpusPair]:
@@ -164,18 +160,13 @@ def _new_pairs(request: Request, old: RunFolder) -> list[CorpusPair]:
         )
     all_pairs = find_pairs(request.corpus, subset=request.subset)
     pairs = [pair for pair in all_pairs if pair.language == language]
-    if not pairs:
-        names = ", ".join(pair.folder.name for pair in all_pairs[:5])
-        raise UserError(
-            f"--data {request.corpus} has no text of {language} and English, only {names}. With "
-            f"--add_language, --data is a corpus folder with {language}-en/train.{language}, train.en, "
-            f"dev.{language} and dev.en."
-        )
     for split in ("train", "dev"):
         if not any(pair.inputs(split) for pair in pairs):
+            names = ", ".join(pair.folder.name for pair in all_pairs[:5])
             raise UserError(
-                f"--data {request.corpus} has no {split} text of {language}. Add "
-                f"{language}-en/{split}.{language} and {split}.en; dev text chooses the best checkpoint."
+                f"--data {request.corpus} has no {split} text of {language} and English; it has {names}. "
+                f"It must be a corpus folder with {language}-en/train.{language}, train.en, "
+                f"dev.{language} and dev.en. Dev text chooses the best checkpoint."
             )
     return pairs
 
@@ -247,14 +238,14 @@ def _schedule(language: str, config: Config, data: PreparedData) -> list[dict[st
 
 def _keep_old_languages(request: Request, config: Config, data: PreparedData) -> None:
     """Says what each old language lost or won; saves an average of old and new weights if that helps."""
-    old, new = RunFolder(request.run), RunFolder(request.workdir)
+    old, new = request.old, RunFolder(request.workdir)
     newest = Checkpoints(new.checkpoints).newest()
     if newest is None or newest.average_of or not config.train.bleu_sentences:
         return
     console = Terminal()
     search = dataclasses.replace(config.decode, method="beam")
     before = read_run_config(old.config).replace(mesh=config.mesh, decode=search)
-    translator = load_translator(before, old, checkpoint=request.checkpoint)
+    translator = load_translator(before, old, checkpoint=request.init.checkpoint)
     comparison = Comparison(translator, config, data, request.language)
     translator = load_translator(config.replace(decode={"method": "beam"}), new)
     origin, learned = f"{translator.origin} of {new.path}", dict(translator.of_ids.parameters)
@@ -273,14 +264,12 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
     if outcomes[0].loses:
         functions = step_functions(config, data.summary())
         devices = runtime.start(config.mesh, new.programs_to_decode, ALONE)
-        init = Init.of(request.run, request.checkpoint)
-        point = StartingPoint.open(init, config, data, functions)
+        point = StartingPoint.open(request.init, config, data, functions)
         kept, old_origin = point.weights_beside(learned, devices)
         specs = weight_specs(functions)
-        placed = devices.abstract(specs)
 
         def averaged(share: float) -> dict[str, Any]:
-            return average(((1 - share, kept), (share, learned)), placed)
+            return average(((1 - share, kept), (share, learned)))
 
         for share in SHARES:
             translator.of_ids.parameters = averaged(share)

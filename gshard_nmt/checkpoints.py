@@ -7,10 +7,9 @@ import contextlib
 import datetime
 import functools
 import hashlib
-import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +20,7 @@ from gshard_nmt import files, outputs
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.quantities import size_text
 from gshard_nmt.reading import UnreadableError, UnsoundError, failure
-from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Retention, usable
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Retention, flat, usable
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import slice_name
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
@@ -34,53 +33,36 @@ Item = TypeVar("Item")
 _COPIED = ("config.gin", "data.json", "source.model", "target.model", "budget.json")
 """The files of a run folder that decoding and evaluation need."""
 
+_CHOOSE = "; choose a sound checkpoint."
 
-def list_checkpoints(workdir: Path, as_json: bool = False) -> None:
+
+def list_checkpoints(workdir: Path) -> None:
     checkpoints = _open(workdir)
     reasons, metric = checkpoints.kept(), checkpoints.retention.metric
-    rows = [_row(checkpoints, step, reasons.get(step, [])) for step in checkpoints.steps()]
-    if as_json:
-        _print_json(rows)
-        return
     cells = []
-    for row in rows:
-        if "problem" in row:
-            cells.append((str(row["step"]), "", "", "", row["problem"]))
+    for step in checkpoints.steps():
+        try:
+            manifest = checkpoints.manifest(step)
+        except UnsoundError as problem:
+            cells.append((str(step), "", "", "", str(problem)))
             continue
-        score = row["scores"].get(metric)
-        kept_as = ", ".join(row["kept"]) or "to be removed by the next save"
-        if row["average_of"]:
-            kept_as += f"; average of {', '.join(row['average_of'])}"
-        kept_as += "; with Train.ema" * ("ema" in row["groups"])
-        size, shown = size_text(row["bytes"]), "" if score is None else f"{score:.3f}"
-        cells.append((str(row["step"]), row["date"], size, shown, kept_as))
+        date = datetime.datetime.fromtimestamp(manifest.saved_at).isoformat(" ", "seconds")
+        kept_as = ", ".join(reasons.get(step, ())) or "to be removed by the next save"
+        if manifest.average_of:
+            kept_as += f"; average of {', '.join(manifest.average_of)}"
+        kept_as += "; with Train.ema" * manifest.has_average
+        score = manifest.scores.values.get(metric)
+        shown = "" if score is None else f"{score:.3f}"
+        cells.append((str(step), date, size_text(manifest.nbytes), shown, kept_as))
     columns = ("step", "date", "size", metric, "kept as")
-    _print_table(f"checkpoints of {workdir}", columns, cells)
+    Terminal().print(table(f"checkpoints of {workdir}", columns, cells, left=(1, 3, 4)))
 
 
-def _row(checkpoints: Checkpoints, step: int, reasons: Sequence[str]) -> dict[str, Any]:
-    try:
-        manifest = checkpoints.manifest(step)
-    except UnsoundError as problem:
-        return {"step": step, "problem": str(problem)}
-    return {
-        "step": step,
-        "date": datetime.datetime.fromtimestamp(manifest.saved_at).isoformat(" ", "seconds"),
-        "bytes": manifest.nbytes,
-        "scores": dict(manifest.scores.values),
-        "kept": list(reasons),
-        "groups": list(manifest.tensors),
-        "average_of": list(manifest.average_of),
-        "version": manifest.version,
-    }
-
-
-def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> None:
+def verify(workdir: Path, step: int | None = None) -> None:
     """Reads back every tensor of the checkpoints of a run; raises an error that names what is damaged."""
     checkpoints = _open(workdir)
     steps = [_existing(checkpoints, step)] if step is not None else checkpoints.steps()
-    results: list[dict[str, Any]] = []
-    damaged: list[str] = []
+    damaged: dict[Path, list[str]] = {}
     unread: UserError | TryAgain | None = None
     for number in steps:
         folder = checkpoints.folder / str(number)
@@ -89,20 +71,16 @@ def verify(workdir: Path, step: int | None = None, as_json: bool = False) -> Non
         try:
             tensors = _find_problems(checkpoints, number, workdir, problems)
             outcome = "damaged" if problems else "sound"
-            damaged += [f"{folder}: {problem}" for problem in problems]
         except UnreadableError as problem:
-            outcome, problems, unread = "cannot be read", [str(problem)], failure(folder, problem)
-        results.append({"step": number, "tensors": tensors, "problems": problems})
-        if not as_json:
-            _say(f"step {number}: {tensors} tensors, {outcome}")
-    if as_json:
-        _print_json(results)
+            outcome, unread = "cannot be read", failure(folder, problem)
+        if problems:
+            damaged[folder] = problems
+        _say(f"step {number}: {tensors} tensors, {outcome}")
     if damaged:
-        folders = {line.partition(": ")[0] for line in damaged}
+        lines = [f"\n  {folder}: {text}" for folder, texts in damaged.items() for text in texts]
         raise UserError(
-            f"{len(folders)} of {len(results)} checkpoints cannot be used:\n  "
-            + "\n  ".join(damaged)
-            + "\nTraining goes on from the newest sound checkpoint; decoding uses the best sound one."
+            f"{len(damaged)} of {len(steps)} checkpoints cannot be used:{''.join(lines)}\nTraining goes "
+            "on from the newest sound checkpoint; decoding uses the best sound one."
         )
     if unread is not None:
         raise unread
@@ -118,10 +96,10 @@ def _find_problems(checkpoints: Checkpoints, step: int, workdir: Path, problems:
         file = workdir / name
         if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != digest:
             problems.append(f"it was made with another {name}")
-    names = list(_tensors(manifest))
-    for group, name in _shown(names, f"verifying step {step}"):
+    names = list(flat(manifest.tensors))
+    for name in _shown(names, f"verifying step {step}"):
         with _noted(problems):
-            checkpoints.read(manifest, group, name)
+            checkpoints.read(manifest, *name.split("/", 1))
     return len(names)
 
 
@@ -134,54 +112,6 @@ def _noted(problems: list[str]) -> Iterator[None]:
         raise
     except UnsoundError as problem:
         problems.append(str(problem))
-
-
-class Difference(NamedTuple):
-    """How a tensor of two checkpoints differs: why it cannot be compared, or the largest difference.
-
-    `relative` is the norm of the difference, divided by the norm of the first tensor; None if that is 0.
-    `slices` are the experts and repeats that differ.
-    """
-
-    tensor: str
-    reason: str = ""
-    largest: float = 0.0
-    relative: float | None = 0.0
-    slices: Sequence[str] = ()
-
-
-def diff(
-    first: tuple[Path, int | None], second: tuple[Path, int | None], as_json: bool = False
-) -> None:
-    """Prints which tensors of two checkpoints differ, and by how much, the largest relative norm first.
-
-    Only tensors with different checksums are read. A step of None is the last checkpoint.
-    """
-    left, right = _chosen(*first), _chosen(*second)
-    tensors, others = _tensors(left.manifest), _tensors(right.manifest)
-    differences = [
-        Difference("/".join(key), f"only in {(left if key in tensors else right).label}")
-        for key in sorted(tensors.keys() ^ others.keys())
-    ]
-    common = sorted(tensors.keys() & others.keys())
-    changed = [key for key in common if not _equal(tensors[key], others[key])]
-    differences += [_compared(key, left, right) for key in _shown(changed, "comparing")]
-    differences.sort(
-        key=lambda row: (
-            not row.reason,
-            -(math.inf if row.relative is None else row.relative),
-            row.tensor,
-        )
-    )
-    equal = len(common) - len(changed)
-    if as_json:
-        _print_json({"equal": equal, "different": [row._asdict() for row in differences]})
-        return
-    if differences:
-        columns = ("tensor", "largest difference", "relative norm", "experts and repeats")
-        cells = [_cells(row) for row in differences]
-        _print_table(f"{left.label} and {right.label}", columns, cells)
-    _say(f"equal to the bit: {equal} of {equal + len(differences)} tensors")
 
 
 class _Chosen(NamedTuple):
@@ -197,9 +127,6 @@ class _Chosen(NamedTuple):
         return array.astype(np.float64)
 
 
-_CHOOSE = "; choose a sound checkpoint."
-
-
 def _chosen(workdir: Path, step: int | None) -> _Chosen:
     checkpoints = _open(workdir)
     step = _existing(checkpoints, step)
@@ -208,29 +135,52 @@ def _chosen(workdir: Path, step: int | None) -> _Chosen:
         return _Chosen(checkpoints, checkpoints.manifest(step), label)
 
 
-def _compared(key: tuple[str, str], left: _Chosen, right: _Chosen) -> Difference:
-    name = "/".join(key)
-    tensor, against = (chosen.manifest.tensors[key[0]][key[1]] for chosen in (left, right))
+def diff(first: tuple[Path, int | None], second: tuple[Path, int | None]) -> None:
+    """Prints which tensors of two checkpoints differ, and by how much, the largest relative norm first.
+
+    Only tensors with different checksums are read. A step of None is the last checkpoint.
+    """
+    left, right = _chosen(*first), _chosen(*second)
+    tensors, others = flat(left.manifest.tensors), flat(right.manifest.tensors)
+    rows: list[tuple[float, tuple[str, ...]]] = [
+        (math.inf, (name, "", "", f"only in {(left if name in tensors else right).label}"))
+        for name in sorted(tensors.keys() ^ others.keys())
+    ]
+    common = sorted(tensors.keys() & others.keys())
+    changed = [name for name in common if _facts(tensors[name]) != _facts(others[name])]
+    rows += [_compared(name, left, right) for name in _shown(changed, "comparing")]
+    rows.sort(key=lambda row: -row[0])
+    if rows:
+        columns = ("tensor", "largest difference", "relative norm", "experts and repeats")
+        cells = [cells for _, cells in rows]
+        Terminal().print(table(f"{left.label} and {right.label}", columns, cells, left=range(4)))
+    equal = len(common) - len(changed)
+    _say(f"equal to the bit: {equal} of {equal + len(rows)} tensors")
+
+
+def _facts(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.letters, tensor.sums.tolist()
+
+
+def _compared(name: str, left: _Chosen, right: _Chosen) -> tuple[float, tuple[str, ...]]:
+    """Returns the norm of the difference, divided by the norm of the first tensor, and a table row."""
+    group, _, rest = name.partition("/")
+    tensor, against = (chosen.manifest.tensors[group][rest] for chosen in (left, right))
     if (tensor.shape, tensor.dtype) != (against.shape, against.dtype):
         shapes = [f"{t.dtype}{list(t.shape)}" for t in (tensor, against)]
-        return Difference(name, f"{shapes[0]} and {shapes[1]}")
-    before = left.read(*key)
-    change = right.read(*key) - before
+        return math.inf, (name, "", "", f"{shapes[0]} and {shapes[1]}")
+    before = left.read(group, rest)
+    change = right.read(group, rest) - before
     norm = float(np.linalg.norm(before))
+    relative = float(np.linalg.norm(change)) / norm if norm else math.inf
     slices: list[str] = []
     if tensor.sums.ndim and tensor.letters == against.letters:
         indices = np.argwhere(tensor.sums != against.sums).tolist()
         slices = [slice_name(tensor.letters, index) for index in indices]
-    relative = float(np.linalg.norm(change)) / norm if norm else None
-    return Difference(name, "", float(np.abs(change).max(initial=0)), relative, slices)
-
-
-def _cells(row: Difference) -> tuple[str, str, str, str]:
-    if row.reason:
-        return row.tensor, "", "", row.reason
-    norm = "the first is 0" if row.relative is None else f"{row.relative:.3g}"
-    more = f" and {len(row.slices) - 4} more" if len(row.slices) > 4 else ""
-    return row.tensor, f"{row.largest:.3g}", norm, "; ".join(row.slices[:4]) + more
+    more = f" and {len(slices) - 4} more" if len(slices) > 4 else ""
+    largest = f"{np.abs(change).max(initial=0):.3g}"
+    shown = f"{relative:.3g}" if norm else "the first is 0"
+    return relative, (name, largest, shown, "; ".join(slices[:4]) + more)
 
 
 def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
@@ -278,7 +228,9 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
 
 def _open(workdir: Path) -> Checkpoints:
     run = RunFolder(workdir)
-    return Checkpoints(run.checkpoints, Retention.of(read_run_config(run.config).train))
+    train = read_run_config(run.config).train
+    # Without the identity of the run: checkpoints of others are listed too.
+    return Checkpoints(run.checkpoints, Retention.of(train))
 
 
 def _existing(checkpoints: Checkpoints, step: int | None) -> int:
@@ -297,33 +249,11 @@ def _existing(checkpoints: Checkpoints, step: int | None) -> int:
     return step
 
 
-def _tensors(manifest: Manifest) -> dict[tuple[str, str], Tensor]:
-    return {
-        (group, name): table[name]
-        for group, table in manifest.tensors.items()
-        for name in sorted(table)
-    }
-
-
-def _equal(tensor: Tensor, other: Tensor) -> bool:
-    described = [(t.shape, t.dtype, t.letters) for t in (tensor, other)]
-    return described[0] == described[1] and bool((tensor.sums == other.sums).all())
-
-
 def _shown(items: Sequence[Item], title: str) -> Iterator[Item]:
     console = Terminal(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         yield from progress.track(items, description=title)
 
 
-def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    left = [n for n, name in enumerate(columns) if name not in ("step", "size")]
-    Terminal().print(table(title, columns, rows, left))
-
-
 def _say(text: str) -> None:
     Terminal().print(text)
-
-
-def _print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    _say(json.dumps(value, indent=1))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,21 @@ from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError, did_you_mean
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run import divergence, training_state
+from gshard_nmt.run import progress as messages
+from gshard_nmt.run import training_state
 from gshard_nmt.run.arrays import parameter_table, state_specs, step_functions, training_arrays
 from gshard_nmt.run.compiled_steps import CompiledSteps
-from gshard_nmt.run.divergence import Decision, Step, StepWatch
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock, run_lock
-from gshard_nmt.run.log import progress as messages
-from gshard_nmt.run.log.clock import TimeLimit
-from gshard_nmt.run.log.line_log import MetricsLog
-from gshard_nmt.run.log.monitor import FigureNames, Monitor
-from gshard_nmt.run.log.progress import Interrupt, TrainingProgress
-from gshard_nmt.run.profile import Profile
+from gshard_nmt.run.log import MetricsLog
+from gshard_nmt.run.monitor import FigureNames, Monitor, Profile, StepWatch, reason_of
+from gshard_nmt.run.progress import Interrupt, TimeLimit, TrainingProgress
 from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.run.together import Stopped
-from gshard_nmt.run.training_state import TrainingState
+from gshard_nmt.run.training_state import MOST_BAD_STEPS
 from gshard_nmt.settings.config import Config, Key, Train, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
-from gshard_nmt.settings.values import read_run_config
-from gshard_nmt.spmd import machine, runtime
+from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 
@@ -73,7 +70,7 @@ def train(
     wanted, config = config.data, config.replace(data=prepared.fitted(config.data, set_by_user))
     _check_metric(config.train, prepared.languages(config.data))
     run = RunFolder(workdir)
-    config = with_precision(config, run, processes)
+    config = run.with_precision(config, processes)
     functions = step_functions(config, prepared.summary())
     check_divides(config, training_arrays(config, functions))
     check_validation(config)
@@ -106,19 +103,6 @@ def _check_metric(train: Train, languages: Sequence[str]) -> None:
         )
 
 
-def with_precision(config: Config, run: RunFolder, processes: Processes) -> Config:
-    """Replaces Model.matmul_precision = 'auto' by what a run has, or what is fast on this CPU."""
-    if config.model.matmul_precision != "auto":
-        return config
-
-    def decide() -> str:
-        if (run.path / "data.json").exists():
-            return read_run_config(run.config).model.matmul_precision
-        return "bfloat16" if machine.multiplies_bfloat16() else "default"
-
-    return config.replace(model={"matmul_precision": processes.from_first(decide)})
-
-
 @dataclasses.dataclass
 class _Trainer:
     """One start of a run, in a run folder that this process has claimed and locked."""
@@ -131,7 +115,6 @@ class _Trainer:
     processes: Processes
     start: Start
     watch: StepWatch = dataclasses.field(default_factory=StepWatch)
-    failure: str = ""
 
     def train(self, functions: StepFunctions, origin: StartingPoint | None) -> bool:
         """Does stages 2 to 6 of `train`."""
@@ -168,7 +151,7 @@ class _Trainer:
 
         # 4. State and position in the data: from the last checkpoint, or new
         if resumes:
-            self.state = self._restore()
+            self.state = training_state.restore(self.checkpoints, self.programs, note)
         else:
             self.state.arrays = self.programs.initialize()
             if old:  # the weights of another run
@@ -180,15 +163,14 @@ class _Trainer:
         self.validation = Validation(run, self.programs, self.prepared, interrupt.stops_at_once)
         has_dev_text = not self.validation.warning
         self.has_validations = bool(config.train.dev_every) and has_dev_text
-        notes = messages.void_settings(config, has_dev_text, self.start.set_by_user)
+        notes = messages.void_settings(config, self.start.set_by_user)
         for line in filter(None, (self.validation.warning, *notes)):
             note(line)
         self.lock.check()
         if is_first:
             run.write_config(config)
             run.record_command(self.start.command)
-        rollbacks = self.state.divergence.total_rollbacks
-        self.log = MetricsLog(run, self.state.counters.step, is_first, note, rollbacks)
+        self.log = MetricsLog(run, self.state.counters.step, is_first, note)
         names = FigureNames(functions.moe_layer_names(), self.languages)
         self.monitor = Monitor(
             self.log, self.progress, self.processes, self.start.limit, names, config.model.experts
@@ -204,38 +186,29 @@ class _Trainer:
                 self.checkpoints.close()
             finally:
                 self._release()
-        return self._close(ending)
+        return self._end(ending)
 
     def _loop(self, interrupt: Interrupt) -> str:
         """Trains until the run or this start of it ends.
 
         Returns why: "done", "patience", "diverged", "interrupted" or "time".
         """
-        limits, clock = self.config.train, self.monitor.clock
-        control = self.programs.control()
+        limits, control = self.config.train, self.programs.control()
         # The validation of the last checkpoint may have failed, or was stopped. Now it gets its scores.
         ending = self._validate() if self.state.owes_validation else self._over()
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
         while not ending:
-            with clock.phase("input"):
-                batch = self._next_batch()
-            with clock.phase("step"):
-                metrics = self._train_step(batch, control)
+            metrics = self._train_step(self._next_batch(), control)
             step, ending = self.state.counters.step, self._ending(interrupt)
             logs = step % limits.log_every == 0 or ending == "done"
             saves = step % limits.checkpoint_every == 0
             validates = self.has_validations and (step % limits.dev_every == 0 or ending == "done")
             # To read the counters and the status is to wait for the step, so we do it only if needed.
             if logs or validates or saves or ending:
-                with clock.phase("step"):
-                    self.state.counters.read()
-                    self.watch.settle()
-            if self.watch.bad and (decision := self._react()) != "skip":
-                if decision == "rollback":
-                    # A start that ends here leaves the bad step, and this decision, to the next one.
-                    ending = ending if ending in ("interrupted", "time") else ""
-                    continue
+                self.state.counters.read()
+                self.watch.settle()
+            if self._diverges():
                 ending = "diverged"
             self.progress.advance(step)
             if logs or validates or ending:
@@ -246,11 +219,9 @@ class _Trainer:
                 # A machine that is taken away leaves less time than a validation may need, so we save
                 # first. The checkpoint gets its scores later.
                 self.state.owes_validation = validates
-                with clock.phase("save"):
-                    self._save()
+                self._save()
             if validates and ending not in ("interrupted", "diverged"):
-                with clock.phase("validation"):
-                    ending = self._validate() or ending
+                ending = self._validate() or ending
             if logs:
                 self.checkpoints.check_for_errors()
             if line := self.profile.count_step(step):
@@ -259,11 +230,14 @@ class _Trainer:
 
     def _next_batch(self) -> dict[str, Any]:
         """Returns the next batch. If the data cannot be read, it saves the steps so far."""
+        began = time.perf_counter()
         try:
-            return next(self.batches)
+            batch = next(self.batches)
         except (UserError, TryAgain) as error:
             self._save_alone(error)
             raise
+        self.monitor.input_seconds += time.perf_counter() - began
+        return batch
 
     def _train_step(self, batch: dict[str, Any], control: dict[str, Any]) -> dict[str, Any]:
         """Starts a step on the devices, and looks at the status of the step before it."""
@@ -271,7 +245,7 @@ class _Trainer:
         placed = programs.devices.put(batch, programs.batch_specs, self.rows)
         self.state.arrays, metrics = programs.train_step(self.state.arrays, placed, control)
         counters.count(metrics["tokens_seen"], self.languages)
-        self.watch.add(Step(counters.step, batch, metrics, self.rows))
+        self.watch.add(counters.step, metrics)
         return metrics
 
     def _ending(self, interrupt: Interrupt) -> str:
@@ -293,56 +267,18 @@ class _Trainer:
         limits, batch_tokens = self.config.train, self.config.data.batch_tokens
         return self.state.counters.is_complete(limits.steps, limits.tokens, batch_tokens)
 
-    def _react(self) -> Decision:
-        """Decides what to do about the steps whose update was withheld, and records it.
-
-        It keeps the batch of each such step, and goes back to a checkpoint if that is the decision.
-        """
-        policy, processes = self.config.train.on_divergence, self.processes
-        for bad in self.watch.take_bad():
-            back_to = self._newest_step() if policy == "rollback" else None
-            decision = self.state.divergence.decide(policy, bad.number, back_to)
-            self.progress.note(divergence.explanation(bad, decision, back_to))
-            metrics = divergence.as_json(self.monitor.names.values(bad.metrics))
-            facts = {"reason": bad.reason(), "decision": decision}
-            try:
-                record = facts | {"metrics": metrics}
-                file = divergence.record(self.run, bad, record, self.languages, processes.index)
-            except OSError as error:
-                file = ""
-                self.progress.note(
-                    f"the batch of step {bad.number} cannot be kept: {error.strerror}"
-                )
-            if decision == "rollback":
-                self._go_back()
-            event = facts | {"bad_step": bad.number} | metrics
-            event |= {"batch": file, "rollbacks": self.state.divergence.total_rollbacks}
-            self.log.write_event(min(bad.number, self.state.counters.step), "divergence", event)
-            if decision == "stop":
-                workdir = str(self.run.path)
-                self.failure = divergence.stop_message(bad, policy, workdir, file)
-            if decision != "skip":
-                return decision
-        return "skip"
-
-    def _newest_step(self) -> int | None:
-        self.checkpoints.wait()
-        newest = self.checkpoints.newest()
-        return newest.step if newest else None
-
-    def _go_back(self) -> None:
-        """Restores the newest checkpoint. The next batch is the one that would have come anyway."""
-        seconds, counts = self.state.counters.seconds, self.state.divergence
-        self.watch = StepWatch()  # the step that has been started meanwhile is undone too
-        # Two states may not fit into the memory.
-        self.state.arrays.clear()
-        self.state = self._restore()
-        self.state.counters.seconds, self.state.divergence = seconds, counts
-        self.log.go_back(self.state.counters.step)
-        self.monitor.start(self.state.counters)
-
-    def _restore(self) -> TrainingState:
-        return training_state.restore(self.checkpoints, self.programs, self.progress.note)
+    def _diverges(self) -> bool:
+        """Records the steps whose update was withheld. Returns whether there were too many in a row."""
+        diverges = False
+        for step, metrics in self.watch.bad:
+            reason = reason_of(metrics)
+            diverges = self.state.count_bad_step(step)
+            decision = "stop" if diverges else "skip"
+            self.progress.note(f"step {step}: {reason}; its update was left out")
+            event = {"reason": reason, "decision": decision, "bad_step": step}
+            self.log.write_event(step, "divergence", event | self.monitor.names.values(metrics))
+        self.watch.bad.clear()
+        return diverges
 
     def _validate(self) -> str:
         """Gives the checkpoint of this step its scores. Returns why the run ends, as `_loop` does, or "".
@@ -391,16 +327,31 @@ class _Trainer:
                 self.lock.check()
                 self.checkpoints.close()
 
-    def _close(self, ending: str) -> bool:
-        counters, workdir, note = self.state.counters, self.run.path, self.progress.note
+    def _end(self, ending: str) -> bool:
+        """Says why the run or this start of it has ended. Returns whether the run is finished."""
+        counters, train, workdir = self.state.counters, self.config.train, self.run.path
+        saved = f"saved {workdir} at step {counters.step}"
         if ending == "diverged":
-            raise UserError(self.failure)
+            raise UserError(
+                f"{workdir}: training has diverged: {MOST_BAD_STEPS} updates in a row were left out, up "
+                f"to step {counters.step}. metrics.jsonl has the reasons. Lower Optimizer.learning_rate "
+                "or set Optimizer.linear_warmup_steps, and start again with a new --workdir."
+            )
         if ending == "interrupted":
-            raise KeyboardInterrupt(messages.interrupted(workdir, counters))
+            raise KeyboardInterrupt(f"{saved}; the same command goes on from there")
         if ending == "time":
-            note(messages.out_of_time(workdir, counters, self.start.limit))
+            self.progress.note(
+                f"{saved}, because the {self.start.limit.minutes:g} minutes of --max_minutes are over; "
+                "the same command goes on from there"
+            )
             return False
         if ending == "patience":
-            note(messages.out_of_patience(self.config.train, self.state.patience))
-        note(messages.finished(workdir, counters))
+            self.progress.note(
+                f"{train.patience} validations in a row without a better {train.metric} than "
+                f"{self.state.patience.best:.3f}: the run ends early (Train.patience)"
+            )
+        self.progress.note(
+            f"{workdir}: {counters.step} steps, {counters.total_tokens:,} tokens, "
+            f"{counters.seconds:.0f} s of training"
+        )
         return True

@@ -37,15 +37,15 @@ def job(command: str, log: Path | None = None) -> Job:
     return Job(command.split(), log)
 
 
-def baselines(part: int, log: Path | None = None) -> Job:
-    """Returns the training of each second baseline, on one device.
+def baselines(log: Path | None = None) -> Job:
+    """Returns the training of the baselines on one device; programs that run together divide them.
 
     Two programs of one device train more steps in a minute than one program of two devices. Baselines
     that converge would take hours; see configs/experiments/bilingual.gin.
     """
     return job(
         f"gshard-train --config baseline --data {PREPARED} --workdir {BASELINES} --baselines_of {RUN} "
-        f"--until budget --shard {part}/2 --gin Mesh.shape=(1,)",
+        f"--until budget --gin Mesh.shape=(1,)",
         log,
     )
 
@@ -67,7 +67,7 @@ STAGES = [
     Stage(
         "Train a bilingual baseline for each language, on the same number of tokens of that language",
         # The terminal shows one program. The other one is about as far.
-        [baselines(1), baselines(2, log=Path(f"{BASELINES}.log"))],
+        [baselines(), baselines(log=Path(f"{BASELINES}.log"))],
     ),
     Stage(
         "Translate the test sets and write the report",

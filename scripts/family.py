@@ -115,8 +115,8 @@ def train_and_judge(arguments: argparse.Namespace) -> None:
     flags = [*train, "bilingual", "--workdir", folder / "baselines", *gin_flags(BASELINES)]
     flags += ["--baselines_of", folder / members[0], "--until", "converged"]
     flags += [f"--max_minutes={arguments.minutes:g}"]
-    parts = range(1, AT_A_TIME + 1)
-    programs(*(Job([*flags, f"--shard={n}/{AT_A_TIME}"], folder / f"{n}.log") for n in parts))
+    # Programs with one folder divide the baselines.
+    programs(*(Job(flags, folder / f"{part}.log") for part in range(1, AT_A_TIME + 1)))
     report = folder / "report"
     flags = [flag for name in members for flag in ("--workdir", folder / name)]
     flags += ["--corpus", corpus, "--report", report, "--gin=Mesh.shape = (2,)"]

@@ -34,8 +34,10 @@ def request_for(made, tmp_path, monkeypatch):
     folder, run = made
     monkeypatch.setattr(program, "_keep_old_languages", lambda *_: None)
 
+    init = Init.of(run.path, "best")
+
     def make(**values) -> Request:
-        request = Request("el", run.path, "best", folder / "new", tmp_path / "run", new_pieces=40)
+        request = Request("el", init, folder / "new", tmp_path / "run", new_pieces=40)
         return dataclasses.replace(request, **values)
 
     return make
@@ -124,7 +126,7 @@ def test_lengths_and_rates_follow_the_number_of_steps_and_of_directions(request_
         # Three languages with two directions each.
         monkeypatch.setattr(program, "DEV_SENTENCES", total)
         monkeypatch.setattr(program, "dev_pairs", lambda *_: ["to", "from"])
-        config = program._config(request_for(), RunFolder(request_for().run), data)
+        config = program._config(request_for(), request_for().old, data)
         assert config.train.bleu_sentences == sentences
 
 
@@ -162,7 +164,7 @@ def test_the_end_of_the_old_mixture_goes_on_beside_the_new_language(
     monkeypatch.setattr(program, "Job", recorded_job)
     monkeypatch.setattr(program, "grow_pair", recorded_growth)
     trained = Trainer()
-    add_language(request_for(run=two_phases.path), trained)
+    add_language(request_for(init=Init.of(two_phases.path, "best")), trained)
     data, (phase,) = PreparedData.open(trained.data), trained.config.data.phases
     assert (phase.from_step, phase.temperature) == (0, 5.0)
     components = data.components(trained.config.data)
@@ -228,7 +230,7 @@ def keep(made, tmp_path, monkeypatch, changes, settings=()) -> list:
     monkeypatch.setattr(
         program.runtime, "start", lambda *_: types.SimpleNamespace(abstract=lambda specs: specs)
     )
-    monkeypatch.setattr(program, "average", lambda parts, specs: list(parts))
+    monkeypatch.setattr(program, "average", list)
 
     def save_average(run, rules, weights, letters, scores, average_of):
         saved.append((weights, scores, average_of))
@@ -236,7 +238,7 @@ def keep(made, tmp_path, monkeypatch, changes, settings=()) -> list:
         return run.checkpoints / "10"
 
     monkeypatch.setattr(program, "save_average", save_average)
-    request = Request("el", old.path, "best", folder / "new", tmp_path / "run")
+    request = Request("el", Init.of(old.path, "best"), folder / "new", tmp_path / "run")
     config = CONFIG.replace(
         train={"bleu_sentences": 4, "best_metric": "dev_bleu/el", **dict(settings)}
     )
@@ -283,7 +285,7 @@ def test_nothing_is_saved_if_no_language_loses_or_all_averages_lose(
         ({"language": "fr"}, "--add_language is fr, which .* has already; it has de, en, fr"),
         ({"language": "ell_Grek"}, r"'ell_Grek', which is no BCP 47 tag; did you mean el\?"),
         ({"language": "Greek!"}, "which is no BCP 47 tag; give one such as nn or pt-BR"),
-        ({"language": "nn"}, "has no text of nn and English, only el-en. With --add_language"),
+        ({"language": "nn"}, "has no train text of nn and English; it has el-en. It must be a"),
     ],
 )
 def test_a_wrong_language_is_refused(request_for, values, message):
@@ -296,7 +298,9 @@ def test_missing_text_is_refused(request_for, made, tmp_path, split):
     shutil.copytree(made[0] / "new", tmp_path / "part")
     for file in (tmp_path / "part" / "el-en").glob(f"{split}.*"):
         file.unlink()
-    with pytest.raises(UserError, match=f"has no {split} text of el. Add el-en/{split}.el and"):
+    with pytest.raises(
+        UserError, match=f"has no {split} text of el and English; it has el-en. It "
+    ):
         add_language(request_for(corpus=tmp_path / "part"), Trainer())
     assert not (tmp_path / "run-data").exists()
 
@@ -307,10 +311,10 @@ def test_the_data_of_the_old_run_must_be_there_and_unchanged(request_for, made, 
     shutil.copytree(run.path, unknown)
     (unknown / "command.txt").unlink()
     with pytest.raises(UserError, match=r"does not record its prepared data\. Give .* --replay"):
-        add_language(request_for(run=unknown), Trainer())
+        add_language(request_for(init=Init.of(unknown, "best")), Trainer())
     (unknown / "command.txt").write_text(f"gshard-train --data={tmp_path / 'gone'}\n")
     with pytest.raises(UserError, match="gone, and there is no such folder"):
-        add_language(request_for(run=unknown), Trainer())
+        add_language(request_for(init=Init.of(unknown, "best")), Trainer())
     # The last command counts, and the last of its flags.
     commands = [
         "gshard-train --data=/gone/first",
@@ -319,7 +323,7 @@ def test_the_data_of_the_old_run_must_be_there_and_unchanged(request_for, made, 
     (unknown / "command.txt").write_text("".join(f"{line}\n" for line in commands))
     assert program._old_data(request_for(), RunFolder(unknown)).folder == folder / "prepared"
     trained = Trainer()
-    add_language(request_for(run=unknown, replay=folder / "prepared"), trained)
+    add_language(request_for(init=Init.of(unknown, "best"), replay=folder / "prepared"), trained)
     other = trained.data
     with pytest.raises(UserError, match=r"is not the data that .* was trained on"):
         add_language(request_for(replay=other, workdir=tmp_path / "second"), Trainer())

@@ -1,21 +1,27 @@
-"""gshard-train --baselines_of with a trainer that trains nothing: order, resumption, keys, budgets."""
+"""gshard-train --baselines_of with a trainer that trains nothing: order, resumption, budgets."""
 
-import itertools
+import dataclasses
 import json
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gshard_nmt.baselines import Request, train_baselines
-from gshard_nmt.data.sets.manifest import MANIFEST
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run import baselines
+from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.clock import TimeLimit
+from gshard_nmt.run.lock import run_lock
+from gshard_nmt.run.progress import TimeLimit
+from gshard_nmt.run.training_state import write_budget
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.processes import ALONE
 from tests.data.synthetic import write_prepared_data
 
+patience_of = baselines.patience_of
 CONFIG = load_config("bilingual").replace(
     data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
     train={"bleu_sentences": 2, "patience": 3, "steps": 100},
@@ -23,10 +29,11 @@ CONFIG = load_config("bilingual").replace(
 )
 COOLING = CONFIG.replace(optimizer={"cooldown_steps": 5})
 TOKENS = {"de": 50, "fr": 90, "it": 20, "nl": 10}
-CONVERGED = Request(sizes=[("config", 0)])
-TWO = Request(sizes=CONVERGED.sizes, languages=("fr", "de"))
-FRENCH = Request(sizes=CONVERGED.sizes, languages=("fr",))
-BUDGET = Request("budget")
+OF = Path("of")
+CONVERGED = Request(OF, size="config")
+TWO = Request(OF, size="config", languages=("fr", "de"))
+FRENCH = Request(OF, size="config", languages=("fr",))
+BUDGET = Request(OF, "budget")
 
 
 class Killed(Exception):
@@ -44,14 +51,16 @@ class FakeTrainer:
 
     def __init__(self, root, dies_at=0, out_of_time=()):
         self.root, self.dies_at, self.out_of_time = root, dies_at, out_of_time
-        self.calls, self.configs, self.limits = [], [], []
+        self.calls, self.configs = [], []
 
-    def __call__(self, config, data, folder, limit):
+    def __call__(self, config, data, folder):
         self.calls.append(str(folder.relative_to(self.root)))
         self.configs.append(config)
-        self.limits.append((limit.minutes, limit.flag))
+        run, prepared = RunFolder(folder), PreparedData.open(data)
+        config = config.replace(data=prepared.fitted(config.data))
         folder.mkdir(parents=True, exist_ok=True)
-        run = RunFolder(folder)
+        with run_lock(folder):
+            run.claim(run.with_precision(config, ALONE), prepared)
         if len(self.calls) == self.dies_at:
             raise Killed
         is_over = len(self.calls) in self.out_of_time
@@ -94,18 +103,18 @@ def root(tmp_path):
 
 def trained(root, prepared, trainer, request=CONVERGED, config=CONFIG, limit=None):
     """Trains the baselines; returns whether they are finished."""
-    return train_baselines(
-        trainer, config, prepared, root.parent / "of", root, request, limit=limit
-    )
+    request = dataclasses.replace(request, run=root.parent / "of")
+    return train_baselines(trainer, config, prepared, root, request, limit=limit)
 
 
 def record(root, language):
     return json.loads((root / language / "baseline.json").read_text())
 
 
-def test_each_language_has_one_model_with_the_size_of_its_text(root, prepared, capsys):
+def test_each_language_has_one_model_with_the_size_of_its_text(root, prepared, capsys, monkeypatch):
+    monkeypatch.setattr(baselines, "LEAST_PAIRS", {"big": 21, "base": 20, "small": 0})
     trainer = FakeTrainer(root)
-    assert trained(root, prepared, trainer, Request(sizes=[("small", 0), ("base", 20)]))
+    assert trained(root, prepared, trainer, Request(OF))
     assert trainer.calls == ["fr", "de", "it", "nl"]
     assert [config.data.languages for config in trainer.configs] == [(n,) for n in trainer.calls]
     assert {config.model.model_dim for config in trainer.configs} == {512}
@@ -118,10 +127,10 @@ def test_each_language_has_one_model_with_the_size_of_its_text(root, prepared, c
     # All run folders share their compiled programs.
     assert {RunFolder(root / call).programs for call in trainer.calls} == {root / "programs"}
     again = FakeTrainer(root)
-    assert trained(root, prepared, again, Request(sizes=[("small", 0), ("base", 20)]))
+    assert trained(root, prepared, again, Request(OF))
     assert again.calls == []
     shutil.rmtree(root / "fr")
-    assert trained(root, prepared, again, Request(sizes=[("small", 0), ("base", 20)]))
+    assert trained(root, prepared, again, Request(OF))
     assert again.calls == ["fr"]
 
 
@@ -135,46 +144,30 @@ def test_after_a_kill_at_any_model_the_same_command_goes_on(root, prepared, dies
     assert second.calls == ["fr", "de"][dies_at - 1 :]
 
 
-@pytest.mark.parametrize("step", ["put_aside", "outcome"])
-def test_after_a_kill_between_two_files_the_same_command_goes_on(root, prepared, monkeypatch, step):
-    assert trained(root, prepared, FakeTrainer(root), TWO)
-    config = CONFIG.replace(model={"model_dim": 64})
-    whole = getattr(baselines, step)
-
-    def dies(*arguments):
-        whole(*arguments)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(baselines, step, dies)
-        with pytest.raises(Killed):
-            trained(root, prepared, FakeTrainer(root), TWO, config)
-    assert trained(root, prepared, FakeTrainer(root), TWO, config)
-    assert sorted(path.name for path in (root / "earlier").iterdir()) == ["de-1", "fr-1"]
-    assert record(root, "fr")["key"] != record(root / "earlier", "fr-1")["key"]
-
-
-def test_a_change_of_one_language_trains_only_that_one_and_keeps_its_earlier_model(
+def test_a_finished_model_of_other_data_or_settings_is_refused_and_not_changed(
     root, prepared, tmp_path
 ):
-    data = shutil.copytree(prepared, tmp_path / "data")
-    assert trained(root, data, FakeTrainer(root))
-    for count in (1, 2):
-        manifest = json.loads((data / MANIFEST).read_text())
-        names = [name for name in manifest["checksums"] if name.startswith("de-en/train")]
-        manifest["checksums"] |= dict.fromkeys(names, f"{count}" * 64)
-        (data / MANIFEST).write_text(json.dumps(manifest))
-        again = FakeTrainer(root)
-        assert trained(root, data, again)
-        assert again.calls == ["de"]
-        assert (root / "earlier" / f"de-{count}" / "baseline.json").exists()
+    assert trained(root, prepared, FakeTrainer(root), FRENCH)
+    before = record(root, "fr")
+    other = write_prepared_data(tmp_path / "data", CONFIG.data, dict.fromkeys(TOKENS, 24))
+    for data, config, request, message in (
+        (prepared, CONFIG.replace(model={"model_dim": 64}), FRENCH, "other settings or other data"),
+        (other.folder, CONFIG, FRENCH, "was made with other settings or other data"),
+        (prepared, CONFIG, BUDGET, "was trained with --until converged. Give another --workdir"),
+    ):
+        with pytest.raises(UserError, match=message):
+            trained(root, data, None, request, config)
+    assert record(root, "fr") == before
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 7])
-def test_shards_cover_the_languages_exactly_once(parts):
-    shards = [Request(shard=(part, parts)).languages_of(TOKENS) for part in range(1, parts + 1)]
-    assert sorted(itertools.chain(*shards)) == sorted(TOKENS)
-    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+def test_what_another_program_trains_is_left_to_it(root, prepared, capsys):
+    (root / "de").mkdir(parents=True)
+    trainer = FakeTrainer(root)
+    with run_lock(root / "de"):
+        assert trained(root, prepared, trainer)
+    assert trainer.calls == ["fr", "de", "it", "nl"]
+    assert sorted(path.parent.name for path in root.glob("*/baseline.json")) == ["fr", "it", "nl"]
+    assert "de: left to another program, because --workdir" in capsys.readouterr().err
 
 
 def test_to_a_budget_a_model_has_the_tokens_of_the_multilingual_run(root, prepared):
@@ -188,39 +181,13 @@ def test_to_a_budget_a_model_has_the_tokens_of_the_multilingual_run(root, prepar
     again = FakeTrainer(root)
     assert trained(root, prepared, again, BUDGET)
     assert again.calls == []
-    # A model with other settings does not go on in the same folder.
-    other = CONFIG.replace(model={"model_dim": 64})
-    assert trained(root, prepared, again, BUDGET, other)
-    assert again.calls == ["fr", "de", "it", "nl"]
-
-
-def test_the_limits_of_each_model(root, prepared):
-    trainer = FakeTrainer(root, out_of_time=[1])
-    request = Request(sizes=CONVERGED.sizes, languages=("fr",), max_tokens=40, max_minutes=3.0)
-    assert trained(root, prepared, trainer, request)
-    assert [config.train.tokens for config in trainer.configs] == [40]
-    assert trainer.limits == [(3.0, "--max_minutes_each")]
-    assert record(root, "fr")["ended"] == "tokens"
-    # With more time, a model goes on with what is left of it.
-    longer = Request(sizes=CONVERGED.sizes, languages=("fr",), max_tokens=40, max_minutes=5.0)
-    assert trained(root, prepared, trainer, longer)
-    assert trainer.limits[1:] == [(4.0, "--max_minutes_each")]
-
-
-def test_a_model_that_runs_out_of_minutes_is_recorded_and_the_next_one_trains(root, prepared):
-    trainer = FakeTrainer(root, out_of_time=[1])
-    request = Request(sizes=CONVERGED.sizes, languages=("fr", "de"), max_minutes=3.0)
-    assert trained(root, prepared, trainer, request, COOLING)
-    assert [record(root, name)["ended"] for name in ("fr", "de")] == ["minutes", "patience"]
-    # What a limit has ended does not cool down.
-    assert ["cooldown" in record(root, name) for name in ("fr", "de")] == [False, True]
 
 
 def test_the_limit_of_all_ends_this_start_and_the_next_one_goes_on(root, prepared, capsys):
     trainer = FakeTrainer(root)
     assert not trained(root, prepared, trainer, limit=TimeLimit(1e-9))
     assert trainer.calls == []
-    assert "the same command goes on from here" in capsys.readouterr().err
+    assert "the same command goes on here" in capsys.readouterr().err
     assert trained(root, prepared, FakeTrainer(root))
 
 
@@ -234,7 +201,7 @@ def test_a_model_that_cannot_converge_is_refused_before_anything_is_written(
             trained(root, prepared, None, config=CONFIG.replace(train=change))
     folder = write_prepared_data(tmp_path / "data", CONFIG.data, {"fr": 20, "de": 2}).folder
     with pytest.raises(UserError, match="has no dev text of de, so its training cannot end early"):
-        trained(root, folder, None, Request(languages=("fr", "de")))
+        trained(root, folder, None, Request(OF, languages=("fr", "de")))
     assert not root.exists()
 
 
@@ -264,9 +231,8 @@ def test_a_model_that_has_converged_cools_down(root, prepared):
     assert of["cooldown"] == {"steps": 5, "dev_bleu_before": 9.0}
     again = FakeTrainer(root)
     assert trained(root, prepared, again, FRENCH, COOLING)
-    # More minutes change nothing for it.
-    longer = Request(sizes=FRENCH.sizes, languages=("fr",), max_minutes=9.0)
-    assert trained(root, prepared, again, longer, COOLING)
+    # More steps change nothing for it.
+    assert trained(root, prepared, again, FRENCH, COOLING.replace(train={"steps": 200}))
     assert again.calls == []
     # More patience trains it on, and then it cools down again.
     assert trained(root, prepared, again, FRENCH, COOLING.replace(train={"patience": 2}))
@@ -285,3 +251,38 @@ def test_an_interrupted_cooldown_goes_on(root, prepared, how):
     assert trained(root, prepared, second, FRENCH, COOLING)
     assert [config.train.steps for config in second.configs] == [12]
     assert record(root, "fr")["cooldown"]["dev_bleu_before"] == 9.0
+
+
+def test_the_end_of_a_run_is_read_from_its_newest_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(baselines, "patience_of", patience_of)
+    checkpoints = CheckpointWriter(tmp_path / "checkpoints")
+    patience = {"metric": "dev_bleu", "best": 12.5, "scored_with": {}, "validations": 3}
+    facts = {"step": 7, "tokens": {"fr": 90}, "seconds": 1.5, "patience": patience}
+    checkpoints.save(7, {"parameters": {"w": np.zeros((4, 2), np.float32)}}, {}, facts)
+    checkpoints.close()
+    write_budget(RunFolder(tmp_path), checkpoints.newest())
+    of = baselines.outcome(tmp_path, CONFIG.replace(train={"patience": 0}).train)
+    end = {"weights": 8, "steps": 7, "tokens": 90, "seconds": 1.5}
+    assert of == end | {"dev_bleu": 12.5, "ended": "steps"}
+    for limits, ended in (
+        ({"patience": 3}, "patience"),
+        ({"patience": 3, "tokens": 90}, "patience"),
+        ({"tokens": 90}, "tokens"),
+        ({"tokens": 91}, "steps"),
+        ({"steps": 7}, "steps"),
+    ):
+        train = CONFIG.replace(train={"patience": 0} | limits).train
+        assert baselines.outcome(tmp_path, train)["ended"] == ended
+
+
+def test_a_score_that_is_not_bleu_is_not_called_bleu(tmp_path, monkeypatch):
+    patience = {"metric": "dev_nll", "best": 1.5}
+    monkeypatch.setattr(baselines, "patience_of", lambda run: patience)
+    assert baselines.outcome(tmp_path, CONFIG.train)["dev_bleu"] is None
+
+
+def test_a_damaged_record_names_the_file(tmp_path):
+    (tmp_path / "baseline.json").write_text('{"kind": 3}')
+    with pytest.raises(UserError, match=r"baseline\.json"):
+        baselines.read_record(tmp_path)
+    assert baselines.read_record(tmp_path / "none") is None

@@ -9,6 +9,7 @@ from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd import machine
 from gshard_nmt.spmd.processes import ALONE
 from tests.data.synthetic import write_prepared_data
 
@@ -44,8 +45,8 @@ def test_a_run_keeps_the_precision_of_products_with_which_it_began(prepared, tmp
     run = RunFolder(tmp_path / "run")
 
     def precision(is_fast: bool) -> str:
-        monkeypatch.setattr(train.machine, "multiplies_bfloat16", lambda: is_fast)
-        return train.with_precision(DEMO, run, ALONE).model.matmul_precision
+        monkeypatch.setattr(machine, "multiplies_bfloat16", lambda: is_fast)
+        return run.with_precision(DEMO, ALONE).model.matmul_precision
 
     assert [precision(True), precision(False)] == ["bfloat16", "default"]
     run.claim(DEMO.replace(model={"matmul_precision": "default"}), prepared)

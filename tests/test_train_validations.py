@@ -8,20 +8,14 @@ from gshard_nmt import train
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint import checkpoint_writer
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.log.progress import Interrupt
-from tests.train_loop import bad_calls, calls, final, prepared, run, validations
+from gshard_nmt.run.progress import Interrupt
+from tests.train_loop import calls, final, prepared, run, validations
 
 __all__ = ["prepared", "run", "validations"]
 
 
 class Killed(BaseException):
     """What a kill does, as far as a test can."""
-
-
-def test_a_run_stops_at_a_bad_step_that_validates_too(run, validations):
-    bad_calls.add(6)
-    with pytest.raises(UserError, match="diverged at step 6"):
-        run(on_divergence="stop", dev_every=3)
 
 
 def test_a_validation_that_fails_is_made_up_for(run, validations):

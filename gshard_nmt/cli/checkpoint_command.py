@@ -1,5 +1,7 @@
 """The flags of `gshard-checkpoint`, and the function that each verb calls."""
 
+from typing import Any
+
 from absl.flags import FlagValues
 
 from gshard_nmt import paths
@@ -7,32 +9,24 @@ from gshard_nmt.cli.flags import Command, Flags, define_run, existing_folder
 from gshard_nmt.errors import UserError
 
 
-def _define_list(flags: Flags) -> None:
-    define_run(flags)
-    flags.switch("json", "print JSON instead of a table")
-
-
 def _list(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     from gshard_nmt.checkpoints import list_checkpoints
 
-    list_checkpoints(workdir, values.json)
+    list_checkpoints(workdir)
 
 
 def _define_verify(flags: Flags) -> None:
-    # fmt: off
     define_run(flags)
-    flags.integer("step", "N",
-        "the step of the checkpoint to verify; if not given, all checkpoints", None, minimum=0)
-    flags.switch("json", "print JSON instead of lines")
-    # fmt: on
+    about = "the step of the checkpoint to verify; if not given, all checkpoints"
+    flags.integer("step", "N", about, None, minimum=0)
 
 
 def _verify(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     from gshard_nmt.checkpoints import verify
 
-    verify(workdir, values["step"].value, values.json)
+    verify(workdir, values["step"].value)
 
 
 def _define_diff(flags: Flags) -> None:
@@ -43,7 +37,6 @@ def _define_diff(flags: Flags) -> None:
     flags.text("steps", "A,B",
         "the steps of the two checkpoints. With --other, this flag may be left out; then the "
         "newest checkpoints are compared", default="")
-    flags.switch("json", "print JSON instead of a table")
     # fmt: on
 
 
@@ -59,7 +52,7 @@ def _diff(values: FlagValues) -> None:
     first, second = steps or (None, None)
     from gshard_nmt.checkpoints import diff
 
-    diff((workdir, first), (other, second), values.json)
+    diff((workdir, first), (other, second))
 
 
 def _define_average(flags: Flags) -> None:
@@ -93,37 +86,25 @@ def _steps(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
+def _command(verb: str, about: str, flags: str, required: str, *functions: Any) -> Command:
+    name = f"gshard-checkpoint {verb}"
+    example = f"{name} --workdir runs/demo{flags}"
+    return Command(name, about, example, required.split(), *functions)
+
+
+# fmt: off
 CHECKPOINT_VERBS = {
-    "list": Command(
-        "gshard-checkpoint list",
+    "list": _command("list",
         "shows the step, date, size and score of each checkpoint, and why it is kept.",
-        "gshard-checkpoint list --workdir runs/demo",
-        ("workdir",),
-        _define_list,
-        _list,
-    ),
-    "verify": Command(
-        "gshard-checkpoint verify",
+        "", "workdir", define_run, _list),
+    "verify": _command("verify",
         "reads every tensor back and compares its checksums; ends with 2 if one is damaged.",
-        "gshard-checkpoint verify --workdir runs/demo",
-        ("workdir",),
-        _define_verify,
-        _verify,
-    ),
-    "diff": Command(
-        "gshard-checkpoint diff",
+        "", "workdir", _define_verify, _verify),
+    "diff": _command("diff",
         "shows which tensors and experts of two checkpoints differ, and by how much.",
-        "gshard-checkpoint diff --workdir runs/demo --steps 1500,2000",
-        ("workdir",),
-        _define_diff,
-        _diff,
-    ),
-    "average": Command(
-        "gshard-checkpoint average",
+        " --steps 1500,2000", "workdir", _define_diff, _diff),
+    "average": _command("average",
         "makes a run folder with the mean of the weights of several checkpoints.",
-        "gshard-checkpoint average --workdir runs/demo --last 2 --out runs/averaged",
-        ("workdir", "out"),
-        _define_average,
-        _average,
-    ),
+        " --last 2 --out runs/averaged", "workdir out", _define_average, _average),
 }
+# fmt: on

@@ -1,6 +1,5 @@
 """gshard-train: its flags, for a run, for its baselines, and for a language that is added to a run."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
 
 UNTIL = ("converged", "budget")
-_DEFAULT_SIZES = "small:0,base:100000,big:2000000"
-BASELINE_FLAGS = ("until", "languages", "shard", "max_tokens_each", "max_minutes_each", "sizes")
+SIZES = ("by_pairs", "small", "base", "big", "config")
+BASELINE_FLAGS = ("until", "languages", "sizes")
 """The flags that need --baselines_of."""
 
 
@@ -35,77 +34,52 @@ def _define_train(flags: Flags) -> None:
     flags.text("data", "DIR|URL",
         "the folder that gshard-data prepare made; may be gs://bucket/folder")
     flags.text("workdir", "DIR|URL",
-        "the run folder, which may be gs://bucket/folder; if it holds a run, training resumes from "
-        "the last checkpoint")
+        "the run folder, which may be gs://bucket/folder; if it holds a run, training resumes")
     flags.text("init_from", "RUN",
-        "the run folder of a trained model whose weights a new run starts with. Its data, "
-        "vocabularies, depth and number of experts may differ; a table shows what each weight "
-        "begins as. A run that is resumed does not read it again")
+        "the run folder of a trained model whose weights a new run starts with. Its data, vocabularies, "
+        "depth and number of experts may differ; a table shows what each weight begins as")
     define_checkpoint(flags, use="with --init_from, the weights to start with")
-    _define_adding(flags)
-    _define_baselines(flags)
+    flags.text("add_language", "TAG",
+        "with --init_from, the BCP 47 tag of a language that the new run learns in addition, such as nn. "
+        "--data is then a corpus folder with nn-en/train.nn, train.en, dev.nn and dev.en. There is no "
+        "--config: that of the run, changed by --gin, is used. Prepared data of all languages comes into "
+        "WORKDIR-data. If old languages lose, the best checkpoint averages old and new weights")
+    flags.text("replay", "DIR",
+        "with --add_language, the prepared data of the run; if not given, as its last command says")
+    flags.integer("new_pieces", "N",
+        "with --add_language, the largest number of new pieces of a vocabulary", 500, minimum=0)
+    flags.text("baselines_of", "RUN",
+        "the run folder of a multilingual model. Bilingual baselines of its languages are trained in "
+        "--workdir/LANGUAGE. Machines with one shared folder divide the work if each gets this command")
+    flags.choice("until", "WORD",
+        "when a baseline ends. converged (the default): when dev BLEU does not improve (Train.patience); "
+        "try --config bilingual. budget: after the number of tokens of its language that the "
+        "multilingual model saw, with the config's size", UNTIL)
+    flags.text("languages", "XX,YY",
+        "the languages to train baselines for; if not given, all of the run")
+    flags.choice("sizes", "WORD",
+        "the size of the models of --until converged. by_pairs (the default): small (2 + 2 layers, "
+        "M = 128), base (Transformer-Base) from 100,000 training pairs, big (Transformer-Big) from "
+        "2,000,000. small, base, big: this size for all. config: that of --config", SIZES)
     flags.number("max_minutes", "X",
-        "minutes after which this start saves and ends with exit code 0, counted from its "
-        "beginning; the same command goes on from there. 0 means no limit", 0.0, minimum=0.0)
+        "minutes after which this start saves and ends with exit code 0; the same command goes on from "
+        "there. 0 means no limit", 0.0, minimum=0.0)
     flags.switch("profile",
-        "write a trace of steps 6 to 10 of this start for TensorBoard, into tensorboard/ of "
-        "--workdir")
+        "trace steps 6 to 10 of this start for TensorBoard, into tensorboard/ of --workdir")
     define_processes(flags)
     # fmt: on
 
 
-def _define_adding(flags: Flags) -> None:
-    # fmt: off
-    flags.text("add_language", "TAG",
-        "with --init_from, the BCP 47 tag of a language that the new run learns in addition, such "
-        "as nn. --data is then a corpus folder with nn-en/train.nn, train.en, dev.nn and dev.en, "
-        "and --config is not given: the config is that of the run, changed by --gin. Prepared data "
-        "of all languages comes into WORKDIR-data. If old languages lose, the best "
-        "checkpoint is an average of the old and the new weights with which they do not, if there "
-        "is one")
-    flags.text("replay", "DIR",
-        "with --add_language, the prepared data of the run of --init_from; the default is the "
-        "folder that its last command names")
-    flags.integer("new_pieces", "N",
-        "with --add_language, the largest number of new pieces of a vocabulary", 500, minimum=0)
-    # fmt: on
-
-
-def _define_baselines(flags: Flags) -> None:
-    # fmt: off
-    flags.text("baselines_of", "RUN",
-        "the run folder of a multilingual model. If given, bilingual baselines are trained for "
-        "each of its languages, in --workdir/LANGUAGE. Finished work is used again")
-    flags.choice("until", "WORD",
-        "when a baseline ends. converged (the default): when dev BLEU does not improve "
-        "(Train.patience), with the size of --sizes; try --config bilingual. budget: after the "
-        "number of tokens of its language that the multilingual model saw, with the config's size",
-        UNTIL)
-    flags.text("languages", "XX,YY",
-        "the languages to train baselines for; if not given, all of the run")
-    flags.text("shard", "I/N",
-        "trains the I-th part of the languages out of N, such as 1/3, so that N machines with one "
-        "shared folder can divide the work")
-    flags.integer("max_tokens_each", "N",
-        "the tokens after which each model ends, if it has not ended before; 0 means no limit",
-        0, minimum=0)
-    flags.number("max_minutes_each", "X",
-        "the minutes of training after which each model ends, if it has not ended before; 0 means "
-        "no limit", 0.0, minimum=0.0)
-    flags.text("sizes", "SIZE:PAIRS,...",
-        "for --until converged: each size, and the number of training pairs from which a language gets "
-        "it. The sizes are small (2 + 2 layers, M = 128), base and big (Transformer-Base and -Big), and "
-        f"config, the size of --config. If not given: {_DEFAULT_SIZES}")
-    # fmt: on
-
-
 def _train(values: FlagValues) -> None:
-    if _check_adding(values):
-        init_from = _read_init(values)
-        assert init_from is not None
-        _add_language(values, init_from)
+    if values.num_processes > 1 and (values.baselines_of or values.add_language):
+        what = "--baselines_of" if values.baselines_of else "--add_language"
+        raise UserError(f"{what} runs in one process. Leave out --num_processes.")
+    if values.add_language:
+        _add_language(values)
         return
-    processes = join(values, "gshard-train", trains=True)
+    from gshard_nmt.spmd.processes import ALONE
+
+    processes = ALONE if values.baselines_of else join(values, "gshard-train", trains=True)
     from gshard_nmt.settings.gin_reader import read_settings
     from gshard_nmt.settings.values import build
 
@@ -113,133 +87,81 @@ def _train(values: FlagValues) -> None:
     config = build(settings)
     data = existing_folder(values, "data", "gshard-data prepare")
     workdir = paths.folder_path("workdir", values.workdir)
-    compared_run = request = None
-    if values.baselines_of:
-        compared_run = existing_folder(values, "baselines_of", "gshard-train")
-        request = read_request(values)
-    init_from = _read_init(values)
+    init = _read_init(values) if values.init_from else None
+    request = _read_request(values) if values.baselines_of else None
     processes.local_devices(config.mesh.num_devices)
     compare(values, config, processes)
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
-    from gshard_nmt.run.log.clock import TimeLimit
-    from gshard_nmt.run.starting_point import Init
+    from gshard_nmt.run.progress import TimeLimit
     from gshard_nmt.train import Start, train
 
     limit = TimeLimit(values.max_minutes)
-    init = Init.of(init_from, values.checkpoint) if init_from else None
-    command = command_text("gshard-train", values)
     set_by_user = [key for key, setting in settings.items() if setting.where.startswith("--gin ")]
+    command = command_text("gshard-train", values)
+    start = Start(limit, values.profile, command, init, set_by_user=set_by_user)
 
-    def train_one(config: "Config", data: Path, workdir: Path, limit: TimeLimit) -> bool:
-        start = Start(limit, values.profile, command, init, set_by_user=set_by_user)
+    def train_one(config: "Config", data: Path, workdir: Path) -> bool:
         return train(config, data, workdir, processes, start)
 
     with processes.waiting_for_lost_peers():
-        if compared_run is None or request is None:
-            train_one(config, data, workdir, limit)
+        if request is None:
+            train_one(config, data, workdir)
             return
         from gshard_nmt.baselines import train_baselines
 
-        train_baselines(train_one, config, data, compared_run, workdir, request, processes, limit)
+        train_baselines(train_one, config, data, workdir, request, limit)
 
 
-def _read_init(values: FlagValues) -> Path | None:
-    if not values.init_from:
-        return None
+def _read_init(values: FlagValues) -> "Init":
     folder = existing_folder(values, "init_from", "gshard-train")
     if values.baselines_of:
         raise UserError(
             "--init_from and --baselines_of are given; baselines start with random weights. Leave one of "
             "them out."
         )
-    from gshard_nmt.run.checkpoint.weights import Chosen
+    from gshard_nmt.run.starting_point import Init
 
-    Chosen.parse(values.checkpoint)
-    return folder
+    return Init.of(folder, values.checkpoint)
 
 
-def _check_adding(values: FlagValues) -> bool:
-    """Returns whether a language is to be added. Raises UserError if flags contradict each other."""
-    if not values.add_language:
-        return False
+def _add_language(values: FlagValues) -> None:
     if values.config:
         raise UserError(
             "--add_language and --config are given, but the config is that of the run of --init_from. "
             "Leave out --config; change settings with --gin."
         )
-    if values.num_processes > 1 or values.coordinator:
-        raise UserError(
-            "--add_language runs in one process. Leave out --num_processes and --coordinator."
-        )
-    return True
-
-
-def _add_language(values: FlagValues, init_from: Path) -> None:
+    init = _read_init(values)
     corpus = existing_folder(values, "data", "gshard-data harvest", on_this_machine=True)
     replay = existing_folder(values, "replay", "gshard-data prepare") if values.replay else None
     workdir = paths.local_path("workdir", values.workdir)
     outputs.check_folder("--workdir", workdir)
     from gshard_nmt import add_language as adding
-    from gshard_nmt.run.log.clock import TimeLimit
+    from gshard_nmt.run.progress import TimeLimit
     from gshard_nmt.spmd.processes import ALONE
     from gshard_nmt.train import Start, train
 
-    request = adding.Request(
-        values.add_language,
-        init_from,
-        values.checkpoint,
-        corpus,
-        workdir,
-        replay,
-        values.new_pieces,
-        tuple(values.gin),
-    )
     limit = TimeLimit(values.max_minutes)
 
     def train_one(config: "Config", data: Path, init: "Init | None", command: str) -> bool:
         return train(config, data, workdir, ALONE, Start(limit, values.profile, command, init))
 
+    pieces, settings = values.new_pieces, tuple(values.gin)
+    request = adding.Request(values.add_language, init, corpus, workdir, replay, pieces, settings)
     adding.add_language(request, train_one)
 
 
-def read_request(values: FlagValues) -> "Request":
+def _read_request(values: FlagValues) -> "Request":
     if values.sizes and values.until == "budget":
         raise UserError(
             "--sizes is given with --until budget, whose models have the size of the config. Leave it "
             "out, or give --until converged."
         )
+    run = existing_folder(values, "baselines_of", "gshard-train")
     languages = [tag.strip() for tag in (values.languages or "").split(",") if tag.strip()]
-    repeated = sorted({tag for tag in languages if languages.count(tag) > 1})
-    if repeated:
-        raise UserError(
-            f"--languages names {', '.join(repeated)} more than once; name each language once."
-        )
-    shard = _read_shard(values.shard)
     from gshard_nmt.baselines import Request
-    from gshard_nmt.run.baselines import parse_sizes
 
-    return Request(
-        values.until or UNTIL[0],
-        parse_sizes(values.sizes or _DEFAULT_SIZES),
-        languages,
-        shard,
-        values.max_tokens_each,
-        values.max_minutes_each,
-    )
-
-
-def _read_shard(text: str | None) -> tuple[int, int]:
-    if not text:
-        return 1, 1
-    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    part, parts = (int(match[1]), int(match[2])) if match else (0, 0)
-    if not 1 <= part <= parts:
-        raise UserError(
-            f"--shard {text}: it must be I/N with I from 1 to N. For the first of three machines, give "
-            "1/3."
-        )
-    return part, parts
+    return Request(run, values.until or UNTIL[0], values.sizes or SIZES[0], languages)
 
 
 TRAIN = Command(

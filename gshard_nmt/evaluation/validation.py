@@ -19,8 +19,8 @@ from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.clock import RunCounters
-from gshard_nmt.run.log.line_log import MetricsLog
+from gshard_nmt.run.log import MetricsLog
+from gshard_nmt.run.training_state import RunCounters
 from gshard_nmt.spmd.program import Program
 
 

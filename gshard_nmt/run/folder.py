@@ -20,7 +20,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,8 @@ from gshard_nmt.ranges import LARGEST_SIZE
 from gshard_nmt.run.lock import LOCK_NAME
 from gshard_nmt.settings.config import GIN_HEADER, Config, as_gin, differences
 from gshard_nmt.settings.values import read_run_config
-from gshard_nmt.spmd import program_cache
+from gshard_nmt.spmd import machine, program_cache
+from gshard_nmt.spmd.processes import Processes
 
 if TYPE_CHECKING:
     from gshard_nmt.data.sets.shards import PreparedData
@@ -61,8 +62,6 @@ _MAY_CHANGE = tuple(
 
 Those of the prepared data have been compared with the data, which may not change.
 """
-
-_DATA_OF_ANY_FORMAT = fields({}, {"format": text(), "version": text()})
 
 _DATA = fields(
     {
@@ -141,7 +140,7 @@ class RunFolder:
                 "gshard-train run."
             )
         remedy = "Restore the file from a copy of the run folder."
-        data = json_shape.read(file, _DATA_OF_ANY_FORMAT, remedy)
+        data = json_shape.read(file, mapping_of(anything()), remedy)
         if (written := data.get("format", RUN_FORMAT)) != RUN_FORMAT:
             raise UserError(
                 f"{self.path} has the format {written!r} of gshard-nmt {data.get('version', '?')}; this "
@@ -203,8 +202,14 @@ class RunFolder:
         )
 
     def direction(self, source: str, target: str) -> tuple[str, str]:
-        """Returns the source and target language of a request to translate; see `choose_direction`."""
-        return choose_direction(self.data["pairs"], source, target)
+        """Returns the source and target language of a request to translate; "" was not given."""
+        pairs = self.data["pairs"]
+        sources = {pair["source"] for pair in pairs}
+        source = _choose("--lang", source, sources, "this model translates from")
+        targets = {pair["target"] for pair in pairs if pair["source"] == source}
+        return source, _choose(
+            "--target", target, targets, f"from {source} this model translates to"
+        )
 
     def check(self, config: Config, data: "PreparedData", is_first: bool = True) -> None:
         """Checks that the folder is free for a new run, or holds a run of the same model and data.
@@ -223,6 +228,18 @@ class RunFolder:
                     f"--workdir {self.path} has files in it and is not a run folder: {path.name} is in "
                     "it, but no data.json. Choose a new folder, or empty this one."
                 )
+
+    def with_precision(self, config: Config, processes: Processes) -> Config:
+        """Replaces Model.matmul_precision = 'auto' by that of the run, or what is fast on this CPU."""
+        if config.model.matmul_precision != "auto":
+            return config
+
+        def decide() -> str:
+            if (self.path / "data.json").exists():
+                return read_run_config(self.config).model.matmul_precision
+            return "bfloat16" if machine.multiplies_bfloat16() else "default"
+
+        return config.replace(model={"matmul_precision": processes.from_first(decide)})
 
     def claim(self, config: Config, data: "PreparedData") -> None:
         """Makes the folder of a new run, or checks the run in it as `check` does. Process 0 calls it.
@@ -307,17 +324,14 @@ class RunFolder:
 
     def _remove_leftovers(self) -> None:
         """Removes temporary files of writers that were killed. The caller must hold the lock."""
-        for path in self.path.glob(f"{files.TEMPORARY_PREFIX}*"):
-            if path.is_dir():
-                with contextlib.suppress(OSError):
-                    path.rmdir()  # `outputs.check_folder` made it; an export may work in another one
-            elif path.suffix != ".lock":
-                path.unlink(missing_ok=True)
-        # Programs that hold no lock write below the folder. An hour is longer than any such write.
-        for pattern in (f"*/{files.TEMPORARY_PREFIX}*", f"*/*/{files.TEMPORARY_PREFIX}*"):
-            for path in self.path.glob(pattern):
-                with contextlib.suppress(OSError):  # the folder of an export that was killed
-                    if path.stat().st_mtime < time.time() - 3600:
+        for folder in ("", "*/", "*/*/"):
+            for path in self.path.glob(f"{folder}{files.TEMPORARY_PREFIX}*"):
+                with contextlib.suppress(OSError):  # an export may work in a folder, or was killed
+                    if folder and path.stat().st_mtime > time.time() - 3600:
+                        continue  # programs without the lock write there, in less than an hour
+                    if path.is_dir() and not folder:
+                        path.rmdir()  # `outputs.check_folder` made it
+                    elif path.suffix != ".lock":
                         path.unlink()
 
     def _check_same(self, config: Config, data: "PreparedData") -> None:
@@ -329,16 +343,6 @@ class RunFolder:
             # Frozen weights have no moments, so a checkpoint fits no other choice.
             if line.startswith("Train.freeze:")
             or (part != "train" and not line.startswith(_MAY_CHANGE))
-        ]
-        before, now = (
-            {"the corpus": facts["corpus_fingerprint"]}
-            | {f"the corpus {n}": f for n, f in facts.get("subset_fingerprints", {}).items()}
-            for facts in (self.data, data.manifest)
-        )
-        changed += [
-            f"{name}: fingerprint {before.get(name, 'none')}, now {now.get(name, 'none')}"
-            for name in sorted(before | now)
-            if before.get(name) != now.get(name)
         ]
         changed += data_differences(self.data, data)
         if not changed:
@@ -353,23 +357,6 @@ class RunFolder:
         raise UserError(
             f"--workdir {self.path} was made with other settings or other data:{lines}\n{remedy}"
         )
-
-
-def choose_direction(
-    pairs: Sequence[Mapping[str, str]], source: str, target: str
-) -> tuple[str, str]:
-    """Returns the source and target language of a request to translate; "" was not given."""
-    # Reports call a pair without English by both of its languages.
-    for first, second in ((pair["source"], pair["target"]) for pair in pairs):
-        if source == f"{first}-{second}":
-            raise UserError(
-                f"--lang {source} names two languages. Give one to each flag: --lang {first} "
-                f"--target {second}."
-            )
-    sources = {pair["source"] for pair in pairs}
-    source = _choose("--lang", source, sources, "this model translates from")
-    targets = {pair["target"] for pair in pairs if pair["source"] == source}
-    return source, _choose("--target", target, targets, f"from {source} this model translates to")
 
 
 def _choose(flag: str, language: str, languages: Collection[str], translates: str) -> str:

@@ -7,9 +7,9 @@ records what each array began as.
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from gshard_nmt.model.inheritance import Origin, Origins
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import training_state
 from gshard_nmt.run.arrays import (
-    as_groups,
     shape_text,
     state_specs,
     step_functions,
@@ -32,7 +31,7 @@ from gshard_nmt.run.arrays import (
     weights_of,
 )
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.weights import Chosen, Loaded, load_weights
+from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
 from gshard_nmt.run.folder import INIT, RunFolder
 from gshard_nmt.run.starting_arrays import Recipe, assemble, is_whole, placed
 from gshard_nmt.settings.config import Config
@@ -67,7 +66,7 @@ class Init:
         return f"{self.run}, checkpoint {self.checkpoint}"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class StartingPoint:
     """Another run, and what the weights of a new run take over from it."""
 
@@ -78,6 +77,13 @@ class StartingPoint:
     specs: ArraySpecs  # the arrays of the state of the new run
     origins: Mapping[str, Origins]  # what each weight of the new run begins with
     rows: Mapping[str, RowMatch]  # which rows each weight with a row for each piece takes over
+    # Updates that the moments of the other run have seen; 0 if none is taken over. As the following
+    # fields, `read` sets it.
+    moment_steps: int = 0
+    devices: Any = None
+    arrays: dict[str, Any] = dataclasses.field(default_factory=dict)  # by their names in the state
+    recipe: Any = None  # what becomes of them
+    loaded: Any = None  # which weights they are
 
     @classmethod
     def find(
@@ -87,7 +93,7 @@ class StartingPoint:
         config: Config,
         data: "PreparedData",
         functions: StepFunctions,
-    ) -> "StartingPoint | None":
+    ) -> Self | None:
         """Returns where a run starts from; None if it starts with random weights, or has started.
 
         `wanted` is what the user asks for now; None takes what the folder records. Raises UserError if
@@ -108,7 +114,7 @@ class StartingPoint:
     @classmethod
     def open(
         cls, init: Init, config: Config, data: "PreparedData", functions: StepFunctions
-    ) -> "StartingPoint":
+    ) -> Self:
         """Compares another run with a new one. It reads no weight.
 
         Raises UserError if the folder is no run folder, or its model has another Model.model_dim.
@@ -140,7 +146,7 @@ class StartingPoint:
             return
         run.write_json(INIT, record)
 
-    def read(self, devices: Runtime, processes: Processes) -> "OldState":
+    def read(self, devices: Runtime, processes: Processes) -> Self:
         """Reads and verifies the weights of the other run, and the moments of their optimizer.
 
         A mean of several checkpoints has no moments. All processes call this together.
@@ -149,7 +155,6 @@ class StartingPoint:
         loaded = load_weights(checkpoints, choice, placed(devices, self.old_specs))
         arrays: dict[str, Any] = {f"parameters/{n}": array for n, array in loaded.weights.items()}
         specs = {f"parameters/{name}": spec for name, spec in self.old_specs.items()}
-        moment_steps = 0
         if choice.kind != "average":
             manifest = checkpoints.manifest(loaded.step)
             others = {
@@ -160,12 +165,12 @@ class StartingPoint:
                 wanted = {"optimizer": placed(devices, others)}
                 arrays |= checkpoints.restore(wanted, [loaded.step]).groups["optimizer"]
                 specs |= others
-            moment_steps = loaded.step + manifest.facts.get("moment_steps", 0)
-        recipe = self._recipe(specs)
-        if not any(name.startswith("moments/") for name in recipe.origins):
-            moment_steps = 0
-        loaded = dataclasses.replace(loaded, weights={})  # `arrays` has them
-        return OldState(devices, arrays, recipe, loaded, self, moment_steps)
+            self.moment_steps = loaded.step + manifest.facts.get("moment_steps", 0)
+        self.devices, self.arrays, self.recipe = devices, arrays, self._recipe(specs)
+        if not any(name.startswith("moments/") for name in self.recipe.origins):
+            self.moment_steps = 0
+        self.loaded = dataclasses.replace(loaded, weights={})  # `arrays` has them
+        return self
 
     def weights_beside(
         self, learned: Mapping[str, Any], devices: Runtime
@@ -213,21 +218,6 @@ class StartingPoint:
                     rows[name] = self.rows[weight]
         return Recipe(origins, old_specs, self.specs, rows)
 
-
-@dataclasses.dataclass(frozen=True)
-class OldState:
-    """The arrays of another run on the devices, by their names in the state, and what becomes of them.
-
-    `moment_steps` are the updates that the moments have seen; 0 if none is taken over.
-    """
-
-    devices: Runtime
-    arrays: dict[str, Any]
-    recipe: Recipe
-    loaded: Loaded
-    point: StartingPoint
-    moment_steps: int
-
     def applied_to(self, initial: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the state of step 0 of the new run, made from that of `CompiledSteps.initialize`.
 
@@ -245,62 +235,43 @@ class OldState:
             return
         for problem in self.loaded.passed_over:
             note(f"{problem}. Using the checkpoint of {self.loaded.origin} instead")
-        init, rows = self.point.init, self._table()
+        rows = self._table()
         header = ("array", "shape", "moments", "begins as")
         cells = (
             (row["array"], shape_text(row["shape"]), row["moments"], row["begins"]) for row in rows
         )
         Terminal().print(table("", header, cells, left=range(len(header))))
-        weights = [row["begins"] for row in rows if row["moments"]]
-        copied = weights.count("copied")
-        new = sum(begins.startswith("new") for begins in weights)
-        left_out = sum(row["begins"].startswith("left out") for row in rows)
-        note(
-            f"starting from {init.run}, {self.loaded.origin}: of {len(weights)} weights, {copied} "
-            f"copied, {len(weights) - copied - new} changed, {new} new; old weights left out, as a whole "
-            f"or in part: {left_out}"
-        )
+        note(f"starting from {self.init.run}, {self.loaded.origin}")
         facts = {
-            "from": init.run,
-            "checkpoint": init.checkpoint,
+            "from": self.init.run,
+            "checkpoint": self.init.checkpoint,
             "weights": self.loaded.origin,
-            "label": self.loaded.label,
-            "moment_steps": self.moment_steps,
             "arrays": rows,
         }
         run.write_json(INIT, facts)
 
     def _table(self) -> list[dict[str, Any]]:
-        """Returns a row for each weight with its moments, each other array, and each old weight left out.
+        """Returns a row for each weight, and for each old weight that is left out.
 
-        Moments are "kept", "new", or "frozen" if training does not change the weight; "" for other
-        arrays.
+        Moments are "kept", "new", or "frozen" if training does not change the weight.
         """
-        point, table = self.point, []
+        table = []
 
-        def add(array: str, shape: Sequence[int], begins: str, moments: str = "") -> None:
-            row = {"array": array, "shape": shape, "begins": begins, "moments": moments}
-            table.append(row)
+        def moments_in(names: Iterable[str]) -> set[str]:
+            return {_split(name)[1] for name in names if name.startswith("moments/")}
 
-        groups = as_groups(point.specs)
-        with_moments = {_split(n)[1] for n in self.recipe.origins if n.startswith("moments/")}
-        moments = [name for name in groups["optimizer"] if name.startswith("moments/")]
-        trained = {name.split("/", 2)[2] for name in moments}
-        for name, spec in groups["parameters"].items():
-            origin = point.origins[name][0]
-            if origin and origin.resized == "V":
-                begins = point.rows[name].text
+        kept, trained = moments_in(self.recipe.origins), moments_in(self.specs)
+        for name, spec in weights_of(self.specs).items():
+            entries = self.origins[name]
+            if entries[0] and entries[0].resized == "V":
+                begins = self.rows[name].text
             else:
-                begins = inheritance.describe(name, point.origins[name], point.old_specs, spec)
-            state = "kept" if name in with_moments else "new" if name in trained else "frozen"
-            add(name, spec.shape, begins, state)
-        for name, spec in groups["optimizer"].items():
-            if name not in moments:
-                add(name, spec.shape, "new")
-        if "ema" in groups:
-            add("ema/*", (), "as the weights")
-        for name, part in inheritance.left_out(point.origins, point.old_specs).items():
-            add(name, point.old_specs[name].shape, f"left out: {part}")
+                begins = inheritance.describe(name, entries, self.old_specs, spec)
+            moments = "kept" if name in kept else "new" if name in trained else "frozen"
+            table.append({"array": name, "shape": spec.shape, "moments": moments, "begins": begins})
+        for name, part in inheritance.left_out(self.origins, self.old_specs).items():
+            row = {"array": name, "shape": self.old_specs[name].shape, "moments": ""}
+            table.append(row | {"begins": f"left out: {part}"})
         return table
 
 

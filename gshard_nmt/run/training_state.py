@@ -8,7 +8,8 @@ The facts are the counters of the run, its patience, its bad steps, and whether 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,73 @@ from gshard_nmt.run.checkpoint.checksums import NotFiniteError, prepare_checksum
 from gshard_nmt.run.checkpoint.manifest import Manifest, Scores
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.compiled_steps import CompiledSteps
-from gshard_nmt.run.divergence import DivergenceCounts
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.clock import RunCounters
 from gshard_nmt.settings.config import Train
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
 from gshard_nmt.spmd.processes import Processes
 from gshard_nmt.spmd.runtime import Runtime
+
+MOST_BAD_STEPS = 50
+"""If this number of updates in a row has been withheld, a run stops: it learns nothing."""
+
+
+@dataclasses.dataclass
+class RunCounters:
+    """The host's view of the counters of a run. They are saved with each checkpoint.
+
+    The devices count the tokens in the training step. Reading their count waits for the step, so the
+    host reads it only when it must.
+    """
+
+    step: int = 0
+    # tokens of each language, source and target, without padding, as of the last `read`
+    tokens: dict[str, int] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0  # of training, without validations, summed over all starts of the run
+
+    def __post_init__(self) -> None:
+        self._counted_at = time.perf_counter()
+        self._unread: Any = None
+        self._unread_steps = 0
+        self._languages: Sequence[str] = ()
+
+    @property
+    def total_tokens(self) -> int:
+        return sum(self.tokens.values())
+
+    def count(self, tokens_seen: Any, languages: Sequence[str]) -> None:
+        """Counts one more step without waiting for it. `tokens_seen` is a uint32[languages, 2]."""
+        self.step += 1
+        self._unread, self._languages = tokens_seen, languages
+        self._unread_steps += 1
+        now = time.perf_counter()
+        self.seconds += now - self._counted_at
+        self._counted_at = now
+
+    def read(self) -> None:
+        """Brings `tokens` up to date; waits until the devices have finished the last counted step."""
+        if self._unread is None:
+            return
+        # uint32[languages, 2], the low word first -> uint64[languages]
+        numbers = np.ascontiguousarray(self._unread, "<u4").view("<u8")[:, 0].tolist()
+        pairs = zip(self._languages, numbers, strict=True)
+        self.tokens = {language: number for language, number in pairs if number}
+        self._unread, self._unread_steps = None, 0
+
+    def skip_time(self) -> None:
+        """Leaves the time since the last step out of `seconds`, because it was not training."""
+        self._counted_at = time.perf_counter()
+
+    def is_complete(self, max_steps: int, max_tokens: int, batch_tokens: int) -> bool:
+        """Returns whether the run has reached either limit; the same at the same step in every process.
+
+        It reads the tokens, and so waits for the step, only if the limit may have been reached since they
+        were last read. `max_tokens` of 0 is no limit; `batch_tokens` is the most that a step can add.
+        """
+        if self.step >= max_steps:
+            return True
+        if max_tokens and self.total_tokens + self._unread_steps * batch_tokens >= max_tokens:
+            self.read()
+        return bool(max_tokens) and self.total_tokens >= max_tokens
 
 
 @dataclasses.dataclass
@@ -64,13 +125,6 @@ class Patience:
     def is_over(self, limit: int) -> bool:
         return bool(limit) and self.validations >= limit
 
-    @classmethod
-    def resumed(cls, metric: str, facts: Mapping[str, Any] | None) -> "Patience":
-        """Returns the count of a checkpoint, or a new one if the run now follows another metric."""
-        if not facts or facts["metric"] != metric:
-            return cls(metric)
-        return cls(**facts)
-
 
 @dataclasses.dataclass
 class TrainingState:
@@ -81,21 +135,34 @@ class TrainingState:
     cursors: dict[str, np.ndarray] | None
     counters: RunCounters
     patience: Patience
-    divergence: DivergenceCounts = dataclasses.field(default_factory=DivergenceCounts)
+    last_bad_step: int = -1
+    bad_in_row: int = 0  # bad steps up to that one
     owes_validation: bool = False  # whether the checkpoint of this step must still get its scores
     moment_steps: int = 0  # updates that the moments had seen before the run; 0 if they were new
+
+    def count_bad_step(self, step: int) -> bool:
+        """Counts a step whose update was withheld. Returns whether there were too many in a row."""
+        self.bad_in_row = self.bad_in_row + 1 if step == self.last_bad_step + 1 else 1
+        self.last_bad_step = step
+        return self.bad_in_row >= MOST_BAD_STEPS
 
 
 def without_arrays(manifest: Manifest | None, metric: str) -> TrainingState:
     """Returns the state that a manifest records, or that of a new run, without the arrays."""
     facts: Mapping[str, Any] = manifest.facts if manifest else {}
     names = {field.name for field in dataclasses.fields(RunCounters)}
+    counters = RunCounters(**{name: facts[name] for name in facts if name in names})
+    patience = Patience(metric)
+    if facts.get("patience", {}).get("metric") == metric:  # else the run now follows another metric
+        patience = Patience(**facts["patience"])
+    bad = facts.get("divergence", {})
     return TrainingState(
         {},
         None,
-        RunCounters(**{name: facts[name] for name in facts if name in names}),
-        Patience.resumed(metric, facts.get("patience")),
-        DivergenceCounts(**facts.get("divergence", {})),
+        counters,
+        patience,
+        bad.get("last_bad_step", -1),
+        bad.get("skips_in_row", 0),
         facts.get("owes_validation", False),
         facts.get("moment_steps", 0),
     )
@@ -133,12 +200,7 @@ def copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Returns copies of arrays on the devices, split as they are. A step reuses the memory of both."""
     import jax
 
-    def copy(originals: dict[str, Any]) -> dict[str, Any]:
-        return {name: jax.numpy.copy(array) for name, array in originals.items()}
-
-    shardings = {name: array.sharding for name, array in arrays.items()}
-    copies: dict[str, Any] = jax.jit(copy, out_shardings=shardings)(dict(arrays))
-    return copies
+    return {name: jax.numpy.copy(array) for name, array in arrays.items()}
 
 
 def open_checkpoints(
@@ -217,7 +279,7 @@ def write_budget(run: RunFolder, manifest: Manifest) -> None:
 def _facts(state: TrainingState) -> dict[str, Any]:
     return dataclasses.asdict(state.counters) | {
         "patience": dataclasses.asdict(state.patience),
-        "divergence": dataclasses.asdict(state.divergence),
+        "divergence": {"last_bad_step": state.last_bad_step, "skips_in_row": state.bad_in_row},
         "owes_validation": state.owes_validation,
         "moment_steps": state.moment_steps,
     }

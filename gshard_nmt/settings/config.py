@@ -40,10 +40,6 @@ DECODING_METHODS = ("beam", "sample")
 """How translations are found: decoding/beam_search.py and decoding/sampling.py."""
 
 
-ON_DIVERGENCE = ("skip", "rollback", "stop")
-"""What a run does after a step that would have spoiled the weights; run/divergence.py decides."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Train:
     """How long a run trains, how often it logs, saves and validates, and what it does in trouble."""
@@ -83,15 +79,11 @@ class Train:
     off."""
 
     # Divergence
-    on_divergence: str = "skip"
-    """What to do if a loss, a gradient or an update is not finite, or the gradient norm jumps. In every
-    case the step leaves the weights and the moments as they were, and the batch is kept as text in the
-    run folder. 'skip' goes on with the next batch, and stops after 50 such steps in a row. 'rollback'
-    goes back to the last checkpoint and on with the next batch, at most 3 times for a checkpoint. 'stop'
-    saves and ends with exit code 2; the same command goes on with the next batch."""
     gradient_jump: float = 100.0
-    """A gradient norm jumps if it is more than this factor above the usual norm, a running geometric
-    mean. The first 50 steps only set the usual norm. 0 turns this check off."""
+    """If a loss, a gradient or an update is not finite, or the gradient norm jumps, the step leaves the
+    weights and the moments as they were, and training goes on with the next batch. It stops after 50 such
+    steps in a row. A norm jumps if it is more than this factor above the usual norm, a running geometric
+    mean. The first 50 steps only set the usual norm. 0 turns this check of the norm off."""
 
     # Logging and checkpoints
     log_every: int = 50
@@ -127,7 +119,6 @@ class Train:
         at_least(0, "keep_every", "keep_best", "dev_every", "bleu_sentences", "patience"),
         between(0, 2**63 - 1, "tokens"),
         rate("ema"),
-        one_of(ON_DIVERGENCE, "on_divergence"),
         Rule(
             ("gradient_jump",),
             lambda value: value == 0 or 1 < value <= MOST,

@@ -30,8 +30,7 @@ class Setting:
 
 
 REMOVED: tuple[Key, ...] = (
-    ("Mesh", "partitioner"),
-    ("Cleaning", "modules"),
+    *(("Mesh", "partitioner"), ("Cleaning", "modules"), ("Train", "on_divergence")),
     *(("Data", name) for name in ("maximum_pairs", "source_model", "target_model")),
 )
 """Settings in the config.gin of older runs, which change nothing in a run."""

@@ -8,44 +8,37 @@ import pytest
 from gshard_nmt import add_language as program
 from gshard_nmt import train as train_module
 from gshard_nmt.baselines import Request
-from gshard_nmt.cli import commands
+from gshard_nmt.cli import commands, train_command
 from gshard_nmt.cli.commands import TRAIN
 from gshard_nmt.cli.flags import parse_flags
-from gshard_nmt.cli.train_command import read_request
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.baselines import SIZE_RULE, parse_sizes
+from gshard_nmt.run.baselines import SIZES
+from gshard_nmt.run.starting_point import Init
 
 NEEDED = ["--config=bilingual", "--data=data", "--workdir=new"]
+HERE = pathlib.Path()
 
 
 def request(*words):
-    values = parse_flags(TRAIN, [*NEEDED, "--baselines_of=run", *words])
-    return read_request(values)
+    values = parse_flags(TRAIN, [*NEEDED, "--baselines_of=.", *words])
+    return train_command._read_request(values)
 
 
 def test_by_default_baselines_converge_and_all_languages_are_trained():
-    assert request() == Request("converged", parse_sizes(SIZE_RULE), languages=[])
+    assert request() == Request(HERE, "converged", "by_pairs", languages=[])
+    assert {*train_command.SIZES} == {*SIZES, "by_pairs", "config"}
 
 
 def test_the_flags_reach_the_request():
-    words = [
-        *("--languages=fr, de", "--shard=2/3", "--max_tokens_each=9", "--max_minutes_each=1.5"),
-        "--sizes=config",
-    ]
-    asked = request(*words)
-    assert (asked.languages, asked.shard) == (["fr", "de"], (2, 3))
-    assert (asked.max_tokens, asked.max_minutes, asked.sizes) == (9, 1.5, [("config", 0)])
+    words = "--languages=fr, de", "--sizes=config"
+    assert request(*words) == Request(HERE, "converged", "config", ["fr", "de"])
     assert request("--until=budget").until == "budget"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--shard=0/3"], "--shard 0/3: it must be I/N with I from 1 to N"),
-        (["--shard=4/3"], "--shard 4/3: it must be I/N"),
-        (["--shard=2"], "--shard 2: it must be I/N"),
-        (["--languages=fr,de,fr"], "--languages names fr more than once"),
-        (["--sizes=huge"], "--sizes huge: there is no size 'huge'"),
+        (["--sizes=huge"], "--sizes is 'huge'; it must be"),
         (["--until=budget", "--sizes=base"], "--sizes is given with --until budget"),
     ],
 )
@@ -64,9 +57,13 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
     [
         (FLAGS, "--add_language has no effect without --init_from."),
         ([*FLAGS, "--init_from=.", "--config=demo"], "--add_language and --config are given"),
-        ([*FLAGS, "--init_from=.", "--num_processes=2"], "--add_language runs in one process."),
+        (
+            [*FLAGS, "--init_from=.", "--num_processes=2"],
+            "--add_language runs in one process. Leave out",
+        ),
+        ([*RUN, "--baselines_of=.", "--num_processes=2"], "--baselines_of runs in one process."),
         ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
-        ([*FLAGS, "--init_from=."], "there is no config.gin, so . is not a run folder"),
+        ([*FLAGS, "--init_from=."], "is not a run folder; give the --workdir of"),
         (
             [*RUN, "--new_pieces=3"],
             "--new_pieces has no effect without --add_language.",
@@ -98,7 +95,8 @@ def test_the_program_gets_the_flags_and_trains_with_the_run_folder(tmp_path, mon
     words = [*FLAGS, "--init_from=.", "--replay=.", "--new_pieces=7", "--gin=Train.steps = 3"]
     assert commands.main([*words, "--checkpoint=last", "--max_minutes=2"]) == 0
     (request,) = requests
-    assert (request.language, request.checkpoint, request.new_pieces) == ("nn", "last", 7)
+    assert (request.language, request.new_pieces) == ("nn", 7)
+    assert request.init == Init.of(tmp_path, "last")
     assert request.settings == ("Train.steps = 3",)
     assert (request.workdir.name, request.data.name) == ("new", "new-data")
     here = dataclasses.replace(request, workdir=pathlib.Path())

@@ -9,7 +9,7 @@ import pytest
 from gshard_nmt.evaluation import validation
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.run.checkpoint.manifest import Scores
-from gshard_nmt.run.log.clock import RunCounters
+from gshard_nmt.run.training_state import RunCounters
 from gshard_nmt.settings.gin_reader import load_config
 
 DEMO = load_config("demo").replace(train={"dev_batches": 2, "bleu_sentences": 0})

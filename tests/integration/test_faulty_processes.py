@@ -39,20 +39,15 @@ def test_what_only_the_user_can_mend_in_one_process_ends_all(prepared, runs, fau
 
 
 @pytest.mark.slow
-def test_a_slow_host_is_named_and_the_time_ends_for_all(prepared, runs):
-    """Process 1 takes 0.4 s longer to read each batch. The first start is traced, the second is short."""
+def test_each_process_is_traced_and_the_time_ends_for_all(prepared, runs):
+    """The first start is traced, the second is short."""
     run = runs / "slow"
     finite = ENDLESS | {"Train.steps": 12, "Train.log_every": 4, "Train.checkpoint_every": 100}
-    ended = ends(start(prepared, run, faults={1: "slow"}, extra=["--profile"], **finite))
+    ended = ends(start(prepared, run, extra=["--profile"], **finite))
     assert [code for code, _ in ended] == [0, 0], ended
     stderr, other = (text for _, text in ended)
-    assert stderr.count("process 1 is slow: its host works 0.") == 1, stderr
-    assert "process 0 is slow" not in stderr
     assert f"a trace of 5 steps is in {run}" in stderr
     assert other == ""
-    line = next(line for line in lines_of(run) if line["step"] == 4)
-    assert line["process_own_seconds/1"] > 0.4 > line["process_own_seconds/0"]
-    assert line["process_seconds/0"] == pytest.approx(line["process_seconds/1"], rel=0.5)
     traces = sorted(run.glob("tensorboard/plugins/profile/step-10/*.xplane.pb"))
     assert [path.name.split(".")[-3] for path in traces] == ["process-0", "process-1"]
 
@@ -63,21 +58,6 @@ def test_a_slow_host_is_named_and_the_time_ends_for_all(prepared, runs):
     assert over.format(run) in ended[0][1]
     _, manifest = whole_state(run / "checkpoints")
     assert manifest.step == 14
-
-
-@pytest.mark.slow
-def test_two_processes_train_the_baselines_to_their_tokens(prepared, runs, trained):
-    """Process 0 makes each run folder a second after process 1 has looked for it."""
-    baselines = runs / "baselines"
-    extra = ["--baselines_of", trained, "--until", "budget"]
-    changes = {"Train.steps": 2000, "Train.dev_every": 0, "Train.checkpoint_every": 1000}
-    ended = ends(start(prepared, baselines, faults={0: "late"}, extra=extra, **changes))
-    assert [code for code, _ in ended] == [0, 0], ended
-    wanted = json.loads((trained / "budget.json").read_text())["tokens_by_language"]
-    for language, tokens in wanted.items():
-        budget = json.loads((baselines / language / "budget.json").read_text())
-        assert budget["tokens_by_language"].keys() == {language}
-        assert tokens <= budget["tokens_by_language"][language] < tokens + 8 * 32
 
 
 @pytest.mark.slow

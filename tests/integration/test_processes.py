@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gshard_nmt.run.divergence import MOST_ROLLBACKS
+from gshard_nmt.run.training_state import MOST_BAD_STEPS
 from tests.integration.conftest import lines_of, program, succeed
 from tests.integration.two_processes import (
     ENDLESS,
     TIMEOUT,
-    check_records,
     ends,
     no_process_stays,
     runs,
@@ -156,21 +155,16 @@ def test_a_folder_that_only_process_0_needs_to_write_ends_all_if_it_cannot(prepa
 
 
 @pytest.mark.slow
-def test_both_processes_go_back_to_the_same_checkpoint_and_stop_at_the_same_step(prepared, runs):
+def test_both_processes_leave_bad_updates_out_and_stop_at_the_same_step(prepared, runs):
     run = runs / "diverged"
-    changes = ENDLESS | {"Train.on_divergence": "rollback", "Train.checkpoint_every": 3}
-    ended = ends(start(prepared, run, faults={0: "gradient", 1: "gradient"}, **changes))
+    ended = ends(start(prepared, run, faults={0: "gradient", 1: "gradient"}, **ENDLESS))
     assert [code for code, _ in ended] == [2, 2], ended
     events = [line for line in lines_of(run) if line.get("event") == "divergence"]
-    assert [event["decision"] for event in events] == ["rollback"] * MOST_ROLLBACKS + ["stop"]
-    assert {event["step"] for event in events[:-1]} == {6}
-    check_records(run, MOST_ROLLBACKS + 1)
+    assert [event["bad_step"] for event in events] == list(range(7, 7 + MOST_BAD_STEPS))
+    assert [event["decision"] for event in events] == ["skip"] * (MOST_BAD_STEPS - 1) + ["stop"]
     for _, stderr in ended:
         assert "Traceback" not in stderr
         last = stderr.splitlines()[-1]
-        assert last.startswith(
-            f"gshard-train: {run}: training has diverged at step 7: the gradient is"
-        ), stderr
+        assert last.startswith(f"gshard-train: {run}: training has diverged: 50 updates in"), stderr
     # What the run tells on its way is told once.
-    notes = "goes on from the checkpoint of step 6"
-    assert [stderr.count(notes) for _, stderr in ended] == [MOST_ROLLBACKS, 0]
+    assert [stderr.count("its update was left out") for _, stderr in ended] == [MOST_BAD_STEPS, 0]

@@ -1,6 +1,5 @@
 """What the tests of two processes of one run share: they start the programs and wait for their ends."""
 
-import json
 import os
 import re
 import shutil
@@ -145,25 +144,6 @@ def wait_for_step(workdir: Path, step: int) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"{workdir} did not reach step {step}")
-
-
-def records_of(run: Path, process: int) -> dict[str, dict]:
-    """Returns the bad batches that a process has kept, by the names of their files without a number."""
-    part = f".process-{process}" if process else ""
-    files = [path for path in (run / "divergence").iterdir() if ("process" in path.name) == process]
-    return {path.name.replace(part, ""): json.loads(path.read_text()) for path in files}
-
-
-def check_records(run: Path, count: int) -> None:
-    """Checks that both processes have kept the same bad steps, and each the rows that it holds."""
-    zero, one = records_of(run, 0), records_of(run, 1)
-    assert len(zero) == count
-    assert zero.keys() == one.keys()
-    for name, record in zero.items():
-        facts = ("step", "reason", "decision")
-        assert [record[fact] for fact in facts] == [one[name][fact] for fact in facts]
-        rows = [{pair["row"] for pair in part["sentences"]} for part in (record, one[name])]
-        assert rows == [{0, 1, 2, 3}, {4, 5, 6, 7}]
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,16 @@ import types
 
 import pytest
 
-from gshard_nmt.run.log import clock as clock_module
+from gshard_nmt.run import progress, training_state
 
 
 @pytest.fixture
 def now(monkeypatch):
-    """The time of `run/log/clock.py`; a test adds seconds to its `now`."""
+    """The time of counters and time limits; a test adds seconds to its `now`."""
     time = types.SimpleNamespace(now=100.0)
     time.perf_counter = lambda: time.now
-    monkeypatch.setattr(clock_module, "time", time)
+    for module in (progress, training_state):
+        monkeypatch.setattr(module, "time", time)
     return time
 
 

@@ -122,7 +122,7 @@ def test_the_checkpoint_is_chosen_as_in_decoding(
     np.testing.assert_array_equal(state[name], moments[name])
 
 
-def test_the_table_has_each_array_once_and_init_json_has_the_table(run, other, prepared, capsys):
+def test_the_table_has_each_weight_once_and_init_json_has_the_table(run, other, prepared, capsys):
     config = CONFIG.replace(
         model={"experts": 0, "encoder_layers": 3, "decoder_layers": 2, "moe_every": 1},
         train={"freeze": ("decoder/*",)},
@@ -133,14 +133,9 @@ def test_the_table_has_each_array_once_and_init_json_has_the_table(run, other, p
     record = json.loads((run.path / "init.json").read_text())
     assert len(lines) == len(record["arrays"]) + 1
     assert [line.split()[0] for line in lines[1:]] == [row["array"] for row in record["arrays"]]
-    state = step_functions(config, prepared.summary()).declare_state()
-    declared = [
-        name.removeprefix("parameters/")
-        for name in state
-        if not name.startswith(("moments/", "ema/"))
-    ]
+    declared = step_functions(config, prepared.summary()).declare_parameters()
     rows = [row for row in record["arrays"] if not row["begins"].startswith("left out")]
-    assert sorted(row["array"] for row in rows) == sorted([*declared, "ema/*"])
+    assert sorted(row["array"] for row in rows) == sorted(declared)
     left_out = {row["array"] for row in record["arrays"]} - {row["array"] for row in rows}
     assert left_out == {
         f"{stack}/block/moe_0/{w}"
@@ -159,7 +154,7 @@ def test_the_table_has_each_array_once_and_init_json_has_the_table(run, other, p
     assert record["checkpoint"] == "best"
     assert record["from"] == str(other.path)
     (note,) = notes
-    assert note.startswith(f"starting from {other.path}, step 3 (Train.ema): of ")
+    assert note == f"starting from {other.path}, step 3 (Train.ema)"
 
 
 def test_moments_change_as_their_weights_do(run, other, prepared):
@@ -203,9 +198,9 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, vocabu
     old, state = start(run, source, data, config)
     before = values_of(config, old_data, 3)
     weights, _ = beside(source, data, config)
-    of_pieces = {name for name, spec in old.point.old_specs.items() if spec.letters[0] == "V"}
-    assert of_pieces == old.point.rows.keys()
-    for weight, match in old.point.rows.items():
+    of_pieces = {name for name, spec in old.old_specs.items() if spec.letters[0] == "V"}
+    assert of_pieces == old.rows.keys()
+    for weight, match in old.rows.items():
         assert sum(match.is_known) < len(match.sources) == data.summary()["source_vocabulary"]
         places = ("parameters", "moments/full", "moments/row", "moments/column")
         for name in {f"{place}/{weight}" for place in places} & state.keys():
@@ -223,8 +218,8 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, vocabu
         np.testing.assert_array_equal(state[f"parameters/{name}"], before[f"ema/{name}"])
     for row in json.loads((run.path / "init.json").read_text())["arrays"]:
         if row["array"] in of_pieces:
-            assert row["begins"] == old.point.rows[row["array"]].text
-        elif row["array"] in old.point.old_specs:
+            assert row["begins"] == old.rows[row["array"]].text
+        elif row["array"] in old.old_specs:
             assert row["begins"] == "copied"
 
 
@@ -297,7 +292,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_read(run, other, prepar
 
 
 def test_a_damaged_or_missing_checkpoint_is_named(run, other, prepared, tmp_path):
-    with pytest.raises(UserError, match=r"has no checkpoint of this step, but of 3, 6\. Give one"):
+    with pytest.raises(
+        UserError, match=r"has none of this step\. There are checkpoints of 3, 6; give"
+    ):
         start(run, other, prepared, checkpoint="5")
     copy = RunFolder(tmp_path / "copy")
     shutil.copytree(other.path, copy.path)
@@ -308,7 +305,7 @@ def test_a_damaged_or_missing_checkpoint_is_named(run, other, prepared, tmp_path
     old, _ = start(run, copy, prepared, note=notes.append)
     assert old.loaded.step == 6
     assert notes[0].endswith("Using the checkpoint of step 6 (Train.ema) instead")
-    assert not dataclasses.asdict(old.loaded)["weights"]
+    assert not old.loaded.weights
 
 
 LEARNED = 7.0
@@ -338,7 +335,7 @@ def test_the_old_weights_come_in_the_shapes_of_the_new_ones(other, prepared):
 def test_a_complete_record_stays_if_the_run_comes_to_its_start_again(run, other, prepared):
     old, _ = start(run, other, prepared)
     before = (run.path / "init.json").read_text()
-    old.point.record(run)
+    old.record(run)
     assert (run.path / "init.json").read_text() == before
-    dataclasses.replace(old.point, init=Init.of(other.path, "last")).record(run)
-    assert "label" not in json.loads((run.path / "init.json").read_text())
+    dataclasses.replace(old, init=Init.of(other.path, "last")).record(run)
+    assert "weights" not in json.loads((run.path / "init.json").read_text())

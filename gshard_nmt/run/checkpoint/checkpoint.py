@@ -69,38 +69,32 @@ class Retention:
         Only checkpoints that were scored with the settings of the newest scored checkpoint take part.
         Equal BLEU is ordered by nats per token, then by step.
         """
-        scored = {step: s for step, s in scores.items() if self._has_score(s)}
+        scored = {
+            step: score
+            for step, score in scores.items()
+            if math.isfinite(score.values.get(self.metric, math.nan))
+        }
         if not scored:
             return []
         settings = scored[max(scored)].scored_with
-        comparable = {step: s.values for step, s in scored.items() if s.scored_with == settings}
-        return sorted(comparable, key=lambda step: (*self._cost(comparable[step]), step))
+
+        def cost(step: int) -> tuple[float, ...]:
+            values = scored[step].values
+            if not self.metric.startswith("dev_bleu"):
+                return values[self.metric], step
+            nats = values.get(self.metric.replace("bleu", "nll", 1), math.inf)
+            return -values[self.metric], nats if math.isfinite(nats) else math.inf, step
+
+        return sorted((s for s in scored if scored[s].scored_with == settings), key=cost)
 
     def reasons(self, scores: Mapping[int, Scores]) -> dict[int, list[str]]:
         """Returns for each step why its checkpoint is kept: some of "last", "every", "best"."""
-        newest = sorted(scores)[-self.last :]
-        best = self.ranked(scores)[: self.best]
-        return {
-            step: [
-                word
-                for word, holds in (
-                    ("last", step in newest),
-                    ("every", bool(self.every) and step % self.every == 0),
-                    ("best", step in best),
-                )
-                if holds
-            ]
-            for step in sorted(scores)
+        kept = {
+            "last": sorted(scores)[-self.last :],
+            "every": [step for step in scores if self.every and step % self.every == 0],
+            "best": self.ranked(scores)[: self.best],
         }
-
-    def _has_score(self, scores: Scores) -> bool:
-        return math.isfinite(scores.values.get(self.metric, math.nan))
-
-    def _cost(self, values: Mapping[str, float]) -> tuple[float, float]:
-        if not self.metric.startswith("dev_bleu"):
-            return values[self.metric], 0.0
-        nats = values.get(self.metric.replace("bleu", "nll", 1), math.inf)
-        return -values[self.metric], nats if math.isfinite(nats) else math.inf
+        return {step: [why for why in kept if step in kept[why]] for step in sorted(scores)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,12 +238,6 @@ class Checkpoints:
                 + "\n  ".join(self.lines(problems))
                 + "\nRestore one of these folders from a copy, or start again with a new --workdir."
             )
-        for step in reversed(self._folders()):
-            if (self.folder / str(step) / manifests.NAME).exists():
-                return UserError(
-                    f"{self.folder / str(step)} has no {COMMIT_FILE}, so it is not read. Start "
-                    "gshard-train with this run folder; it commits a checkpoint that is complete."
-                )
         return UserError(
             f"{self.folder} has no checkpoint; train with gshard-train first, or give the run folder "
             "of a run that has saved one."
@@ -287,19 +275,14 @@ class Checkpoints:
             result = read(step)
         except UnsoundError as error:
             problem = error
-        told = self._processes.gather(
-            problem
-            and [_PROBLEMS.index(type(problem)), str(problem), getattr(problem, "advice", "")]
-        )
-        problems = {index: said for index, said in enumerate(told) if said}
-        if not problems:
+        said = problem and [_PROBLEMS.index(type(problem)), str(problem), _advice(problem)]
+        told = self._processes.gather(said)
+        if not any(told):
             return result
-        process = max(problems, key=lambda index: problems[index][0])
-        kind, text, advice = problems[process]
-        if problem is not None and type(problem) is _PROBLEMS[kind]:
-            raise problem
-        message = f"process {process} cannot read it: {text}"
-        raise UnreadableError(message, advice) if kind == 0 else _PROBLEMS[kind](message)
+        (kind, text, advice), process = max((said, i) for i, said in enumerate(told) if said)
+        if self._processes.count > 1:
+            text = f"process {process} cannot read it: {text}"
+        raise (UnreadableError(text, advice) if kind == 0 else _PROBLEMS[kind](text)) from problem
 
     def _load(self, step: int, load: Callable[[Path], Any]) -> Any:
         """Calls a function that reads arrays in a folder; raises UnsoundError if that fails."""
@@ -349,12 +332,8 @@ class Checkpoints:
             self._damaged[step] = problem
 
     def _newest_first(self) -> list[int]:
-        """Returns the steps that are not known to be damaged, as process 0 knows them."""
-        return list(
-            self._processes.from_first(
-                lambda: [step for step in self._committed()[::-1] if step not in self._damaged]
-            )
-        )
+        """Returns the steps that are not known to be damaged: the same in all processes."""
+        return [step for step in reversed(self.steps()) if step not in self._damaged]
 
     def _folders(self) -> list[int]:
         """Returns the steps of all folders of checkpoints, sorted, committed or not."""
@@ -400,6 +379,10 @@ def usable(what: str | Path, remedy: str = "") -> Iterator[None]:
         raise failure(what, problem) from problem
     except UnsoundError as problem:
         raise UserError(f"{what}: {problem}{remedy}") from problem
+
+
+def _advice(problem: UnsoundError) -> str:
+    return problem.advice if isinstance(problem, UnreadableError) else ""
 
 
 def flat(groups: Mapping[str, Mapping[str, Item]]) -> dict[str, Item]:

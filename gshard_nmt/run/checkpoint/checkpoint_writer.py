@@ -109,21 +109,13 @@ class CheckpointWriter(Checkpoints):
         if self._writer is None:
             self.start_saving()
         self.wait()
-        folder = self.folder / str(step)
-        present = self._processes.from_first(lambda: self._presence(step))
-        if present == "sound":
+        if self._processes.from_first(lambda: self._has(step)):
             return False
-        if present == "unreadable":
-            raise failure(folder, UnreadableError(f"{manifests.NAME} cannot be read"))
-        if present == "foreign":
-            raise UserError(
-                f"{folder} is a checkpoint of another run or another version of gshard-nmt. Move it "
-                "away, or start again with a new --workdir."
-            )
         names = flat(letters)
         checksums = compute_checksums(flat(groups), names)
-        if bad := {name: c.not_finite for name, c in checksums.items() if c.not_finite}:
-            raise NotFiniteError(bad)
+        if bad := [f"{name} ({c.not_finite})" for name, c in checksums.items() if c.not_finite]:
+            more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+            raise NotFiniteError(f"not finite: {', '.join(bad[:5])}{more}")
         tree, places = tensor_files.pack(groups)
 
         def tensor(group: str, name: str, array: Any) -> Tensor:
@@ -146,7 +138,7 @@ class CheckpointWriter(Checkpoints):
             self._scores.pop(step, None)
             save = tensor_files.orbax().args.PyTreeSave(tree)
             # With `force` only process 0 asks whether the folder exists.
-            self._writer.save(tensor_files.location(folder), args=save, force=True)
+            self._writer.save(tensor_files.location(self.folder / str(step)), args=save, force=True)
         return True
 
     def change(self, step: int, facts: Mapping[str, Any], scores: Scores) -> None:
@@ -164,16 +156,21 @@ class CheckpointWriter(Checkpoints):
             self._processes.from_first(write)
         self._scores.pop(step, None)
 
-    def _presence(self, step: int) -> str:
-        """Returns what there is of a step: "nothing" (or damage), "sound", "foreign" or "unreadable"."""
+    def _has(self, step: int) -> bool:
+        """Returns whether there is a sound checkpoint of a step; raises an error if nobody knows."""
         scores, problems = self._read_scores()
         if step in scores:
             # Training may come to the step of an average, which cannot be trained further.
-            return "nothing" if self.manifest(step).average_of else "sound"
-        problem = problems.get(step)
-        if problem is None or problem.is_damage:
-            return "nothing"
-        return "foreign" if isinstance(problem, ForeignError) else "unreadable"
+            return not self.manifest(step).average_of
+        problem, folder = problems.get(step), self.folder / str(step)
+        if isinstance(problem, UnreadableError):
+            raise failure(folder, problem)
+        if isinstance(problem, ForeignError):
+            raise UserError(
+                f"{folder} is a checkpoint of another run or another version of gshard-nmt. Move it "
+                "away, or start again with a new --workdir."
+            )
+        return False
 
     def check_for_errors(self) -> None:
         """Raises UserError if the checkpoint that is being written in the background has failed."""

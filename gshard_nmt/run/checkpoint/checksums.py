@@ -32,13 +32,7 @@ much faster, and takes 0.7 s to trace and another 2 s to compile."""
 
 
 class NotFiniteError(ValueError):
-    """Reports arrays with values that are not finite: `counts` by the name of the array."""
-
-    def __init__(self, counts: Mapping[str, int]) -> None:
-        listed = ", ".join(f"{name} ({count})" for name, count in list(counts.items())[:5])
-        more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
-        super().__init__(f"not finite: {listed}{more}")
-        self.counts = dict(counts)
+    """Arrays have values that are not finite."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,12 +5,13 @@ small. So small arrays that every device holds are packed into one array of word
 compressed: trained weights are nearly random, and compression only takes time.
 """
 
+import concurrent.futures
 import functools
 import math
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,27 +115,26 @@ def load(
     """
     import jax
 
-    arrays: dict[str, dict[str, Any]] = {group: {} for group in wanted}
     specs = {(group, name): spec for group, table in wanted.items() for name, spec in table.items()}
+    words = _read_words(folder) if any(key in places for key in specs) else np.empty(0, np.uint32)
 
-    def place(key: tuple[str, str], shard: Callable[[Any], Any]) -> None:
-        (group, name), spec = key, specs[key]
-        arrays[group][name] = jax.make_array_from_callback(spec.shape, spec.sharding, shard)
+    def read(key: tuple[str, str]) -> Any:
+        spec = specs[key]
+        if key in places:
+            whole = _unpacked(words, places[key], spec)
+            return jax.make_array_from_callback(spec.shape, spec.sharding, whole.__getitem__)
+        store = _open(folder, *key).result()
+        _check_same("/".join(key), store, spec)
+        indices = spec.sharding.addressable_devices_indices_map(spec.shape).values()
+        shards = {_shard(index): store[index].read() for index in indices}
+        return jax.make_array_from_callback(
+            spec.shape, spec.sharding, lambda index: shards[_shard(index)].result()
+        )
 
-    packed = [key for key in specs if key in places]
-    words = _read_words(folder) if packed else np.empty(0, np.uint32)
-    for key in packed:
-        whole = _unpacked(words, places[key], specs[key])
-        place(key, whole.__getitem__)
-    for keys in _batches({key: spec for key, spec in specs.items() if key not in places}):
-        reads: dict[tuple[str, str], dict[Any, Any]] = {}
-        for key, opening in {key: _open(folder, *key) for key in keys}.items():
-            store, spec = opening.result(), specs[key]
-            _check_same("/".join(key), store, spec)
-            indices = spec.sharding.addressable_devices_indices_map(spec.shape).values()
-            reads[key] = {_shard(index): store[index].read() for index in indices}
-        for key, shards in reads.items():
-            place(key, functools.partial(_result, shards))
+    arrays: dict[str, dict[str, Any]] = {group: {} for group in wanted}
+    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+        for (group, name), array in zip(specs, pool.map(read, specs), strict=True):
+            arrays[group][name] = array
     return arrays
 
 
@@ -158,21 +158,9 @@ def _unpacked(words: np.ndarray, place: int, spec: Any) -> np.ndarray:
     return words[place : place + math.prod(spec.shape)].view(spec.dtype).reshape(spec.shape)
 
 
-_BATCH_BYTES = 2**31
-"""The arrays that are read at once have at most this size in total, or there is only one of them."""
-
-
-def _batches(specs: Mapping[tuple[str, str], Any]) -> Iterator[list[tuple[str, str]]]:
-    batch: list[tuple[str, str]] = []
-    size = 0
-    for key, spec in specs.items():
-        shard = math.prod(spec.sharding.shard_shape(spec.shape)) * spec.dtype.itemsize
-        if batch and size + shard > _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(key)
-        size += shard
-    yield batch
+_AT_ONCE = 4
+"""The number of arrays that are read at the same time. Until all shards of an array are on their devices,
+the host has a copy of them."""
 
 
 def _open(folder: Path, group: str, name: str) -> Any:
@@ -203,10 +191,6 @@ def _check_same(name: str, store: Any, spec: Any) -> None:
     wanted = np.dtype(spec.dtype).name, list(spec.shape)
     if stored != wanted:
         raise UnsoundError(f"{name} is {stored[0]}{stored[1]}, not {wanted[0]}{wanted[1]}")
-
-
-def _result(shards: Mapping[Any, Any], index: tuple[slice, ...]) -> Any:
-    return shards[_shard(index)].result()
 
 
 def _shard(index: tuple[slice, ...]) -> tuple[tuple[Any, Any], ...]:

@@ -58,7 +58,7 @@ def load_weights(checkpoints: Checkpoints, choice: Chosen, specs: Mapping[str, A
         return {manifest.group_to_decode: specs}
 
     if choice.kind == "average":
-        return _average_of_last(checkpoints, choice.number, groups, specs)
+        return _average_of_last(checkpoints, choice.number, groups)
     if choice.kind == "step":
         restored = _of_step(checkpoints, choice.number, groups)
     elif choice.kind == "last":
@@ -89,25 +89,18 @@ def _of_step(checkpoints: Checkpoints, step: int, groups: Wanted) -> Restored:
     steps = checkpoints.steps()
     if not steps:
         return checkpoints.restore(groups)  # raises the error that says why there is none
-    listed = ", ".join(str(other) for other in steps if other != step) or "no other"
-    if step not in steps:
-        raise UserError(
-            f"--checkpoint is {step}; {checkpoints.folder} has no checkpoint of this step, but of "
-            f"{listed}. Give one of these."
-        )
     problems: dict[int, UnsoundError] = {}
-    for restored in checkpoints.sound(groups, problems, [step]):
+    for restored in checkpoints.sound(groups, problems, [step] if step in steps else []):
         return restored
-    (problem,) = checkpoints.lines(problems)
+    reason = "".join(f"it cannot be used: {line}" for line in checkpoints.lines(problems))
+    listed = ", ".join(str(other) for other in steps if other != step) or "no other step"
     raise UserError(
-        f"--checkpoint is {step}, and it cannot be used: {problem}. There are checkpoints of {listed}; "
-        "give one of these, or best."
+        f"--checkpoint is {step}, and {reason or f'{checkpoints.folder} has none of this step'}. There "
+        f"are checkpoints of {listed}; give one of these, or best."
     )
 
 
-def _average_of_last(
-    checkpoints: Checkpoints, count: int, groups: Wanted, specs: Mapping[str, Any]
-) -> Loaded:
+def _average_of_last(checkpoints: Checkpoints, count: int, groups: Wanted) -> Loaded:
     """Returns the mean of the last sound checkpoints. One with a moving average counts with it."""
     manifests: list[Manifest] = []
     problems: dict[int, UnsoundError] = {}
@@ -119,7 +112,7 @@ def _average_of_last(
             if len(manifests) == count:
                 return
 
-    weights = average(parts(), specs)
+    weights = average(parts())
     steps = ", ".join(str(manifest.step) for manifest in reversed(manifests))
     passed_over = checkpoints.lines(problems)
     if len(manifests) < count:
@@ -138,37 +131,19 @@ def _label(manifests: list[Manifest]) -> str:
     return "average of " + "; ".join(manifest.label for manifest in manifests)
 
 
-def average(
-    parts: Iterable[tuple[float, Mapping[str, Any]]], specs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns a weighted mean of weights, placed as the specs, jax.ShapeDtypeStruct, say.
+def average(parts: Iterable[tuple[float, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Returns a weighted mean of weights on their devices, summed in float32; {} of no part.
 
-    The sums are float64, on the host, of the shards of this process alone. Only one part, a share and its
-    arrays by name, is read at a time.
+    Only one part, a share and its arrays by name, is read at a time.
     """
-    import jax
-
-    sums: dict[tuple[str, Any], np.ndarray] = {}
+    sums: dict[str, Any] = {}
+    dtypes: dict[str, Any] = {}
     total = 0.0
     for share, arrays in parts:
         total += share
-        for name, spec in specs.items():
-            # Copies of a shard on several devices count once.
-            shards = {_place(s.index, spec): s.data for s in arrays[name].addressable_shards}
-            for place, shard in shards.items():
-                values = share * np.asarray(shard).astype(np.float64)
-                key = name, place
-                sums[key] = sums[key] + values if key in sums else values
+        for name, array in arrays.items():
+            dtypes[name] = array.dtype
+            values = np.float32(share) * array
+            sums[name] = sums[name] + values if name in sums else values
         del arrays  # the next part needs its memory
-
-    def mean(name: str, spec: Any) -> Any:
-        def shard(index: tuple[slice, ...]) -> np.ndarray:
-            return (sums[name, _place(index, spec)] / total).astype(spec.dtype)
-
-        return jax.make_array_from_callback(spec.shape, spec.sharding, shard)
-
-    return {name: mean(name, spec) for name, spec in specs.items()} if total else {}
-
-
-def _place(index: tuple[slice, ...], spec: Any) -> tuple[tuple[int, int], ...]:
-    return tuple(part.indices(size)[:2] for part, size in zip(index, spec.shape, strict=True))
+    return {name: (s / np.float32(total)).astype(dtypes[name]) for name, s in sums.items()}

@@ -143,7 +143,7 @@ def test_a_checkpoint_of_another_run_is_named(written):
 OTHER_MODELS = [
     ("parameters", "b", np.zeros(4, np.float32), "parameters/b is float32[3], and float32[4] in"),
     ("parameters", "b", np.zeros(3, np.int32), "parameters/b is float32[3], and int32[3] in"),
-    ("parameters", "c", np.zeros(3, np.int32), "parameters has fewer tensors than the run, for exam"),
+    ("parameters", "c", np.zeros(3, np.int32), "parameters/c is missing, and int32[3] in the run"),
     ("input", "c", np.zeros(3, np.int32), "it has no input"),
 ]
 # fmt: on
@@ -250,10 +250,6 @@ def test_a_decoder_that_can_use_none_says_so(folder):
         (folder / str(step) / "manifest.json").write_text("")
     with pytest.raises(UserError, match=r"(?s)no checkpoint can be used:.*/2: .*/1: "):
         Checkpoints(folder).restore_best(specs())
-    shutil.rmtree(folder / "2")
-    (folder / "1" / "commit_success.txt").unlink()
-    with pytest.raises(UserError, match=r"1 has no commit_success\.txt, so it is not read"):
-        Checkpoints(folder).restore_best(specs())
 
 
 def test_a_missing_checkpoint_is_said_and_no_folder_is_made(tmp_path):
@@ -296,7 +292,7 @@ def test_process_0_decides_whether_to_save(folder):
     """Process 1 cannot read the manifest of step 2, and waits for no other answer because of it."""
     make_unreadable(folder / "2" / "manifest.json")
     (folder / "1" / "manifest.json").write_text("")
-    processes = OtherProcesses("sound")
+    processes = OtherProcesses(True)
     writer = CheckpointWriter(folder, processes=processes)
     writer._writer = object()
     assert not writer.save(2, state(2), LETTERS, {})

@@ -1,7 +1,6 @@
 """The manifest: its text, and what it refuses."""
 
 import contextlib
-import dataclasses
 import json
 
 import numpy as np
@@ -48,14 +47,6 @@ def test_each_changed_byte_is_noticed_or_changes_nothing():
 def test_what_is_no_manifest_is_damaged(text):
     with pytest.raises(UnsoundError, match=r"^manifest\.json is damaged"):
         Manifest.parse(text)
-
-
-def test_weights_that_nobody_can_decode_any_more_are_refused_and_not_replaced_by_others():
-    tensors = MANIFEST.tensors["parameters"]
-    text = dataclasses.replace(MANIFEST, tensors={"parameters": tensors, "blend": tensors}).text
-    with pytest.raises(UnsoundError, match="--add_language made formerly") as refused:
-        Manifest.parse(text)
-    assert not refused.value.is_damage
 
 
 def test_the_damaged_experts_are_named():

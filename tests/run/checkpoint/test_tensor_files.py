@@ -43,9 +43,7 @@ def folder(tmp_path_factory, arrays):
 
 
 @pytest.mark.parametrize("axes", [(), ("x",), (None, "y"), (("y", "x"),), ("y", "x")])
-@pytest.mark.parametrize("batch_bytes", [1, 2**31])
-def test_each_sharding_reads_the_same_values(folder, arrays, axes, batch_bytes, monkeypatch):
-    monkeypatch.setattr(tensor_files, "_BATCH_BYTES", batch_bytes)
+def test_each_sharding_reads_the_same_values(folder, arrays, axes):
     shardings = {**dict.fromkeys(arrays, split()), "a/b.c": split(*axes), "small": split("x")}
     wanted = {
         name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=shardings[name])

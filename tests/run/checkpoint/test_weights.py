@@ -130,8 +130,8 @@ def test_a_step_that_does_not_exist_lists_those_that_do(written):
     with pytest.raises(UserError) as error:
         load(written, "30")
     assert str(error.value) == (
-        f"--checkpoint is 30; {written} has no checkpoint of this step, but of 10, 20, 35. Give one of "
-        "these."
+        f"--checkpoint is 30, and {written} has none of this step. There are checkpoints of 10, 20, 35; "
+        "give one of these, or best."
     )
     assert expected_label(Checkpoints(written), Chosen.parse("30")) == ""
 

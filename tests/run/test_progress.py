@@ -1,19 +1,16 @@
 """The log of a run, its lines on a terminal, and its interruption."""
 
 import itertools
-import json
 import signal
 import types
 from pathlib import Path
 
 import pytest
 
-from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log import progress as messages
-from gshard_nmt.run.log.clock import RunCounters
-from gshard_nmt.run.log.line_log import MetricsLog
-from gshard_nmt.run.log.progress import Interrupt, TrainingProgress
+from gshard_nmt.run import progress as messages
+from gshard_nmt.run.progress import Interrupt, TimeLimit, TrainingProgress
 from gshard_nmt.run.together import Stopped
+from gshard_nmt.run.training_state import RunCounters
 from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
@@ -25,7 +22,6 @@ METRICS = {
     "tokens_per_second": 12345.6,
     "seconds_per_step": 2.0,
     "share_input": 0.25,
-    "share_save": 0.01,
 }
 
 
@@ -35,17 +31,13 @@ def processes(count: int = 1, stops_at: int = 0):
     return types.SimpleNamespace(count=count, should_stop=lambda: next(answers))
 
 
-def lines_of(run: RunFolder) -> list[dict]:
-    return [json.loads(line) for line in run.metrics.read_text().splitlines()]
-
-
-def test_only_the_process_that_writes_touches_the_log(tmp_path):
-    run = RunFolder(tmp_path)
-    log = MetricsLog(run, step=0, writes=False)
-    log.write(1, {"nll": 1.0})
-    log.write_event(1, "divergence", {})
-    log.close()
-    assert not list(tmp_path.iterdir())
+def test_a_time_limit_of_0_never_ends(now):
+    limit, no_limit = TimeLimit(2), TimeLimit()
+    now.now += 119
+    assert not limit.is_over()
+    now.now += 2
+    assert limit.is_over()
+    assert not no_limit.is_over()
 
 
 def test_the_first_ctrl_c_asks_to_stop_and_the_second_stops_at_once():
@@ -131,32 +123,27 @@ DEMO = load_config("demo")
 # fmt: off
 VOID = [
     ({"train": {"patience": 3, "dev_every": 0}}, "Train.patience has no effect: Train.dev_"),
-    ({"train": {"patience": 2}}, "Train.patience is 2, but the run validates only 2 times"),
-    ({"train": {"tokens": 10**9}}, "Train.tokens is 1,000,000,000, but the run ends at"),
-    ({"train": {"keep_every": 1300}}, "Train.keep_every is 1300 and Train.checkpoint_every"),
     ({"train": {"steps": 999}}, "Optimizer.cooldown_steps is 1000, but the run ends at"),
     ({"optimizer": {"linear_warmup_steps": 2500}}, "Optimizer.linear_warmup_steps is 2500,"),
-    ({"data": {"subword_sampling_target": True}}, "Data.subword_sampling_target has no effect"),
     ({"train": {"patience": 1}}, ""),
-    ({"train": {"tokens": 10**6}}, ""),
 ]
 # fmt: on
 
 
 @pytest.mark.parametrize(("changes", "beginning"), VOID)
 def test_a_setting_without_effect_is_said(changes, beginning):
-    lines = list(messages.void_settings(DEMO.replace(**changes), has_dev_text=True))
+    lines = list(messages.void_settings(DEMO.replace(**changes)))
     assert [line[: len(beginning)] for line in lines] == ([beginning] if beginning else [])
 
 
 @pytest.mark.parametrize("name", [path.stem for path in configs_folder().glob("experiments/*.gin")])
 def test_the_settings_of_each_experiment_have_an_effect(name):
-    assert not list(messages.void_settings(load_config(name), has_dev_text=True))
+    assert not list(messages.void_settings(load_config(name)))
 
 
 def test_settings_of_prepare_alone_are_named():
     keys = [("Cleaning", "ratio"), ("Data", "rows"), ("Train", "steps")]
-    lines = list(messages.void_settings(DEMO, True, set_by_user=keys))
+    lines = list(messages.void_settings(DEMO, keys))
     assert [line.partition(" has no effect")[0] for line in lines] == [
         "Cleaning.ratio",
     ]

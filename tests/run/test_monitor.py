@@ -1,15 +1,29 @@
-"""The numbers of a log line: metrics, speed, and the times of all processes."""
+"""The numbers of a log line: metrics, speed, alarms; bad steps; and the trace of a few steps."""
 
 import json
 import types
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gshard_nmt.model.guard import BAD_LOSS, FINE, JUMP
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.clock import RunCounters, TimeLimit
-from gshard_nmt.run.log.line_log import MetricsLog
-from gshard_nmt.run.log.monitor import LINES, CollapseAlarm, FigureNames, Monitor
+from gshard_nmt.run.log import MetricsLog
+from gshard_nmt.run.monitor import (
+    LINES,
+    SKIPPED_STEPS,
+    TRACED_STEPS,
+    CollapseAlarm,
+    FigureNames,
+    Monitor,
+    Profile,
+    StepWatch,
+    reason_of,
+)
+from gshard_nmt.run.progress import TimeLimit
+from gshard_nmt.run.training_state import RunCounters
 
 METRICS = {
     "loss": np.float32(2.0),
@@ -53,80 +67,46 @@ def monitor(log: MetricsLog, processes, limit: TimeLimit | None = None) -> tuple
 ONE = types.SimpleNamespace(count=1)
 
 
-def step(monitor: Monitor, now, counters: RunCounters, tokens: int, seconds: float) -> None:
-    with monitor.clock.phase("step"):
-        now.now += seconds
-    counters.step += 1
-    counters.tokens = {"fr": counters.total_tokens + tokens}
+def step(now, counters: RunCounters, tokens: int, seconds: float) -> None:
+    now.now += seconds
+    counters.count(np.array([[counters.total_tokens + tokens, 0], [0, 0]], np.uint32), ["fr", "de"])
+    counters.read()
 
 
 def test_a_line_has_the_speed_since_the_last_line_without_validations(tmp_path, log, now):
     run, counters = RunFolder(tmp_path), RunCounters(step=4, tokens={"fr": 1000})
     watched, shown = monitor(log, ONE)
     now.now += 60  # compilation
+    counters.skip_time()
     watched.start(counters)
-    step(watched, now, counters, 100, 1.0)
-    step(watched, now, counters, 100, 1.0)
+    step(now, counters, 100, 1.0)
+    step(now, counters, 100, 1.0)
+    watched.input_seconds += 0.5
     watched.log_step(counters, METRICS)
-    with watched.clock.phase("validation"):
-        now.now += 30
-    step(watched, now, counters, 100, 4.0)
+    now.now += 30  # validation
+    counters.skip_time()
+    step(now, counters, 100, 4.0)
     watched.log_step(counters, METRICS)
     lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     assert [line["step"] for line in lines] == [6, 7]
     assert [line["tokens_per_second"] for line in lines] == [100, 25]
     assert [line["seconds_per_step"] for line in lines] == [1, 4]
+    assert [line["share_input"] for line in lines] == [0.25, 0]
     # The tokens of the run, and the target tokens of this step.
     assert [line["tokens"] for line in lines] == [1200, 1300]
     assert [line["target_tokens"] for line in lines] == [40, 40]
-    assert lines[0]["share_step"] == 1.0
     assert shown.shown == [(6, 200, 100), (7, 200, 25)]
     assert list((tmp_path / "tensorboard").iterdir())
 
 
-def test_processes_tell_each_other_their_times_and_the_slow_one_is_named(tmp_path, log, now):
-    run, counters, sent = RunFolder(tmp_path), RunCounters(), []
-
-    def gather(own):
-        sent.append(own)
-        # The other process works 0.9 s in each step of 1 s before its devices can start.
-        return [own, [1.0, 0.9, True]]
-
-    watched, shown = monitor(log, types.SimpleNamespace(count=2, gather=gather))
+def test_if_the_time_of_one_process_is_over_all_end_at_the_same_step(log, now):
+    counters = RunCounters()
+    told = types.SimpleNamespace(count=2, gather=lambda own: [own, True])
+    watched, _ = monitor(log, told)
     watched.start(counters)
     assert not watched.time_is_up()
-    step(watched, now, counters, 10, 1.0)
     watched.log_step(counters, METRICS)
-    (line,) = map(json.loads, run.metrics.read_text().splitlines())
-    assert sent == [[1.0, 0.0, False]]
-    assert (line["process_seconds/1"], line["process_own_seconds/1"]) == (1.0, 0.9)
-    assert shown.notes == [
-        "process 1 is slow: its host works 0.900 s in each step while the devices wait (0.450 s in the "
-        "median of all processes)"
-    ]
-    # The time of the other process is over, so all end at this step.
     assert watched.time_is_up()
-    # It is named once.
-    step(watched, now, counters, 10, 1.0)
-    watched.log_step(counters, METRICS)
-    assert len(shown.notes) == 1
-
-
-@pytest.mark.parametrize(
-    ("own", "is_slow"),
-    [
-        ([0.01, 0.01, 0.5, 0.01], True),
-        ([0.3, 0.3, 0.31, 0.3], False),
-        # A host that works little is not slow, whatever the ratio.
-        ([0.001, 0.001, 0.09, 0.001], False),
-    ],
-)
-def test_the_process_that_the_others_wait_for_is_named(log, now, own, is_slow):
-    told = types.SimpleNamespace(count=4, gather=lambda _: [[1.0, s, False] for s in own])
-    watched, shown = monitor(log, told)
-    step(watched, now, counters := RunCounters(), 10, 1.0)
-    watched.log_step(counters, METRICS)
-    assert [note.startswith("process 2 is slow") for note in shown.notes] == [True] * is_slow
 
 
 def test_one_process_knows_at_every_step_whether_its_time_is_up(log, now):
@@ -139,8 +119,9 @@ def test_one_process_knows_at_every_step_whether_its_time_is_up(log, now):
 def test_collapsed_experts_raise_an_alarm_that_the_log_keeps(tmp_path, log, now):
     run, counters = RunFolder(tmp_path), RunCounters()
     watched, shown = monitor(log, ONE)
+    watched.start(counters)
     for _ in range(3):
-        step(watched, now, counters, 10, 1.0)
+        step(now, counters, 10, 1.0)
         watched.log_step(counters, METRICS)
     (note,) = shown.notes
     assert note.startswith(
@@ -163,14 +144,13 @@ def lines_of(experts: int, *series: list[float]) -> list[str]:
     ]
 
 
-def test_a_collapse_is_told_once_and_so_is_its_end():
+def test_a_collapse_is_told_once():
     low, high = 1.9, 2.0
     lines = lines_of(8, [low] * 5 + [high] * 4 + [low] * 3)
-    assert [bool(line) for line in lines] == [i in (2, 7, 11) for i in range(12)]
+    assert [bool(line) for line in lines] == [i in (2, 11) for i in range(12)]
     assert lines[2].startswith(
         "ALARM: few experts get most tokens in a (1.9 effective experts of 8); "
     )
-    assert lines[7] == "the experts share the tokens again in a (2.0 effective experts of 8)"
     assert lines[11] == lines[2]
 
 
@@ -217,3 +197,73 @@ def test_each_layer_and_each_language_of_the_batch_has_a_name():
         "nll/ga": 2,
     }
     assert json.loads(json.dumps(values)) == values
+
+
+def metrics_of(status: int, **metrics: float) -> dict:
+    return {"status": np.int32(status), **{n: np.float32(v) for n, v in metrics.items()}}
+
+
+def test_the_status_of_a_step_is_read_after_the_next_one_has_started():
+    watch = StepWatch()
+    watch.add(4, metrics_of(BAD_LOSS))
+    assert watch.bad == []
+    watch.add(5, metrics_of(FINE))
+    assert [number for number, _ in watch.bad] == [4]
+    watch.settle()
+    watch.settle()
+    assert len(watch.bad) == 1
+
+
+def test_the_reason_of_a_jump_has_both_norms():
+    jump = metrics_of(JUMP, gradient_norm=1234.5, usual_gradient_norm=1.5)
+    assert reason_of(jump) == "the gradient norm jumped to 1.23e+03, and 1.5 is usual"
+    assert reason_of(metrics_of(BAD_LOSS)) == "the loss is not finite"
+
+
+def traces(folder):
+    return list(folder.glob("plugins/profile/*/*.xplane.pb"))
+
+
+def test_the_trace_covers_a_few_steps_after_the_first_ones(tmp_path):
+    profile = Profile(tmp_path, wanted=True)
+    step = jax.jit(lambda x: x @ x)
+    x = jnp.ones((8, 8))
+    lines = []
+    for number in range(21, 21 + SKIPPED_STEPS + TRACED_STEPS + 3):
+        assert not traces(tmp_path) or len(lines) >= SKIPPED_STEPS + TRACED_STEPS
+        step(x).block_until_ready()
+        lines.append(profile.count_step(number))
+    assert len(traces(tmp_path)) == 1
+    assert [bool(line) for line in lines].index(True) == SKIPPED_STEPS + TRACED_STEPS - 1
+    assert lines[SKIPPED_STEPS + TRACED_STEPS - 1].startswith(
+        f"a trace of 5 steps is in {tmp_path}"
+    )
+    assert profile.close() == ""
+
+
+def test_a_run_that_ends_early_keeps_what_was_traced(tmp_path):
+    profile = Profile(tmp_path, wanted=True)
+    assert profile.close() == ""
+    for step in range(SKIPPED_STEPS + 2):
+        profile.count_step(step)
+    assert profile.close().startswith("a trace of 2 steps")
+    assert len(traces(tmp_path)) == 1
+
+
+def test_each_process_writes_its_own_file_into_one_folder(tmp_path):
+    for process in (0, 3):
+        profile = Profile(tmp_path, wanted=True, process=process)
+        for step in range(100, 100 + SKIPPED_STEPS + TRACED_STEPS):
+            profile.count_step(step)
+    assert {file.parent.name for file in traces(tmp_path)} == {"step-109"}
+    names = sorted(file.name.removesuffix(".xplane.pb") for file in traces(tmp_path))
+    assert [name.rpartition(".")[2] for name in names] == ["process-0", "process-3"]
+
+
+def test_a_trace_that_cannot_be_written_ends_no_run(tmp_path):
+    (tmp_path / "plugins").write_text("a file is in the way")
+    profile = Profile(tmp_path, wanted=True)
+    lines = [profile.count_step(step) for step in range(SKIPPED_STEPS + TRACED_STEPS + 3)]
+    (line,) = filter(None, lines)
+    assert line.startswith("the trace cannot be written: ")
+    assert profile.close() == ""

@@ -1,1 +1,0 @@
-"""What a run reports while it goes on."""
