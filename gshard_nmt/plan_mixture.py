@@ -42,7 +42,9 @@ def plan_data(config: Data, steps: int, folder: Path) -> Plan:
     return _plan(config, steps, components, tokens, [scale * number for number in estimates])
 
 
-def plan_sizes(config: Data, steps: int, sizes: Mapping[str, int], pair_tokens: float) -> Plan:
+def plan_sizes(
+    config: Data, steps: int, sizes: Mapping[str, int], pair_tokens: float = 60.0
+) -> Plan:
     """Returns the plan of a run on data that is not there yet.
 
     `sizes` has the training examples of each language or pair, or of each subset such as "fr.back", and

@@ -10,8 +10,7 @@ from gshard_nmt import __version__, export
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import saved_model
 from gshard_nmt.import_model import import_model
-from gshard_nmt.settings.changes import Changes
-from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.settings.gin_reader import load_config, read_changes
 from gshard_nmt.spmd.mesh import Mesh
 from tests.exchange.test_huggingface import GOLDENS
 from tests.run.facts import data_facts
@@ -70,8 +69,9 @@ def run(tmp_path, monkeypatch):
 
 def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
     out = tmp_path / "new" / "model"
-    search = {"beam": 2, "length_norm": "lingvo", "alpha": 0.6}
-    changes = Changes().and_decode(search, "a flag")
+    changes = read_changes(
+        ["Decode.beam = 2", "Decode.length_norm = 'lingvo'", "Decode.alpha = 0.6"]
+    )
     export.export(run.path, out, changes, "last")
     ((config, folder, checkpoint),) = run.loaded
     assert (folder, checkpoint) == (run.path, "last")

@@ -9,8 +9,7 @@ import pytest
 
 from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.huggingface import layout_of
+from gshard_nmt.exchange.huggingface import NEVER, layout_of
 from gshard_nmt.exchange.huggingface_tokenizer import FACTS, SIDES
 from gshard_nmt.exchange.huggingface_weights import write
 from gshard_nmt.export import export

@@ -7,12 +7,11 @@ from pathlib import Path
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_VERBS
 from gshard_nmt.cli.data_commands import DATA_VERBS
 from gshard_nmt.cli.decode_command import DECODE, TRANSLATE
+from gshard_nmt.cli.deploy_commands import EXPORT, IMPORT, SERVE
 from gshard_nmt.cli.eval_command import EVAL
-from gshard_nmt.cli.exchange_commands import EXPORT, IMPORT
 from gshard_nmt.cli.flags import Command, help_entry
 from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
-from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.train_command import TRAIN
 from gshard_nmt.errors import did_you_mean
 from gshard_nmt.spmd.host_memory import restart_with_large_heaps

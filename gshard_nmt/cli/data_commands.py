@@ -44,10 +44,9 @@ def read_corpora(values: FlagValues) -> dict[str, Path]:
                 "letters, digits, - and _. Write, for example, --corpus back=DIR."
             )
         if name in corpora:
-            what = f"names the corpus {name!r} twice" if name else "has two corpora without a name"
             raise UserError(
-                f"--corpus {text}: the command {what}; each corpus but one needs a name of its own. "
-                f"Write --corpus NAME={place}, or put the folders of both into one."
+                f"--corpus {text}: another corpus has the name {name!r}; each corpus but one needs a "
+                f"name of its own. Write --corpus NAME={place}, or put the folders of both into one."
             )
         corpora[name] = existing("corpus", place, _CORPUS_SOURCE, paths.source_path)
     return dict(sorted(corpora.items(), key=lambda item: item[0] != ""))
@@ -131,15 +130,8 @@ def _show(values: FlagValues) -> None:
     data = existing_folder(values, "data", "gshard-data prepare")
     from gshard_nmt.show_batches import show_batches
 
-    show_batches(
-        config.data,
-        data,
-        values.batches,
-        values.rows,
-        int(values["step"].value or 1),
-        values.pieces,
-        values.format == "jsonl",
-    )
+    step, as_json = int(values["step"].value or 1), values.format == "jsonl"
+    show_batches(config.data, data, values.batches, values.rows, step, values.pieces, as_json)
 
 
 def _define_plan(flags: Flags) -> None:
@@ -149,9 +141,6 @@ def _define_plan(flags: Flags) -> None:
     flags.text("sizes", "NAME=N,...",
         "the training examples of each language with English, or of a pair, such as "
         "fr=1000000,de=20000,fr-de=5000, instead of --data")
-    flags.number("pair_tokens", "X",
-        "with --sizes: the mean number of tokens of an example, source and target together",
-        60.0, minimum=2.0)
     flags.integer("steps", "N",
         "number of training steps; if not given, Train.steps", None, minimum=1)
     flags.text("out", "FILE", "a file to write the plan to; it ends in .json")
@@ -165,7 +154,7 @@ def _plan(values: FlagValues) -> None:
             f"--data or --sizes must say how large each language is, but {what}. Give one of the two."
         )
     config = read_config(values)
-    out = _output(values, "out", (".json",))
+    out = _json_file(values, "out")
     from gshard_nmt.ranges import MOST
 
     steps = values["steps"].value or config.train.steps
@@ -175,7 +164,7 @@ def _plan(values: FlagValues) -> None:
 
     if values.sizes:
         sizes = plan_mixture.read_sizes(values.sizes)
-        plan = plan_mixture.plan_sizes(config.data, steps, sizes, values.pair_tokens)
+        plan = plan_mixture.plan_sizes(config.data, steps, sizes)
     else:
         data = existing_folder(values, "data", "gshard-data prepare")
         plan = plan_mixture.plan_data(config.data, steps, data)
@@ -194,21 +183,20 @@ def _define_check(flags: Flags) -> None:
 def _check(values: FlagValues) -> None:
     config = read_config(values).data if values.config else None
     corpora = read_corpora(values)
-    report = _output(values, "report", (".json",))
+    report = _json_file(values, "report")
     from gshard_nmt.check_corpus import check_corpus
 
     check_corpus(corpora, config, report, values.strict)
 
 
-def _output(values: FlagValues, name: str, endings: tuple[str, ...]) -> Path | None:
+def _json_file(values: FlagValues, name: str) -> Path | None:
     """Returns the file of a flag, which can be written; None if the flag is not given."""
     text = values[name].value
     if not text:
         return None
     file = paths.local_path(name, text)
-    if file.suffix not in endings:
-        allowed = " or ".join(endings)
-        raise UserError(f"--{name} is {text!r}; it must end in {allowed}. Give another name.")
+    if file.suffix != ".json":
+        raise UserError(f"--{name} is {text!r}; it must end in .json. Give another name.")
     outputs.check_file(f"--{name}", file)
     return file
 
@@ -246,7 +234,6 @@ DATA_VERBS = {
         ("config",),
         _define_plan,
         _plan,
-        needs={"pair_tokens": "sizes"},
     ),
     "check": Command(
         "gshard-data check",

@@ -29,7 +29,7 @@ from gshard_nmt.errors import UserError
 if TYPE_CHECKING:
     from gshard_nmt.decoding.runs import RunTranslators
     from gshard_nmt.evaluate import Options
-    from gshard_nmt.settings.changes import Changes
+    from gshard_nmt.settings.values import Changes
 
 
 _FORMATS = ("flores", "ntrex", "wmt", "plain")
@@ -113,7 +113,7 @@ def _eval(values: FlagValues) -> None:
     from gshard_nmt.decoding.runs import RunTranslators
     from gshard_nmt.decoding.text_translator import ending
     from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.settings.changes import read_changes
+    from gshard_nmt.settings.gin_reader import read_changes
     from gshard_nmt.settings.values import read_run_config
 
     changes = read_changes(values.gin)

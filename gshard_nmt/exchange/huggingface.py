@@ -21,7 +21,6 @@ import numpy as np
 from gshard_nmt import json_shape
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import Order
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.model.config import Model
 from gshard_nmt.ranges import LARGEST_SIZE
@@ -34,6 +33,9 @@ NEW_IDS = (1, 2, 3, 0)
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 REMEDY = "Copy the file again from where the model was published."
+NEVER = -100.0
+"""The bias of the logit of an id that is never written. In float32 it adds nothing to the softmax, and it
+is small enough for a loss with label smoothing."""
 _SIZE = whole(1, LARGEST_SIZE)
 _SIZES = ("layers", "ffn_dim", "attention_heads")
 _CONFIG = fields(
@@ -47,7 +49,7 @@ _CONFIG = fields(
         **dict.fromkeys(("pad_token_id", "eos_token_id", "decoder_start_token_id"), whole()),
         **dict.fromkeys(("encoder_sparse_step", "decoder_sparse_step", "num_experts"), whole()),
         **dict.fromkeys(("dropout", "attention_dropout", "moe_token_dropout"), number()),
-        **dict.fromkeys(("decoder_vocab_size", "max_position_embeddings"), _SIZE),
+        "max_position_embeddings": _SIZE,
         "activation_function": text(),
     },
 )
@@ -77,12 +79,20 @@ _FAMILIES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 out, with their values in transformers."""
 
 
+class Order(NamedTuple):
+    """A SentencePiece model with our special ids, and the ids that its pieces have in the family."""
+
+    model: bytes
+    rows: np.ndarray  # int32[V], the family's id of each of our ids
+    never: Sequence[int]  # our ids that are no tokens of the decoder; their probability is 0
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """A model in the layout of a family of transformers.
 
     `config` is config.json with the defaults of the family, and `orders` the vocabularies of "source" and
-    "target"; their `rows` are the ids of the family.
+    "target".
     """
 
     config: Mapping[str, Any]
@@ -121,7 +131,6 @@ def model_of(config: Mapping[str, Any]) -> Model:
         steps = {s: n for s in ("encoder", "decoder") if (n := config[f"{s}_sparse_step"])}
     same = {"ffn_dim": "hidden_dim", "attention_heads": "heads"}
     same |= {"sparse_step": "moe_every"} if len(steps) == 2 else {}
-    tied, scaled = config.get("tie_word_embeddings", True), config.get("scale_embedding")
     # The keys, whether they are right, and what they must be.
     # fmt: off
     rules = [
@@ -129,8 +138,8 @@ def model_of(config: Mapping[str, Any]) -> Model:
            f"equal, as both are Model.{ours}") for name, ours in same.items()),
         ("d_model", config["d_model"] % heads == 0, f"a multiple of the {heads} attention heads"),
         ("activation_function", activation in _ACTIVATIONS, f"one of {', '.join(_ACTIVATIONS)}"),
-        ("tie_word_embeddings", tied, "true, as the logits use the target embedding"),
-        ("scale_embedding", kind != "marian" or scaled, "true in a Marian model"),
+        *((key, config.get(key, True), "true, as all embeddings are one and scaled")
+          for key in ("tie_word_embeddings", "share_encoder_decoder_embeddings", "scale_embedding")),
         ("router_bias", not config.get("router_bias"), "false, as our gate has no bias"),
         *((f"{side}_layers", config[f"{side}_layers"] % step == 0,
            f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks")
@@ -158,7 +167,7 @@ def model_of(config: Mapping[str, Any]) -> Model:
         heads=heads,
         head_dim=config["d_model"] // heads,
         activation=_ACTIVATIONS[activation],
-        shared_embedding=config.get("share_encoder_decoder_embeddings", True),
+        shared_embedding=True,
         position_offset=config["pad_token_id"] + 1 if settings["positions"] == "sinusoidal" else 0,
         input_dropout=config["dropout"],
         residual_dropout=config["dropout"],
@@ -177,29 +186,37 @@ _OUR_ROUTER = {
 """The settings of NLLB-MoE that transformers uses, and that our evaluation always has."""
 
 
+_LIKE_M2M: Mapping[str, tuple[Any, ...]] = {
+    "norm": ("layer",),
+    "norm_place": ("before",),
+    "biases": (True,),
+    "shared_embedding": (True,),
+    "positions": ("sinusoidal",),
+    # transformers counts positions from the id of PAD, which is 1, plus 1.
+    "position_offset": (2,),
+    "activation": ("relu", "gelu", "swish"),
+}
+
+
 def check_settings(model: Model, kind: str) -> None:
     """Raises UserError with each setting of `Model` that a layout lacks, M2M-100's or another's."""
-    allowed: dict[str, tuple[Any, ...]] = {"experts": (0,)}
-    remedy = "Choose another --format, or train a dense student on the translations of this model "
-    remedy += "(configs/experiments/student.gin)."
-    if kind != "CTranslate2":
-        allowed = {
-            "norm": ("layer",),
-            "norm_place": ("before",),
-            "biases": (True,),
-            "shared_embedding": (True,),
-            "positions": ("sinusoidal",),
-            # transformers counts positions from the id of PAD, which is 1, plus 1.
-            "position_offset": (2,),
-            "activation": ("relu", "gelu", "swish"),
-        }
-        remedy = (
-            "Train a model with these settings (configs/models/m2m_100.gin has them), or choose "
-        )
-        remedy += "--format savedmodel."
-    if kind == "NLLB-MoE":
-        allowed |= {"moe_place": ("last",), "routing": ("top2",), "eval_second_expert": ("all",)}
-        allowed |= {"shared_expert_dim": (0,), "expert_hidden_dim": (0, model.hidden_dim)}
+    remedy = (
+        "Train a model with these settings (configs/models/m2m_100.gin has them), or choose --format "
+        "savedmodel."
+    )
+    match kind:
+        case "CTranslate2":
+            allowed: dict[str, tuple[Any, ...]] = {"experts": (0,)}
+            remedy = (
+                "Choose another --format, or train a dense student on the translations of this model "
+                "(configs/experiments/student.gin)."
+            )
+        case "NLLB-MoE":
+            allowed = {**_LIKE_M2M, "moe_place": ("last",), "routing": ("top2",)}
+            allowed |= {"eval_second_expert": ("all",), "shared_expert_dim": (0,)}
+            allowed["expert_hidden_dim"] = (0, model.hidden_dim)
+        case _:
+            allowed = {**_LIKE_M2M, "experts": (0,)}
     wrong = [
         f"Model.{setting} is {getattr(model, setting)!r}; it must be {' or '.join(map(repr, values))}"
         for setting, values in allowed.items()
@@ -261,14 +278,13 @@ _SEARCH = fields(
         "num_beams": whole(1),
     },
 )
-# fmt: off
-_SETTLED = (
-    "bad_words_ids", "suppress_tokens", "num_beams",
-    "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "renormalize_logits",
-    "use_cache", "transformers_version", "_from_model_config", "max_length",
-)
-# fmt: on
-"""Keys that we read, that the model and `Data.target_length` settle, or that change no translation."""
+_NOT_OURS = {
+    "length_penalty": 1.0,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "min_length": 0,
+}
+"""Settings of a search that ours does not have, with the values that change no translation."""
 
 
 class Generation(NamedTuple):
@@ -284,23 +300,17 @@ def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
     """Reads generation_config.json. Older folders have its keys in config.json, which is `config`."""
     file = folder / GENERATION
     content = read_object(file)
-    known = {key: config[key] for key in _SETTLED[:3] if key in config}
-    known |= {key: value for key, value in content.items() if value is not None}
+    known = {**config, **{key: value for key, value in content.items() if value is not None}}
     if problem := json_shape.problem(_SEARCH, known):
         raise UserError(f"{file} is damaged: {problem}. {REMEDY}")
-    phrases, eos = known.get("bad_words_ids", []), config["eos_token_id"]
+    phrases = known.get("bad_words_ids", [])
     never = {phrase[0] for phrase in phrases if len(phrase) == 1}
     never |= set(known.get("suppress_tokens", []))
-    settled = set(_SETTLED)
-    if config["model_type"] != "marian":
-        settled.add("forced_bos_token_id")  # the direction chooses the tag of a translation
-    if known.get("forced_eos_token_id") in (eos, [eos]):
-        settled.add("forced_eos_token_id")  # a hypothesis of the longest length ends with EOS
-    ours = _OUR_ROUTER if config["model_type"] == "nllb-moe" else {}
-    unused = [f"{k} = {config[k]!r}" for k, value in ours.items() if config.get(k, value) != value]
+    usual = {**_NOT_OURS, **(_OUR_ROUTER if config["model_type"] == "nllb-moe" else {})}
+    unused = [f"{k} = {known[k]!r}" for k, value in usual.items() if known.get(k, value) != value]
     unused += [f"bad_words_ids with {phrase}" for phrase in phrases if len(phrase) > 1]
-    unused += [f"{k} = {v}" for k, v in known.items() if v is not False and k not in settled]
-    return Generation(content, frozenset(never - {eos}), known.get("num_beams"), unused)
+    never.discard(config["eos_token_id"])
+    return Generation(content, frozenset(never), known.get("num_beams"), unused)
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -1,32 +1,50 @@
-"""The tokenizer files of Hugging Face folders: their tokens, languages and directions of translation.
+"""The tokenizer files of Hugging Face folders: tokens, languages, and SentencePiece models with our ids.
 
 M2M-100   vocab.json lists the tokens, and the languages `__fr__` follow. A source begins with the token
           of its own language, a translation with that of its language.
 NLLB      the token of a piece is one id after the piece of sentencepiece.bpe.model, because `<pad>` comes
-          before EOS; tokenizer.json may take its place. The languages `fra_Latn` follow. Sources and
-          translations are like those of M2M-100.
+          before EOS. The languages `fra_Latn` follow. Sources and translations are like those of M2M-100.
 Marian    vocab.json lists the tokens of both sides, and each side has a SentencePiece model. A source
           begins with the token `>>fra<<` of the language to translate into, if there are several.
+
+transformers keeps its own list of tokens beside a SentencePiece model. We write both as one SentencePiece
+model: the pieces keep their scores, so text is split as before, but they get other ids.
+
+    new id   0     1     2     3                4, 5, ...
+    token    PAD   EOS   UNK   what begins a    all tokens but PAD, EOS and UNK, in their
+                               translation      old order, then pieces that are no tokens
+
+The rows of the embeddings move with the ids (`Order.rows`). A piece that is no token reads as UNK, as in
+transformers, but keeps its id. Token 3 stands twice: a decoder can read it, but must not write it.
 """
 
 import collections
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import sentencepiece
+
 from gshard_nmt import json_shape
 from gshard_nmt.data.language_codes import understand
-from gshard_nmt.data.text.vocabulary import PAD, Vocabulary, first_tag, source_tag, target_tag
+from gshard_nmt.data.text.vocabulary import (
+    PAD,
+    SPECIALS,
+    UNK,
+    Vocabulary,
+    first_tag,
+    source_tag,
+    target_tag,
+)
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, of_bpe, piece_names, reordered
-from gshard_nmt.exchange.huggingface import REMEDY, own_order, read_object
+from gshard_nmt.exchange.huggingface import REMEDY, Order, own_order, read_object
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole
 
 # fmt: off
 TOKENIZER_FILES = (
-    "sentencepiece.bpe.model", "vocab.json", "source.spm", "target.spm", "target_vocab.json",
+    "sentencepiece.bpe.model", "vocab.json", "source.spm", "target.spm",
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
 )
 # fmt: on
@@ -43,14 +61,16 @@ _SPECIAL_PIECES = 3
 _FAIRSEQ_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 _FAIRSEQ_LANGUAGE = "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})"
 _MARIAN_LANGUAGE = ">>([A-Za-z_-]+)<<"
-_LIST = list_of(anything())
 _OWN_FACTS = fields(
     {"directions": list_of(list_of(text(), least=2), least=1), "never": list_of(whole())}
 )
-_BPE = fields(
-    {"type": text("BPE", "'BPE'"), "vocab": mapping_of(whole()), "merges": list_of(anything())}
+_SPECIAL_TOKENS = fields(
+    {},
+    {
+        **dict.fromkeys(("additional_special_tokens", "extra_special_tokens"), list_of(anything())),
+        "added_tokens_decoder": mapping_of(anything()),
+    },
 )
-"""The part of tokenizer.json that can take the place of a SentencePiece model."""
 
 
 class Tokenizer(NamedTuple):
@@ -85,17 +105,18 @@ def own_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    spm = _fairseq_pieces(folder)
+    spm = _bytes(folder / "sentencepiece.bpe.model")
     if (folder / "vocab.json").is_file():
-        names = _listed(folder, "vocab.json")
+        names = _listed(folder)
     else:
-        names = [*_FAIRSEQ_TOKENS, *piece_names(spm)[_SPECIAL_PIECES:]]
+        pieces = [piece.piece for piece in parsed(spm).pieces]
+        names = [*_FAIRSEQ_TOKENS, *pieces[_SPECIAL_PIECES:]]
     names = _with_special_tokens(folder, names, config["vocab_size"])
     languages = _languages(names, _FAIRSEQ_LANGUAGE)
     if len(languages) < 2:
         raise UserError(
-            f"--from {folder} names {len(languages)} languages in tokenizer.json, tokenizer_config.json "
-            "and special_tokens_map.json; a model of this kind has at least two. Copy these files too."
+            f"--from {folder} names {len(languages)} languages in tokenizer_config.json and "
+            "special_tokens_map.json; a model of this kind has at least two. Copy these files too."
         )
     orders = {}
     for side, tag in (("source", source_tag), ("target", first_tag)):
@@ -105,46 +126,18 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     return Tokenizer(orders, [(a, b) for a in known for b in known if a != b])
 
 
-def _fairseq_pieces(folder: Path) -> bytes:
-    """Returns the SentencePiece model; transformers 5 writes the one of NLLB as tokenizer.json."""
-    file = folder / "sentencepiece.bpe.model"
-    content = {} if (folder / "vocab.json").is_file() else read_object(folder / "tokenizer.json")
-    if file.is_file() or not content:
-        return _bytes(file)
-    if not (problem := json_shape.problem(_BPE, content.get("model", {}))):
-        ids = [content["model"]["vocab"].get(name) for name in _FAIRSEQ_TOKENS]
-        if ids == [0, 1, 2, 3]:
-            return of_bpe(content, len(ids))
-        problem = f"its ids of {', '.join(_FAIRSEQ_TOKENS)} are {ids}, not 0 to 3"
-    raise UserError(
-        f"{file} is missing, and tokenizer.json cannot take its place: in model, {problem}. Copy "
-        f"{file.name} from where the model was published; save_pretrained of transformers may not write "
-        "it."
-    )
-
-
 def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    is_shared = config.get("share_encoder_decoder_embeddings", True)
-    size = config["vocab_size"]
-    sizes = {"source": size, "target": config.get("decoder_vocab_size", size)}
-    files = {"source": "vocab.json", "target": "vocab.json" if is_shared else "target_vocab.json"}
-    names = {
-        s: _padded(folder, dict(enumerate(_listed(folder, files[s]))), sizes[s]) for s in sizes
-    }
-    languages = _languages(names["source"], _MARIAN_LANGUAGE)
+    names = _padded(folder, dict(enumerate(_listed(folder))), config["vocab_size"])
+    languages = _languages(names, _MARIAN_LANGUAGE)
     tags = {"source": {i: target_tag(tag) for i, tag in languages.items()}, "target": {}}
-
-    def order(side: str, least: int = 0) -> Order:
-        tokens = _tokens(folder, names[side], config, tags[side])
-        # Marian has no PAD: transformers added it, with a logit of 0.
+    least, orders = 0, {}
+    # Both sides use one embedding, so they need the same number of ids.
+    for side in ("source", "target", "source", "target"):
+        tokens = _tokens(folder, names, config, tags[side])
         order = reordered(_bytes(folder / f"{side}.spm"), tokens, least)
-        return dataclasses.replace(order, never=[PAD, *order.never])
-
-    orders = {side: order(side) for side in sizes}
-    if is_shared:
-        # Both sides use one embedding, so they need the same number of ids.
-        most = max(len(each.rows) for each in orders.values())
-        orders = {side: order(side, most) for side in sizes}
+        least = max(least, len(order.rows))
+        # Marian has no PAD: transformers added it, with a logit of 0.
+        orders[side] = order._replace(never=[PAD, *order.never])
     settings = read_object(folder / "tokenizer_config.json")
     source, target = (
         _tag(str(settings.get(f"{side}_lang") or "und")) for side in ("source", "target")
@@ -153,19 +146,33 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     return Tokenizer(orders, [(source, language) for language in targets])
 
 
+class Tokens(NamedTuple):
+    """The tokens of a folder: the name of each old id, and those of the special ones.
+
+    The decoder reads `start` first. `tags` are the symbols that replace some names, such as `<fr>`.
+    """
+
+    names: Sequence[str]
+    pad: int
+    eos: int
+    unk: int
+    start: int
+    tags: Mapping[int, str]
+
+
 def _tokens(
     folder: Path, names: Sequence[str], config: Mapping[str, Any], tags: Mapping[int, str]
 ) -> Tokens:
     """Returns the tokens of a side, with the ids of the special ones."""
     if "<unk>" not in names:
         raise UserError(f"--from {folder}: its tokens have no <unk>. {REMEDY}")
-    names_of = ("pad", "eos", "decoder_start")
-    special = [config[f"{name}_token_id"] for name in names_of]
-    for name, i in zip(names_of, special, strict=True):
-        if i >= len(names):
+    special = []
+    for name in ("pad", "eos", "decoder_start"):
+        special.append(config[f"{name}_token_id"])
+        if special[-1] >= len(names):
             raise UserError(
-                f"in config.json {name}_token_id is {i}; it must be below vocab_size = {len(names)}. "
-                f"{REMEDY}"
+                f"in config.json {name}_token_id is {special[-1]}; it must be below vocab_size = "
+                f"{len(names)}. {REMEDY}"
             )
     pad, eos, start = special
     return Tokens(names, pad, eos, names.index("<unk>"), start, tags)
@@ -173,28 +180,21 @@ def _tokens(
 
 def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[str]:
     """Returns the token of each id: pieces, then languages and other special tokens, then fillers."""
-
-    def part(file: str, key: str, shape: json_shape.Shape = _LIST) -> Any:
-        value = read_object(folder / file).get(key) or ()
-        if value and (problem := json_shape.problem(shape, value)):
-            raise UserError(f"in {folder / file} {key} is wrong: {problem}. {REMEDY}")
-        return value
+    settings: dict[str, Any] = {}
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        content = {key: value for key, value in read_object(folder / file).items() if value}
+        if problem := json_shape.problem(_SPECIAL_TOKENS, content):
+            raise UserError(f"{folder / file} is damaged: {problem}. {REMEDY}")
+        settings |= content
 
     def name(entry: object) -> str:
         return str(entry.get("content", "")) if isinstance(entry, dict) else str(entry)
 
-    settings = "tokenizer_config.json"
-    added = part("tokenizer.json", "added_tokens", list_of(fields({"id": whole()})))
-    decoder = part(settings, "added_tokens_decoder", mapping_of(anything()))
-    by_id = {entry["id"]: name(entry) for entry in added}
-    by_id |= {int(i): name(entry) for i, entry in dict(decoder).items() if i.isdecimal()}
-    beyond = {i: token for i, token in by_id.items() if i >= len(names)}
+    decoder = settings.get("added_tokens_decoder", {}).items()
+    beyond = {int(i): name(e) for i, e in decoder if i.isdecimal() and int(i) >= len(names)}
     if not beyond:
-        listed = (
-            part("special_tokens_map.json", "additional_special_tokens")
-            or part(settings, "additional_special_tokens")
-            or part(settings, "extra_special_tokens")
-        )
+        keys = ("additional_special_tokens", "extra_special_tokens")
+        listed = next((settings[key] for key in keys if key in settings), ())
         new = [token for token in map(name, listed) if token not in names]
         beyond = dict(enumerate(new, len(names)))
     return _padded(folder, dict(enumerate(names)) | beyond, size)
@@ -227,17 +227,94 @@ def _tag(code: str) -> str:
     return language.tag if language else code.replace("_", "-")
 
 
-def _listed(folder: Path, file: str) -> list[str]:
+def _listed(folder: Path) -> list[str]:
     """Returns the tokens of vocab.json in the order of their ids."""
-    _bytes(folder / file)
-    by_name = json_shape.read(folder / file, mapping_of(whole()), REMEDY)
+    file = folder / "vocab.json"
+    _bytes(file)
+    by_name = json_shape.read(file, mapping_of(whole()), REMEDY)
     names = sorted(by_name, key=by_name.__getitem__)
     if [by_name[name] for name in names] != list(range(len(names))) or not names:
-        raise UserError(f"{folder / file} is damaged: its ids are not 0, 1, 2 ... {REMEDY}")
+        raise UserError(f"{file} is damaged: its ids are not 0, 1, 2 ... {REMEDY}")
     return names
 
 
 def _bytes(file: Path) -> bytes:
     if not file.is_file():
-        raise UserError(f"{file} is missing, and the tokenizer needs it. {REMEDY}")
+        raise UserError(
+            f"{file} is missing, and the tokenizer needs it. Copy it from where the model was published; "
+            "save_pretrained of transformers may not write it."
+        )
     return file.read_bytes()
+
+
+_START = "<start>"
+_UNKNOWN_PENALTY = 10.0
+"""SentencePiece gives an unknown character a score that is lower than all others by this number."""
+
+
+def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
+    """Returns a vocabulary that splits text as a SentencePiece model, with new ids (see the table above).
+
+    It has at least `size` ids. Ids without a piece read as UNK.
+    """
+    model = parsed(spm)
+    known = {p.piece: p for p in model.pieces if p.type not in (p.CONTROL, p.UNKNOWN)}
+    lowest = min((p.score for p in known.values() if p.type == p.NORMAL), default=0.0)
+    is_bpe = model.trainer_spec.model_type == model.trainer_spec.BPE
+    first = [tokens.pad, tokens.eos, tokens.unk, tokens.start]
+    rows, pieces = first + [i for i in range(len(tokens.names)) if i not in first[:3]], []
+    for new, old in enumerate(rows):
+        name = _START if new == SPECIALS - 1 else tokens.tags.get(old, tokens.names[old])
+        if new >= SPECIALS and old not in tokens.tags and name in known:
+            pieces.append(known.pop(name))
+        else:
+            pieces.append(_new_piece(model, name, new, lowest, is_bpe))
+    pieces += [piece for piece in known.values() if piece.piece not in tokens.tags.values()]
+    pieces += [
+        _new_piece(model, f"<unused{n}>", SPECIALS, lowest, is_bpe)
+        for n in range(len(pieces), size)
+    ]
+    never = [SPECIALS - 1, *range(len(rows), len(pieces))]
+    rows = [*rows, *[tokens.unk] * (len(pieces) - len(rows))]
+    spec = model.trainer_spec
+    for kind, new in (("pad", 0), ("eos", 1), ("unk", 2), ("bos", 3)):
+        setattr(spec, f"{kind}_id", new)
+        setattr(spec, f"{kind}_piece", pieces[new].piece)
+    spec.vocab_size, spec.unk_surface = len(pieces), ""
+    kept = [type(piece).FromString(piece.SerializeToString()) for piece in pieces]
+    del model.pieces[:]
+    model.pieces.extend(kept)
+    return Order(model.SerializeToString(deterministic=True), np.array(rows, np.int32), never)
+
+
+def _new_piece(model: Any, name: str, new: int, lowest: float, is_bpe: bool) -> Any:
+    """Returns the piece of a token that is none of the SentencePiece model.
+
+    transformers looks up unknown characters among the tokens. So a token of one character gets the score
+    of an unknown character, which is 10 below the lowest. No text is split into longer tokens. In a
+    unigram model they are UNUSED, and still have their text. BPE would first merge characters to an
+    unused piece and then take it apart, so there they are control symbols, whose text is lost.
+    """
+    piece = model.SentencePiece(piece=name, score=0.0)
+    piece.type = piece.CONTROL
+    if new == UNK:
+        piece.type = piece.UNKNOWN
+    elif new >= SPECIALS and len(name) == 1:
+        piece.type, piece.score = piece.NORMAL, lowest - _UNKNOWN_PENALTY
+    elif new >= SPECIALS and not is_bpe and not re.fullmatch("<[^<>]+>", name):
+        piece.type = piece.UNUSED
+    return piece
+
+
+def parsed(spm: bytes) -> Any:
+    """Returns a SentencePiece model as a protocol message; raises UserError if it is damaged."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    try:
+        # SentencePiece takes an empty text as no model at all.
+        sentencepiece.SentencePieceProcessor(model_proto=spm or b"empty")
+    except RuntimeError as error:
+        raise UserError(
+            f"the SentencePiece file of the folder is damaged: {error}. {REMEDY}"
+        ) from None
+    return sentencepiece_model_pb2.ModelProto.FromString(spm)

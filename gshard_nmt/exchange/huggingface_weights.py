@@ -4,8 +4,7 @@ Some constants of transformers are part of our weights:
 
 - Our attention does not multiply its logits by D**-0.5, so the query has this factor.
 - Our logits are products with x * M**-0.5, so the embedding has the factor M**0.5. Their encoders and
-  decoders multiply the embedding by the same factor, and ours do not. If theirs do not either
-  (`scale_embedding`), the norm that ends the decoder has it instead, and the embedding has none.
+  decoders multiply the embedding by the same factor, and ours do not.
 - NLLB-MoE multiplies the outputs of experts by 1 - moe_token_dropout after training.
 
 `_tensor_of` has the name and the factor of each tensor, for both ways.
@@ -24,8 +23,7 @@ import safetensors.numpy
 
 from gshard_nmt import json_shape
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, Layout
+from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, NEVER, Layout
 from gshard_nmt.json_shape import fields, mapping_of, text
 from gshard_nmt.model.parameters import Parameter
 
@@ -53,6 +51,13 @@ _MOE_NAMES = {
     "moe": ("ffn.", "ff_layer_norm"),
 }
 """The beginnings of the names of a sublayer and of its norm, by our names; and those of NLLB-MoE."""
+_EMBEDDINGS = (
+    "model.shared.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+"""The names of the embedding. Equal tensors are stored once, under one of them."""
 _UNREAD = ("embed_positions", "embed_tokens", "lm_head")
 """Words in the names of tensors that hold nothing we need."""
 
@@ -140,16 +145,14 @@ def read_weights(
 
 def read_weight(layout: Layout, tensors: Tensors, name: str, parameter: Parameter) -> np.ndarray:
     """Returns one of our parameters, float32 of its declared shape."""
-    order = layout.orders["source" if name == "source_embedding" else "target"]
-    if name.endswith("_embedding"):
-        names, size = _embedding(layout, name)
-        known = next((known for known in names if known in tensors), names[0])
+    order, size = layout.orders["target"], layout.config["vocab_size"]
+    if name == "target_embedding":
+        known = next((known for known in _EMBEDDINGS if known in tensors), _EMBEDDINGS[0])
         table = tensors.read(known, (size, layout.model.model_dim))
-        return table[order.rows] * _embedding_scale(layout)
+        return table[order.rows] * np.float32(math.sqrt(layout.model.model_dim))
     if name == "output_bias":
         bias = np.zeros(len(order.rows), np.float32)
         if "final_logits_bias" in tensors:
-            size = int(order.rows.max()) + 1
             bias = tensors.read("final_logits_bias", (1, size))[0][order.rows]
         bias[list(order.never)] = NEVER
         return bias
@@ -168,18 +171,15 @@ def tensors_of(layout: Layout, weights: Mapping[str, np.ndarray]) -> dict[str, n
     tensors: dict[str, np.ndarray] = {}
     for name, array in weights.items():
         values = np.asarray(array, np.float32)
-        if name.endswith("_embedding"):
-            names, _ = _embedding(layout, name)
-            tensors[names[0]] = _in_new_order(layout, name, values) / _embedding_scale(layout)
+        if name == "target_embedding":
+            scale = np.float32(math.sqrt(layout.model.model_dim))
+            tensors[_EMBEDDINGS[0]] = _in_their_order(layout, values) / scale
         elif name == "output_bias":
-            is_usual = (values == 0) | (values == NEVER)
+            # PAD has the bias 0 in Marian; generation_config.json says that it is never written.
+            bias = np.where(values == NEVER, 0, values)
             if layout.config["model_type"] == "marian":
-                # PAD has the bias 0 in Marian; generation_config.json says that it is never written.
-                bias = _in_new_order(
-                    layout, "target_embedding", np.where(values == NEVER, 0, values)
-                )
-                tensors["final_logits_bias"] = bias[np.newaxis]
-            elif learned := int(np.count_nonzero(~is_usual)):
+                tensors["final_logits_bias"] = _in_their_order(layout, bias)[np.newaxis]
+            elif learned := int(np.count_nonzero(bias)):
                 raise UserError(
                     f"Model.output_bias is True and {learned} of its values are not 0; transformers' "
                     f"{layout.config['model_type']} has no such bias. Train with Model.output_bias = "
@@ -192,6 +192,15 @@ def tensors_of(layout: Layout, weights: Mapping[str, np.ndarray]) -> dict[str, n
                 theirs = (-1,) if _is_vector(name) else _matrix_shape(name, part.shape)
                 tensors[tensor] = part.reshape(theirs).T / factor
     return tensors
+
+
+def _in_their_order(layout: Layout, values: np.ndarray) -> np.ndarray:
+    """Returns values [V, ...] of our ids in the order of the family's ids, [vocab_size, ...]."""
+    rows = layout.orders["target"].rows
+    moved = np.zeros((layout.config["vocab_size"], *values.shape[1:]), np.float32)
+    # A token has a lower id than its copies, so its value is written last.
+    moved[rows[::-1]] = values[::-1]
+    return moved
 
 
 def _parts(name: str, shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -208,9 +217,7 @@ def _tensor_of(layout: Layout, name: str, index: tuple[int, ...]) -> tuple[str, 
     end = "bias" if name.endswith("bias") else "weight"
     stack, _, place = name.partition("/")
     if place.startswith("final_norm/"):
-        is_scaled = stack == "encoder" or layout.config.get("scale_embedding", True)
-        factor = one if is_scaled else np.float32(math.sqrt(layout.model.model_dim))
-        return f"model.{stack}.layer_norm.{end}", factor
+        return f"model.{stack}.layer_norm.{end}", one
     sublayer, _, leaf = place.removeprefix("block/").partition("/")
     kind, _, number = sublayer.rpartition("_")
     layer = index[0] * layout.model.block_layers(stack) + int(number)
@@ -237,34 +244,6 @@ def _matrix_shape(name: str, shape: Sequence[int]) -> tuple[int, int]:
     """Returns the numbers of inputs and outputs of a matrix of ours."""
     inputs = 2 if name.endswith("/output") else 1  # an output is [N, D, M]
     return math.prod(shape[:inputs]), math.prod(shape[inputs:])
-
-
-def _embedding(layout: Layout, name: str) -> tuple[list[str], int]:
-    """Returns the name of an embedding and its number of ids.
-
-    Equal tensors are stored once, so other names that it may have follow.
-    """
-    own = [f"model.{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")]
-    size = layout.config["vocab_size"]
-    if layout.model.shared_embedding:
-        return ["model.shared.weight", *own, "lm_head.weight"], size
-    if name == "source_embedding":
-        return own[:1], size
-    return [own[1], "lm_head.weight"], layout.config.get("decoder_vocab_size", size)
-
-
-def _embedding_scale(layout: Layout) -> np.float32:
-    is_scaled = layout.config.get("scale_embedding", True)
-    return np.float32(math.sqrt(layout.model.model_dim) if is_scaled else 1.0)
-
-
-def _in_new_order(layout: Layout, name: str, values: np.ndarray) -> np.ndarray:
-    """Returns values [V, ...] of our ids in the order of an embedding of the family, [size, ...]."""
-    rows = layout.orders[name.removesuffix("_embedding")].rows
-    moved = np.zeros((_embedding(layout, name)[1], *values.shape[1:]), np.float32)
-    # A token has a lower id than its copies, so its value is written last.
-    moved[rows[::-1]] = values[::-1]
-    return moved
 
 
 def write(

@@ -9,8 +9,7 @@ from safetensors.numpy import save_file
 
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.huggingface import Layout, layout_of, model_of, read_config
+from gshard_nmt.exchange.huggingface import NEVER, Layout, layout_of, model_of, read_config
 from gshard_nmt.exchange.huggingface_tokenizer import own_tokenizer, read_tokenizer
 from gshard_nmt.exchange.huggingface_weights import (
     INDEX,
@@ -133,12 +132,6 @@ def test_an_output_bias_must_be_empty(vocabulary):
         tensors_of(layout, weights)
 
 
-def golden_layout(name: str, **changes) -> Layout:
-    contents = read_config(GOLDENS / name)
-    orders = read_tokenizer(GOLDENS / name, contents).orders
-    return Layout(contents | changes, model_of(contents | changes), orders)
-
-
 def test_settings_have_the_names_and_values_of_transformers(tmp_path, vocabulary):
     config = EXPERTS.replace(
         model={"residual_dropout": 0.2, "attention_dropout": 0.1, "activation": "swish"},
@@ -180,7 +173,9 @@ def test_a_folder_without_our_vocabularies_has_no_tokenizer_of_ours(tmp_path, vo
 
 def test_a_token_that_stands_twice_has_the_value_of_its_own_id():
     """Training moves the copy with which a translation begins away from the token."""
-    layout = golden_layout("m2m_100")
+    contents = read_config(GOLDENS / "m2m_100")
+    orders = read_tokenizer(GOLDENS / "m2m_100", contents).orders
+    layout = Layout(contents, model_of(contents), orders)
     size = len(layout.orders["target"].rows)
     values = np.arange(size, dtype=np.float32)[:, np.newaxis] * np.ones(16, np.float32)
     (table,) = tensors_of(layout, {"target_embedding": values}).values()
@@ -188,28 +183,6 @@ def test_a_token_that_stands_twice_has_the_value_of_its_own_id():
     assert rows[3] == rows[1]
     factor = np.float32(np.sqrt(layout.model.model_dim))
     np.testing.assert_array_equal(table[rows[1]], values[1] / factor)
-
-
-def test_the_sides_of_marian_may_have_tables_of_their_own():
-    layout = golden_layout(
-        "marian", share_encoder_decoder_embeddings=False, vocab_size=55, decoder_vocab_size=53
-    )
-    assert not layout.model.shared_embedding
-    arrays = {}
-    for number, side in enumerate(("source", "target"), start=1):
-        size = len(layout.orders[side].rows)
-        arrays[f"{side}_embedding"] = np.full((size, 16), 4.0 * number, np.float32)
-    arrays["output_bias"] = np.arange(len(layout.orders["target"].rows), dtype=np.float32) + 1
-    arrays["output_bias"][list(layout.orders["target"].never)] = NEVER
-    tensors = tensors_of(layout, arrays)
-    encoder, decoder = (tensors[f"model.{s}coder.embed_tokens.weight"] for s in ("en", "de"))
-    assert (encoder.shape, decoder.shape) == ((55, 16), (53, 16))
-    assert (encoder.max(), decoder.max()) == (1.0, 2.0)  # divided by the square root of 16
-    bias = tensors["final_logits_bias"]
-    assert bias.shape == (1, 53)
-    order = layout.orders["target"]
-    assert bias[0, order.rows[0]] == bias[0, order.rows[3]] == 0
-    assert bias[0, order.rows[5]] == arrays["output_bias"][5]
 
 
 VALUES = np.array([[1.5, -2.0, 0.25]], np.float32)
