@@ -26,7 +26,6 @@ REQUIRES = [
     "ml-dtypes>=0.5",
     "numpy>=2.0",
     "orbax-checkpoint>=0.11,<0.13",
-    "packaging>=24",
     "polib>=1.2",
     "rich>=13.7",
     "sacrebleu>=2.5,<3",

@@ -34,7 +34,7 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.host_memory import restart_with_large_heaps
+from gshard_nmt.spmd.machine import restart_with_large_heaps
 
 SENTENCES = 4
 """The sentences of each row of the batch."""

@@ -1,7 +1,7 @@
 """gshard-inspect: shows what a config costs on a pod before the pod is rented.
 
-The program lowers the real step, and the real compiler compiles it for a topology that need not be
-there. The memory, collectives and arithmetic are then read from the compiled program. Nothing is
+The program lowers the real training step, and the real compiler compiles it for a topology that need
+not be there. The memory, collectives and arithmetic are then read from the compiled program. Nothing is
 allocated on a device, and nothing runs.
 """
 
@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt import files
-from gshard_nmt.decoding.fitting import BatchShape, batch_rows, batch_shape
-from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import memory, program_cost, ranking, report
 from gshard_nmt.inspection.program_cost import Compilation, Counts, Inspection, as_json
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.outputs import check_file
-from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import (
     parameter_table,
     state_specs,
@@ -35,9 +32,7 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.ahead_of_time import DoesNotFit
-from gshard_nmt.spmd.lowering import LoweredFunction
 from gshard_nmt.spmd.mesh import Mesh, resized_mesh
-from gshard_nmt.spmd.runtime import Runtime
 from gshard_nmt.spmd.topology import EXAMPLES, MAX_CPU_DEVICES, Topology
 
 
@@ -50,14 +45,7 @@ class Request:
     topologies: Sequence[str] = ()  # names of the machines
     # whether to scale experts, groups and rows in proportion to the devices
     scale_with_devices: bool = False
-    decoding: bool = False  # whether to inspect the decoding step instead of the training step
     tokens: float = 1e12  # number of training tokens of the run whose cost the report gives
-    # bytes per second between a chip and those of other slices; None takes the figure of the chip's
-    # documentation
-    slice_link: float | None = None
-
-    def machines(self) -> list[Topology]:
-        return [Topology.parse(name, self.slice_link) for name in self.topologies]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +75,7 @@ def inspect(request: Request, json_file: Path | None = None) -> None:
     """
     # Compiling takes minutes, so every check that needs no compiler comes first.
     _check_json(json_file)
-    topologies = request.machines()
+    topologies = [Topology.parse(name) for name in request.topologies]
     targets = [adapt(request, topology) for topology in topologies]
     for target in targets:
         check_divides(target.config, training_arrays(target.config, target.functions))
@@ -121,7 +109,7 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
     The mesh of the config is compiled too, if it has the slice's number of devices.
     """
     _check_json(json_file)
-    (topology,) = request.machines()
+    topology = Topology.parse(*request.topologies)
     config, functions = request.config, step_functions(request.config)
     arrays = training_arrays(config, functions)
     with report.waiting(f"ranking the meshes of {topology.num_devices:,} devices"):
@@ -133,10 +121,9 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
         if is_enough and candidate is not ranked.own:
             continue
         sys.stderr.write(f"{candidate.title}\n")
-        own = candidate.config(config)
+        own = config.replace(mesh=candidate.mesh)
         target = Target(topology, own, step_functions(own), [candidate.title])
         compiled.append((candidate, inspect_one(request, target)))
-        sys.stderr.write(f"{ranking.compiled_text(compiled[-1][1])}\n")
     compiled = ranking.compiled_first(compiled)
     sys.stdout.write(ranking.report(ranked, compiled, request.name, topology))
     records = [as_json(inspection) for _, inspection in compiled]
@@ -174,35 +161,21 @@ def adapt(request: Request, topology: Topology) -> Target:
             f"to fit {topology.name}{order}"
         )
     if request.scale_with_devices:
-        config, changes = _scale(config, before, devices, request.decoding)
+        config, changes = _scale(config, before, devices)
         notes += changes
-    if request.decoding:
-        shape = decoding_shape(config)
-        notes.append(
-            f"the decoding step is one batch of gshard-decode: {_decoding_rows(config, topology)} "
-            f"sources of "
-            f"{shape.source_length} tokens, beam {config.decode.beam}, all {shape.max_steps} steps of "
-            "the search"
-        )
     return Target(topology, config, step_functions(config), notes)
 
 
-def _scale(config: Config, before: int, after: int, decoding: bool) -> tuple[Config, list[str]]:
+def _scale(config: Config, before: int, after: int) -> tuple[Config, list[str]]:
     """Scales experts, groups and rows with the devices (GShard section 5: E, G = O(D)).
 
     Returns:
       The scaled config, and a note for each changed setting.
     """
-    values = {
-        ("model", "experts"): config.model.experts,
-        ("model", "num_groups"): config.model.num_groups,
-        ("data", "rows"): config.data.rows,
-        ("decode", "rows"): config.decode.rows if decoding else 0,
-    }
     notes: list[str] = []
-    parts: dict[str, dict[str, Any]] = {}
-    for (part, field), value in values.items():
-        setting = f"{part.capitalize()}.{field}"
+    changes: dict[str, dict[str, int]] = {}
+    for part, field in (("model", "experts"), ("model", "num_groups"), ("data", "rows")):
+        setting, value = f"{part.capitalize()}.{field}", getattr(getattr(config, part), field)
         if value * after % before:
             raise UserError(
                 f"--scale_with_devices: {setting} = {value} for {before} devices cannot be "
@@ -212,8 +185,8 @@ def _scale(config: Config, before: int, after: int, decoding: bool) -> tuple[Con
         new_value = value * after // before
         if new_value != value:
             notes.append(f"{setting} {value} was changed to {new_value}")
-            parts.setdefault(part, {})[field] = new_value
-    return config.replace(**parts), notes
+            changes.setdefault(part, {})[field] = new_value
+    return config.replace(**changes), notes
 
 
 def inspect_one(request: Request, target: Target) -> Inspection:
@@ -222,16 +195,19 @@ def inspect_one(request: Request, target: Target) -> Inspection:
     devices = ahead_of_time.devices_of(topology, mesh)
     began = time.perf_counter()
     with report.waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
-        lowered = lower_step(request, target, devices)
+        lowered = lower_train_step(config, target.functions, mesh)
     lower_seconds = time.perf_counter() - began
+    data = config.data
+    length = data.target_length  # a language model reads no source
+    if config.model.encoder_layers:
+        length = max(length, data.source_length)
 
     def inspection(does_not_fit: Sequence[str] = (), **cost: Any) -> Inspection:
         return Inspection(
             config=request.name,
-            step="decoding" if request.decoding else "training",
             mesh=dict(zip(mesh.axes, mesh.shape, strict=True)),
             counts=count(config, target.functions),
-            tokens_per_step=_tokens_per_step(request, config, topology),
+            tokens_per_step=data.rows * length,
             overrides=mesh.overrides,
             notes=list(target.notes),
             does_not_fit=does_not_fit,
@@ -240,45 +216,17 @@ def inspect_one(request: Request, target: Target) -> Inspection:
 
     try:
         with report.waiting(f"compiling it for {topology.name}"):
-            donate = () if request.decoding else (0,)
-            compiled = ahead_of_time.compile_for(
-                topology, devices, lowered, donate, independent_rows=request.decoding
-            )
+            compiled = ahead_of_time.compile_for(topology, devices, lowered, donate=(0,))
     except DoesNotFit as error:
-        estimated, lines = _refused(config, lowered, error, request.decoding)
+        estimated = memory.estimated(lowered.signature, mesh, error)
+        lines = memory.what_would_help(config, estimated, error)
         compilation = Compilation(lower_seconds)
         return inspection(lines, topology=topology, compilation=compilation, memory=estimated)
     with report.waiting("reading the compiled program"):
-        dispatch = "blocks" if request.decoding else config.model.dispatch
         weights = weight_specs(target.functions)
+        dispatch = config.model.dispatch
         cost = program_cost.cost_of(compiled, devices, lowered, weights, dispatch, lower_seconds)
     return inspection(**vars(cost))
-
-
-def decoding_shape(config: Config) -> BatchShape:
-    return batch_shape(config, max(config.decode.source_lengths))
-
-
-def lower_step(request: Request, target: Target, devices: Runtime) -> LoweredFunction:
-    """Lowers the step as gshard-train, or gshard-decode, does."""
-    config, functions = target.config, target.functions
-    if request.decoding:
-        return Translator(config, functions, devices, {}).lower(decoding_shape(config))
-    return lower_train_step(config, functions, config.mesh)
-
-
-def _decoding_rows(config: Config, topology: Topology) -> int:
-    """Returns the rows of a batch of gshard-decode, which are at least `Decode.rows`."""
-    return batch_rows(config, is_cpu=topology.chip is None)
-
-
-def _tokens_per_step(request: Request, config: Config, topology: Topology) -> int:
-    data = config.data
-    if request.decoding:
-        return _decoding_rows(config, topology) * decoding_shape(config).max_steps
-    if not config.model.encoder_layers:  # a language model reads no source
-        return data.rows * data.target_length
-    return data.rows * max(data.source_length, data.target_length)
 
 
 def count(config: Config, functions: StepFunctions) -> Counts:
@@ -295,21 +243,3 @@ def count(config: Config, functions: StepFunctions) -> Counts:
         total, active = total + size, active + used
         per_device += size // math.prod(map(mesh.axis_size, mesh.partition(spec.letters, name)))
     return Counts(total, active, per_device)
-
-
-def _refused(
-    config: Config, lowered: LoweredFunction, error: DoesNotFit, decoding: bool
-) -> tuple[memory.Memory, list[str]]:
-    """Returns the estimated memory of a program that the compiler refused, and what would help."""
-    needed, available = error.needed_bytes, error.available_bytes
-    only_temporaries = "temporaries" in error.what
-    estimated = memory.estimated(
-        lowered.signature, config.mesh, needed, available, only_temporaries
-    )
-    return estimated, [
-        f"DOES NOT FIT: {error.what} need {size_text(needed)}, but only {size_text(available)} are "
-        f"available: {size_text(needed - available)} too much.",
-        "The compiler gives only these two sizes and no program, so the breakdown is estimated.",
-        "What would help:",
-        *(f"  - {line}" for line in memory.suggestions(config, estimated, decoding)),
-    ]

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import subprocess
 import sys
@@ -91,20 +90,6 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize(
-    ("topology", "rows", "words"),
-    [("cpu:2", 33, "64 sources"), ("cpu:1", 5, "16 sources"), ("v3:2x2", 33, "40 sources")],
-)
-def test_the_decoding_step_has_the_rows_that_gshard_decode_uses(topology, rows, words):
-    target = Topology.parse(topology)
-    decoding = dataclasses.replace(request(f"Decode.rows = {rows}"), decoding=True)
-    adapted_target = inspect.adapt(decoding, target)
-    assert f"one batch of gshard-decode: {words} of 64 tokens" in adapted_target.notes[-1]
-    steps = inspect.decoding_shape(adapted_target.config).max_steps
-    tokens = inspect._tokens_per_step(decoding, adapted_target.config, target)
-    assert tokens == int(words.split()[0]) * steps
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--topology=v9:2x2"], "gshard-inspect: --topology v9:2x2: there is no such topology"),
@@ -138,7 +123,6 @@ def test_advice_compiles_the_best_meshes_and_the_configs_own_until_enough_fit(
         total = memory.Memory(*[None] * 5, 2**30, 2**30 if fits else 2**20, {}, is_estimate=True)
         return Inspection(
             config="demo",
-            step="training",
             topology=target.topology,
             mesh={"x": 8},
             counts=Counts(1, 1, 1),
@@ -159,42 +143,8 @@ def test_advice_compiles_the_best_meshes_and_the_configs_own_until_enough_fit(
     captured = capsys.readouterr()
     assert captured.out.startswith("ADVICE for demo on v3:2x2, 8 devices: of 7 meshes ")
     assert "Mesh.device_order = '[8]'" in captured.out
-    first, second = captured.err.splitlines()[1:5:2], captured.err.splitlines()[2:6:2]
-    assert first[0] == "zero x=8"
-    assert second == [
-        "it does not fit: 1.00 GiB of memory",
-        "a step takes 2.00 s, with 1.00 GiB of memory",
-    ]
+    assert "zero x=8" in captured.err
     written = json.loads(file.read_text())
     assert len(written["compiled"]) == 4
     assert [record["fits"] for record in written["compiled"]] == [True, True, True, False]
     assert len(written["ranking"]) == 8
-
-
-def test_advice_compiles_a_pipeline_as_a_pipeline(monkeypatch):
-    """The step of a candidate has the candidate's stack, stages and microbatches."""
-    inspected = []
-
-    def inspect_one(request, target):
-        inspected.append((target.notes[0], target.config, target.functions))
-        raise StopIteration
-
-    monkeypatch.setattr(inspect, "inspect_one", inspect_one)
-    monkeypatch.setattr(inspect.ahead_of_time, "check_available", lambda topologies: None)
-    rank = inspect.ranking.rank
-
-    def pipelines_first(*arguments):
-        result = rank(*arguments)
-        order = sorted(result.candidates, key=lambda c: "stage" not in c.mesh.axes)
-        return dataclasses.replace(result, candidates=order)
-
-    monkeypatch.setattr(inspect.ranking, "rank", pipelines_first)
-    config = load_config("demo", ["Data.rows = 32", "Model.experts = 0"])
-    with pytest.raises(StopIteration):
-        inspect.advise(inspect.Request(config, "demo", ["v3:2x2"]), 1)
-    ((title, advised, functions),) = inspected
-    size = dict(part.split("=") for part in title.split()[1:])
-    assert title.startswith("pipeline")
-    assert (advised.model.stack, advised.model.stages) == ("pipeline", int(size["stage"]))
-    assert advised.train.microbatches == functions.microbatches == int(size["microbatches"])
-    assert functions.model == advised.model

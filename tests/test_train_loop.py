@@ -13,7 +13,7 @@ from gshard_nmt.run import divergence
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.lock import LOCK_NAME
-from gshard_nmt.spmd.memory import ProgramMemory
+from gshard_nmt.spmd.program import ProgramMemory
 from tests.train_loop import (
     CONFIG,
     Step,

@@ -16,7 +16,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.training_state import without_arrays
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec
-from gshard_nmt.spmd.memory import ProgramMemory
+from gshard_nmt.spmd.program import ProgramMemory
 from tests.data.synthetic import write_prepared_data
 
 CONFIG = load_config("demo").replace(

@@ -15,7 +15,7 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.host_memory import restart_with_large_heaps
+from gshard_nmt.spmd.machine import restart_with_large_heaps
 
 BASE = Path(__file__).with_name("base.gin")
 

@@ -5,7 +5,7 @@ import importlib.metadata
 from harness.turns import take_turns
 from trainers.workload import Workload
 
-from gshard_nmt.spmd import runtime
+from gshard_nmt.spmd import machine
 
 SIZE = 2048
 PRODUCTS = 8
@@ -13,7 +13,7 @@ PRODUCTS = 8
 
 def main() -> None:
     workload = Workload.of_command_line(__doc__)
-    runtime.choose_platform()
+    machine.choose_platform()
     import jax
 
     keys = jax.random.split(jax.random.key(0))

@@ -14,7 +14,7 @@ from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
 from gshard_nmt.cli.train_command import TRAIN
 from gshard_nmt.errors import did_you_mean
-from gshard_nmt.spmd.host_memory import restart_with_large_heaps
+from gshard_nmt.spmd.machine import restart_with_large_heaps
 
 VERBS: Mapping[str, Mapping[str, Command]] = {
     "data": {**DATA_VERBS, "translate": TRANSLATE},

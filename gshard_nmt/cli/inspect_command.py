@@ -19,16 +19,11 @@ def _define_inspect(flags: Flags) -> None:
     flags.switch("parameters", "print the table of parameters and compile nothing")
     flags.texts("topology", "NAME",
         "machine to compile for, such as v3:32x32, v4:4x4x4, v5e:16x16, v5p:8x8x8, v6e:16x16, "
-        "h100:8 or cpu:8. v5e:16x16*4 is four slices that only the data center network joins. May "
-        "be given several times; the report then shows how the cost grows. If not given, CPU "
-        "devices in the shape of the config's mesh")
-    flags.number("slice_link", "GB/S",
-        "for several slices: GB/s between each chip and those of other slices, in one direction. "
-        "If not given, the figure of the documentation, which v5e, v5p and v6e have", minimum=0.001)
+        "h100:8 or cpu:8. May be given several times; the report then shows how the cost grows. If "
+        "not given, CPU devices in the shape of the config's mesh")
     flags.switch("scale_with_devices",
         "scale experts, groups and rows with the number of devices: multiply each by the devices "
         "of the topology, divided by the devices of the config's mesh")
-    flags.switch("decoding", "inspect decoding instead of the training step")
     flags.switch("advise",
         "rank all meshes, rules and device orders for --topology by formula, compile the best, and "
         "print the settings to use")
@@ -40,7 +35,7 @@ def _define_inspect(flags: Flags) -> None:
         "for --equivalence: number of CPU devices of the mesh; 0 takes the number from the "
         "config's mesh, at most 8 (8 if that mesh has one device)", 0, minimum=0)
     flags.switch("doctor",
-        "check config, mesh, data, memory, disk and versions, and list all problems at once")
+        "check config, mesh, data, memory and disk, and list all problems at once")
     flags.text("data", "DIR", "for --doctor: the prepared data that the run will use")
     flags.switch("read_data",
         "for --doctor: read all files of --data and compare them with their checksums")
@@ -52,11 +47,11 @@ def _define_inspect(flags: Flags) -> None:
 
 
 _INSPECTIONS = {
-    "": ("topology", "slice_link", "scale_with_devices", "decoding", "tokens", "json"),
-    "advise": ("topology", "slice_link", "best", "tokens", "json"),
+    "": ("topology", "scale_with_devices", "tokens", "json"),
+    "advise": ("topology", "best", "tokens", "json"),
     "parameters": (),
     "equivalence": ("devices",),
-    "doctor": ("topology", "slice_link", "data", "read_data", "workdir"),
+    "doctor": ("data", "read_data", "workdir"),
 }
 """The flags that each inspection takes besides --config and --gin.
 
@@ -94,14 +89,8 @@ def _check_flags_belong_together(values: FlagValues) -> None:
 
 def _inspect(values: FlagValues) -> None:
     _check_flags_belong_together(values)
-    slice_link = values.slice_link and values.slice_link * 1e9
-    if slice_link and not any("*" in name for name in values.topology):
-        raise UserError(
-            "--slice_link has no effect without several slices. Name them with --topology, for instance "
-            "v4:4x4x4*2."
-        )
     if values.doctor:
-        _examine(values, slice_link)
+        _examine(values)
         return
     config, name = read_config(values), Path(values.config).stem
     if values.parameters:
@@ -113,24 +102,20 @@ def _inspect(values: FlagValues) -> None:
 
         show_equivalence(config, name, values.devices)
     else:
-        _compile(values, config, name, slice_link)
+        _compile(values, config, name)
 
 
-def _examine(values: FlagValues, slice_link: float | None) -> None:
+def _examine(values: FlagValues) -> None:
     from gshard_nmt.inspection.doctor import DoctorRequest, show_doctor
 
     data, workdir = (
         paths.folder_path(name, text) if text else None
         for name, text in (("data", values.data), ("workdir", values.workdir))
     )
-    show_doctor(
-        DoctorRequest(
-            values.config, values.gin, data, workdir, values.topology, values.read_data, slice_link
-        )
-    )
+    show_doctor(DoctorRequest(values.config, values.gin, data, workdir, values.read_data))
 
 
-def _compile(values: FlagValues, config: "Config", name: str, slice_link: float | None) -> None:
+def _compile(values: FlagValues, config: "Config", name: str) -> None:
     """Compiles the step of the config for each topology, or the best meshes of one (--advise)."""
     from gshard_nmt import inspect_config as inspect
 
@@ -144,9 +129,7 @@ def _compile(values: FlagValues, config: "Config", name: str, slice_link: float 
         name,
         values.topology or [inspect.default_topology(config.mesh)],
         values.scale_with_devices,
-        values.decoding,
         values.tokens,
-        slice_link,
     )
     json_file = _json_file(values)
     if values.advise:

@@ -45,8 +45,7 @@ def join(values: FlagValues, program: str, trains: bool = False) -> "Processes":
     """Returns the processes that the flags name, or else those of the cluster, and joins them."""
     import dataclasses
 
-    from gshard_nmt.spmd.cluster import detect
-    from gshard_nmt.spmd.processes import Job, Processes
+    from gshard_nmt.spmd.processes import Job, Processes, detect
 
     if not values.coordinator and values.num_processes == 1:
         processes = detect(values.peer_timeout)

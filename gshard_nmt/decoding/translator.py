@@ -26,10 +26,10 @@ from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config
-from gshard_nmt.spmd import memory, runtime
+from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.program import Program
+from gshard_nmt.spmd.program import DECODING, Program
 from gshard_nmt.spmd.sharding import annotate
 
 
@@ -273,7 +273,7 @@ class Translator:
         )
         # The weights as they were trained stay on the devices beside the prepared ones.
         held = self.parameters if self._pieces else {}
-        self._devices.check_fits(program, memory.DECODING, held)
+        self._devices.check_fits(program, DECODING, held)
         return program
 
     def search(self, shape: BatchShape) -> Callable:

@@ -2,15 +2,12 @@
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from gshard_nmt.inspection import links
 from gshard_nmt.inspection.compute import Origin
 from gshard_nmt.inspection.hlo import Array
-from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh, Partition
 from gshard_nmt.spmd.topology import Topology
@@ -36,12 +33,6 @@ class Context:
     annotated: Collection[tuple[str, tuple[int, ...]]] = ()
     dispatch: str = "gather"  # how tokens reach their experts, as in Model.dispatch
 
-    def placement(self, group: Sequence[int]) -> links.Placement | None:
-        """Returns the placement of a group of devices in the slice; None for a CPU."""
-        if self.coordinates is None:
-            return None
-        return links.place(group, self.coordinates, self.topology)
-
 
 @dataclasses.dataclass(frozen=True)
 class Reason:
@@ -57,77 +48,82 @@ def explain(
     kind: str, array: Array, origin: Origin, axes: tuple[str, ...], context: Context
 ) -> Reason:
     over = f"; the collective runs over mesh axes {list(axes)}" if axes else ""
-    moe = "moe" in origin.layer
-    if context.dispatch == "dense" and moe and kind in ("all-gather", "all-to-all"):
-        return Reason(f"every expert computes every token (Model.dispatch = 'dense'){over}")
-    if kind == "all-to-all" and moe:
-        # GShard section 3.3.2: an all-to-all moves the split from one dimension to another.
-        to_experts = (origin.part != "combine") != origin.backward
-        direction = (
-            "sends tokens to their experts"
-            if to_experts
-            else "sends the experts' results back to their tokens"
-        )
-        letters = "GECM -> EGCM" if to_experts else "EGCM -> GECM"
-        return Reason(f"{direction}: {letters}, each split on its first letter{over}")
-    shares_group = moe and set(axes) & set(context.mesh.partition("GS")[1])
-    if shares_group and (why := _spread_group(kind, origin)):
+    is_sum = kind in ("all-reduce", "reduce-scatter")
+    why = _in_moe_layer(kind, is_sum, origin, axes, context)
+    if not why and is_sum:
+        why = _summed(kind, array, origin, axes, context)
+    elif not why:
+        weights = _weights_of(array, origin, axes, context, gathered=True)
+        if kind == "all-gather" and weights:
+            return _gathered_weight(weights, axes, context)
+        why = _moved(kind, array, origin, axes, context)
+    if why:
         return Reason(why + over)
-    blocks = context.dispatch == "blocks" and moe and origin.part == "experts"
-    if blocks and not origin.backward and kind in ("all-reduce", "reduce-scatter"):
-        return Reason(f"adds up the outputs of each token's experts{over}")
+    verb = {"all-gather": "gathers", "collective-permute": "moves"}.get(kind, "reshards")
+    return Reason(
+        f"{verb} {array} of {origin.layer or origin.kind}: the operation that makes it and the "
+        f"operation that reads it split it in different ways{over}",
+        asked_for=False,
+        remedy="change Mesh.rules so that both operations split it over the same mesh axis"
+        if origin.layer
+        else "",
+    )
+
+
+def _in_moe_layer(
+    kind: str, is_sum: bool, origin: Origin, axes: tuple[str, ...], context: Context
+) -> str:
+    """Returns why the devices of an MoE layer communicate; "" if the layer does not explain it."""
+    if "moe" not in origin.layer:
+        return ""
+    if context.dispatch == "dense" and kind in ("all-gather", "all-to-all"):
+        return "every expert computes every token (Model.dispatch = 'dense')"
+    if kind == "all-to-all":
+        # GShard section 3.3.2: an all-to-all moves the split from one dimension to another.
+        if (origin.part != "combine") != origin.backward:
+            return "sends tokens to their experts: GECM -> EGCM, each split on its first letter"
+        return (
+            "sends the experts' results back to their tokens: EGCM -> GECM, each split on its first "
+            "letter"
+        )
+    if set(axes) & set(context.mesh.partition("GS")[1]):  # a group of tokens is spread over devices
+        if kind == "all-gather" and origin.kind == "gating":
+            return "gathers how many tokens of a group ask for each expert on each of its devices"
+        if origin.part in ("dispatch", "combine"):
+            what = "inputs" if origin.part == "dispatch" else "outputs"
+            what = f"{'gradients of the ' if origin.backward else ''}{what} of a group's slots"
+            if is_sum:
+                return f"adds up the {what} over the devices that share the group"
+            return f"gathers the {what} for the devices that share the group"
+    if context.dispatch == "blocks" and origin.part == "experts" and is_sum and not origin.backward:
+        return "adds up the outputs of each token's experts"
+    return ""
+
+
+def _moved(kind: str, array: Array, origin: Origin, axes: tuple[str, ...], context: Context) -> str:
+    """Returns why an activation or an updated part is moved or gathered; "" if nothing asks for it."""
     along_stages = _along_stages(axes, context)
     if along_stages and kind == "collective-permute":
-        return Reason(f"moves each microbatch to the next stage of the pipeline{over}")
-    if kind in ("all-reduce", "reduce-scatter"):
-        return Reason(_summed(kind, array, origin, axes, context) + over)
-    if kind == "all-gather":
-        if weights := _weights_of(array, origin, axes, context, gathered=True):
-            return _gathered_weight(weights, axes, context)
-        if along_stages:
-            return Reason(f"gathers what every stage of the pipeline reads{over}")
-        if blocks:
-            return Reason(f"gathers the tokens for the devices that have their experts{over}")
-        if activation := _whole_activation(array, axes, context):
-            return Reason(
-                f"gathers an activation annotated {activation[0]} along {activation[1]}, for a product "
-                f"whose weight is split over the same mesh axis{over}"
-            )
-        if what := _updated_parts(array, origin, context):
-            return Reason(
-                f"gathers {what}: each device has made a part of it (Mesh.shared_update){over}"
-            )
-    verb = {"all-gather": "gathers", "collective-permute": "moves"}.get(kind, "reshards")
-    why = (
-        f"{verb} {array} of {origin.layer or origin.kind}: the operation that makes it and the operation "
-        f"that reads it split it in different ways{over}"
-    )
-    if not origin.layer:
-        return Reason(why, asked_for=False)
-    remedy = (
-        f"annotate the tensor in {origin.layer} with the split that the reading operation needs, or "
-        "change Mesh.rules so that both operations split it over the same mesh axis"
-    )
-    return Reason(why, asked_for=False, remedy=remedy)
+        return "moves each microbatch to the next stage of the pipeline"
+    if kind != "all-gather":
+        return ""
+    if along_stages:
+        return "gathers what every stage of the pipeline reads"
+    if context.dispatch == "blocks" and "moe" in origin.layer and origin.part == "experts":
+        return "gathers the tokens for the devices that have their experts"
+    if activation := _whole_activation(array, axes, context):
+        return (
+            f"gathers an activation annotated {activation[0]} along {activation[1]}, for a product "
+            "whose weight is split over the same mesh axis"
+        )
+    if context.mesh.shared_update and origin.kind == "optimizer":
+        what = "the new weights" if origin.part == "guard" else "second moments"
+        return f"gathers {what}: each device has made a part of them (Mesh.shared_update)"
+    return ""
 
 
 def _along_stages(axes: tuple[str, ...], context: Context) -> bool:
     return bool(axes) and set(axes) <= set(context.mesh.partition("P")[0])
-
-
-def _spread_group(kind: str, origin: Origin) -> str:
-    """Returns why the devices that share a group of tokens communicate; "" if this is not the reason."""
-    if kind == "all-gather" and origin.kind == "gating":
-        return (
-            "gathers how many tokens of a group ask for each expert on each of the group's devices"
-        )
-    if origin.part not in ("dispatch", "combine"):
-        return ""
-    what = "inputs" if origin.part == "dispatch" else "outputs"
-    what = f"{'gradients of the ' if origin.backward else ''}{what} of a group's slots"
-    if kind in ("all-reduce", "reduce-scatter"):
-        return f"adds up the {what} over the devices that share the group"
-    return f"gathers the {what} for the devices that share the group"
 
 
 def _summed(
@@ -144,55 +140,20 @@ def _summed(
             return f"adds up the gradient of {whole}, because each device has a copy of this weight"
         if shard := _joined(_weights_of(array, origin, axes, context, gathered=True)):
             return f"adds up the gradient of {shard}; each device keeps its shard of the sum"
-    is_outside = origin.kind in ("other", "gradients and metrics") and not origin.layer
-    if is_outside and not small and _along_stages(axes, context):
+    if summed and not origin.layer and not small and _along_stages(axes, context):
         return (
             "hands on what one stage of the pipeline has, as a sum in which the others have zeros"
         )
     if origin.kind in ("optimizer", "gradients and metrics"):
         return "adds up a mean square over the shards of a weight"
     terms = "partial gradients" if origin.backward else "partial products"
-    if letters := _whole_activation(array, axes, context):
+    if activation := _whole_activation(array, axes, context):
+        letters, split = activation
         return (
-            f"adds up {terms} of an activation annotated {letters[0]}; each device keeps its "
-            f"shard of {letters[1]}"
+            f"adds up {terms} of an activation annotated {letters}; each device keeps its shard of "
+            f"{split}"
         )
     return f"adds up {terms} over a contracted dimension that is split"
-
-
-def _updated_parts(array: Array, origin: Origin, context: Context) -> str:
-    """Returns what the devices gather after each has updated its part of a weight; "" if it is nothing.
-
-    The groups of such a gather are parts of the mesh's axes. New weights are gathered in the scope of the
-    guard; in that of Adafactor, an array of the shape of a weight is its gradient or its update, of which
-    no device needs the whole. A second moment is the mean over some dimensions of its weight, so it has
-    the others. If one of the dimensions is divided, each device may send its own sum.
-    """
-    mesh = context.mesh
-    if not mesh.shared_update or origin.kind != "optimizer":
-        return ""
-    dims = Counter(_above_one(array.dims))
-    weights: list[str] = []
-    moments: list[str] = []
-    for name, spec in context.weights.items():
-        own = mesh.partition(spec.letters, name)
-        fine, divided = shared_update.fine_mesh(mesh, spec.letters, spec.shape, name)
-        parts = fine.axis_size(sum(divided, ())) // mesh.axis_size(sum(own, ()))
-        local = Counter(_above_one(_local_shape(mesh, spec.shape, own)))
-        others = dims - local
-        is_sum_of_each = others.total() == 1 and others[parts] == 1 and dims.total() > 1
-        if parts > 1 and dims == local:
-            weights += [name] * (origin.part == "guard")
-        elif parts > 1 and dims and (not others or is_sum_of_each):
-            moments.append(name)
-    if weights:
-        return f"the new {_one_of(weights)}"
-    return f"a second moment of {_one_of(moments)}" if moments else ""
-
-
-def _one_of(names: Sequence[str]) -> str:
-    """Names one of some weights: "encoder/block/moe_0/wi, or another weight of this shape"."""
-    return names[0] + (", or another weight of this shape" if len(names) > 1 else "")
 
 
 def _whole_activation(
@@ -210,24 +171,22 @@ def _whole_activation(
       None if no activation matches.
     """
     mesh = context.mesh
+
+    def needs_whole(letter: str) -> bool:
+        return any(
+            letter in spec.letters
+            and {*_split_letters(spec.letters, mesh.partition(spec.letters, name), axes)} - {letter}
+            for name, spec in context.weights.items()
+        )
+
     for letters, shape in sorted(context.annotated):
         partition = mesh.partition(letters)
         split = _split_letters(letters, partition, axes)
         # The compiler may have reshaped it, so only the number of elements counts.
         is_size = math.prod(_local_shape(mesh, shape, partition, axes)) == array.size
-        if split and is_size and all(_needs_whole(letter, axes, context) for letter in split):
+        if split and is_size and all(map(needs_whole, split)):
             return letters, ", ".join(split)
     return None
-
-
-def _needs_whole(letter: str, axes: Sequence[str], context: Context) -> bool:
-    """Returns whether a weight with this letter splits another letter over one of `axes`."""
-    return any(
-        letter in spec.letters
-        and {*_split_letters(spec.letters, context.mesh.partition(spec.letters, name), axes)}
-        - {letter}
-        for name, spec in context.weights.items()
-    )
 
 
 def _split_letters(letters: str, partition: Partition, axes: Sequence[str]) -> list[str]:
@@ -257,15 +216,15 @@ def _weights_of(
     weights of its layer. A step that would leave no weight is skipped. If both steps are skipped, the
     result is []; but if only one weight fits and the origin has no layer, the result is that weight.
     """
-    candidates: list[str] = []
-    shape = sorted(_above_one(array.dims))
-    for name, spec in context.weights.items():
-        partition = context.mesh.partition(spec.letters, name)
+    mesh, candidates = context.mesh, []
+    wanted = sorted(n for n in array.dims if n > 1)
+    for name, spec in context.weights.items() if wanted else ():
+        partition = mesh.partition(spec.letters, name)
         if gathered and not _split_letters(spec.letters, partition, axes):
             continue
-        local = _local_shape(context.mesh, spec.shape, partition, axes if gathered else ())
+        local = _local_shape(mesh, spec.shape, partition, axes if gathered else ())
         layer = local[1:] if spec.letters.startswith("R") else local
-        if shape and shape in (sorted(_above_one(local)), sorted(_above_one(layer))):
+        if wanted in [sorted(n for n in shape if n > 1) for shape in (local, layer)]:
             candidates.append(name)
     stack, _, sublayer = origin.layer.partition(" ")
     sublayer = sublayer.split(" ")[-1]
@@ -287,19 +246,14 @@ def _joined(names: Sequence[str]) -> str:
     return f"{names[0].rpartition('/')[0]}/({' or '.join(last)})"
 
 
-def _above_one(dims: Sequence[int]) -> list[int]:
-    return [n for n in dims if n > 1]
-
-
 def _gathered_weight(names: Sequence[str], axes: tuple[str, ...], context: Context) -> Reason:
     """Returns why a weight is gathered along `axes`, and whether a copy on each device is better."""
-    weight, spec = _joined(names), context.weights[names[0]]
+    spec = context.weights[names[0]]
     partition = context.mesh.partition(spec.letters, names[0])
     split_letters = _split_letters(spec.letters, partition, axes)
-    layer_bytes = spec.nbytes // spec.shape[0] if spec.letters.startswith("R") else spec.nbytes
     why = (
-        f"{weight} ({spec.letters}) is split on {', '.join(split_letters)} over mesh axes "
-        f"{list(axes)}, but a product needs it whole, {layer_bytes / 2**20:,.1f} MiB"
+        f"{_joined(names)} ({spec.letters}) is split on {', '.join(split_letters)} over mesh axes "
+        f"{list(axes)}, but a product needs it whole"
     )
     chip = context.topology.chip
     memory = chip.hbm_bytes if chip else 2**34

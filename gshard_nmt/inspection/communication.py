@@ -1,18 +1,6 @@
 """Lists the collectives of a compiled program: number, size, group of devices, and cause.
 
 XLA combines the all-reduces of many gradients into one. Here each tensor has an entry of its own.
-
-Between TPU slices a host sends and receives for its devices (Megascale). For an all-reduce over two
-slices of 8 devices the compiler writes:
-
-    %reduce-scatter.1 = ... replica_groups={{0,1,2,3,4,5,6,7}}
-    %send = ... send(%x, ...), frontend_attributes={_xla_megascale_target="{1,2}x{0:7}",
-      _xla_megascale_transfer_type="ALL_REDUCE"}
-    %all-gather.1 = ... replica_groups={{0,1,2,3,4,5,6,7}}
-
-Groups inside a slice number its devices from 0 in the order of the mesh. A transfer names them as slice,
-from 1, and number, such as {1,2}x{0:7}: each device with those of its number, or as 100007: number 7 of
-slice 1.
 """
 
 import dataclasses
@@ -24,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from gshard_nmt.inspection import links
-from gshard_nmt.inspection.causes import Context, Reason, explain
+from gshard_nmt.inspection.causes import Context, explain
 from gshard_nmt.inspection.compute import UNKNOWN, Origin, Origins
 from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
 from gshard_nmt.spmd.mesh import Mesh
@@ -56,7 +44,6 @@ class Source:
     # entries for Mesh.overrides that keep small weights whole on every device: the name of a weight
     # -> its letters that are not to be split
     overrides: Mapping[str, Mapping[str, None]] = dataclasses.field(default_factory=dict)
-    slices: int = 1  # number of TPU slices that exchange it; 1 if it stays inside each slice
 
     @property
     def bytes_per_step(self) -> int:
@@ -99,11 +86,15 @@ def _new_collectives(
 
     From v5e on, the TPU compiler prints an asynchronous collective several times: in the fusions
     that start it, overlap it and wait for it. All copies have the same opcode and the same channel.
+    On v3, a reduce-scatter may be a fusion of an all-reduce and a slice.
     """
     seen = set()
     for instruction, times in instructions:
         for inner in module.fused(instruction):
-            kind = _kind(instruction, inner)
+            kind = inner.opcode.removesuffix("-start")
+            if kind == "all-reduce" and len(instruction.arrays) == 1:
+                is_scattered = instruction.arrays[0].size < inner.arrays[0].size
+                kind = "reduce-scatter" if is_scattered else kind
             channel = _CHANNEL.search(inner.attributes)
             key = inner.opcode, channel[1] if channel else inner.name
             if kind in COLLECTIVE_KINDS and not (channel and key in seen):
@@ -111,85 +102,45 @@ def _new_collectives(
                 yield instruction, inner, kind, times
 
 
-def _kind(instruction: Instruction, inner: Instruction) -> str:
-    """Returns the kind of a collective, or the opcode of an instruction that is not a collective.
-
-    On a TPU a reduce-scatter may be a fusion of an all-reduce and a slice.
-    """
-    kind = transfer_kind(inner) or inner.opcode.removesuffix("-start")
-    if kind == "all-reduce" and inner.opcode != "send" and len(instruction.arrays) == 1:
-        return "reduce-scatter" if instruction.arrays[0].size < inner.arrays[0].size else kind
-    return kind
-
-
 def _sources(
     module: HloModule,
     instruction: Instruction,
     kind: str,
-    instruction_origin: Origin,
+    origin: Origin,
     times: int,
     origins: Origins,
     context: Context,
 ) -> list[Source]:
     """Returns a Source for each tensor of a collective that runs `times` times in a step."""
     operands = [module.by_name[name] for name in instruction.operands if name in module.by_name]
-    is_send = instruction.opcode == "send"
-    if is_send:
-        operands = operands[:1]  # the second one orders the transfers
     if len(operands) == 1 and kind == "all-reduce":
         operands = _unpacked(module, operands[0])
-    group = _group(instruction, context)
     number = max(1, len(operands))
-    if kind == "all-gather" and not is_send:
-        # The result of an asynchronous start is (inputs, outputs).
-        arrays: Sequence[Array] = instruction.arrays[-number:]
-    else:
-        inputs = [array for operand in operands for array in operand.arrays]
-        arrays = inputs[:number] or instruction.arrays
-    if kind == "all-gather" and is_send:
-        arrays = [dataclasses.replace(a, dims=(len(group), *a.dims)) for a in arrays]
+    inputs = [array for operand in operands for array in operand.arrays]
+    arrays: Sequence[Array] = inputs[:number] or instruction.arrays
+    if kind == "all-gather":  # the result of an asynchronous start is (inputs, outputs)
+        arrays = instruction.arrays[-number:]
     if kind == "all-to-all" and len(arrays) > 1:
         # On a CPU the operands of an all-to-all are the pieces of one tensor, one for each device.
         arrays = [Array(arrays[0].dtype, (len(arrays), *arrays[0].dims))]
-    tensor_origins = [instruction_origin]
-    if len(arrays) > 1:
-        tensor_origins = [origins.of(operand) for operand in operands]
+    tensor_origins = [origins.of(operand) for operand in operands] if len(arrays) > 1 else [origin]
+    group = replica_group(instruction.attributes, context.mesh.num_devices)
     # A permutation names pairs of devices, which are a part of an axis.
     find_axes = axes_between if kind == "collective-permute" else axes_of_group
     axes = find_axes(context.mesh, group)
-    chip, placement = context.topology.chip, context.placement(group)
-    slices = placement.slices if placement else 1
-    sources = []
-    for array, origin in zip(arrays, tensor_origins, strict=False):
-        seconds = None
-        if chip is not None and placement is not None:
+    chip, seconds, sources = context.topology.chip, None, []
+    for array, tensor_origin in zip(arrays, tensor_origins, strict=False):
+        if chip is not None and context.coordinates is not None:
+            placement = links.place(group, context.coordinates, context.topology)
             seconds = times * links.seconds(kind, array.nbytes, placement, chip)
-        reason = explain(kind, array, origin, axes, context)
-        if kind == "all-gather" and ends_an_all_reduce(module, instruction):
-            reason = Reason(
-                "ends an all-reduce between slices: each device has a share of the sums"
-            )
-        why = reason.why + (f", between {slices} slices" if slices > 1 else "")
+        reason = explain(kind, array, tensor_origin, axes, context)
         sources.append(
             Source(
-                kind, origin, str(array), array.nbytes, times, len(group), axes, seconds,
-                why, reason.asked_for, reason.remedy, reason.overrides, slices,
+                *(kind, tensor_origin, str(array), array.nbytes, times, len(group), axes, seconds),
+                *(reason.why, reason.asked_for, reason.remedy, reason.overrides),
             )
-        )  # fmt: skip
+        )
     return sources
-
-
-def _group(instruction: Instruction, context: Context) -> tuple[int, ...]:
-    number = context.topology.slices
-    if number == 1 or context.coordinates is None:
-        return replica_group(instruction.attributes, context.mesh.num_devices)
-    slice_of_place = context.coordinates[:, -1].tolist()
-    if instruction.opcode == "send":
-        return transfer_group(instruction, slice_of_place)
-    group = replica_group(instruction.attributes, context.mesh.num_devices // number)
-    # The numbers in every slice are those of the first.
-    places = _places(slice_of_place, 0)
-    return tuple(places[number] for number in group)
 
 
 def _unpacked(module: HloModule, operand: Instruction) -> list[Instruction]:
@@ -198,23 +149,19 @@ def _unpacked(module: HloModule, operand: Instruction) -> list[Instruction]:
     The GPU compiler copies many gradients into one array, and adds up that array over the devices.
     """
     inside = module.computations[operand.calls[0]] if operand.opcode == "fusion" else ()
-    parameters = {
-        i.name: module.by_name[operand.operands[i.parameter_number]]
-        for i in inside
-        if i.opcode == "parameter"
-    }
-    for root in inside:
-        if root.is_root and root.opcode == "concatenate":
-            tensors = [parameters.get(name) for name in root.operands]
-            return [_reshaped(module, tensor) for tensor in tensors if tensor] or [operand]
-    return [operand]
-
-
-def _reshaped(module: HloModule, tensor: Instruction) -> Instruction:
-    """Returns the instruction that made a tensor before it was flattened."""
-    while tensor.opcode == "bitcast" and len(module.by_name[tensor.operands[0]].arrays) == 1:
-        tensor = module.by_name[tensor.operands[0]]
-    return tensor
+    numbers = {i.name: i.parameter_number for i in inside if i.opcode == "parameter"}
+    packed = [i for i in inside if i.is_root and i.opcode == "concatenate"]
+    tensors = []
+    for name in packed[0].operands if packed else ():
+        if name in numbers:
+            tensor = module.by_name[operand.operands[numbers[name]]]
+            # Before the copy, the tensor was flattened.
+            while (
+                tensor.opcode == "bitcast" and len(module.by_name[tensor.operands[0]].arrays) == 1
+            ):
+                tensor = module.by_name[tensor.operands[0]]
+            tensors.append(tensor)
+    return tensors or [operand]
 
 
 _MESH_GROUPS = re.compile(
@@ -242,11 +189,10 @@ def replica_group(attributes: str, devices: int) -> tuple[int, ...]:
         if match[4]:
             grid = grid.transpose(_ints(match[4]))
         return tuple(grid.reshape(int(match[1]), int(match[2]))[0].tolist())
-    if match := _LISTED_GROUPS.search(attributes):
-        return tuple(_ints(match[1])) or tuple(range(devices))
     if match := _PAIRS.search(attributes):
         return int(match[1]), int(match[2])
-    return tuple(range(devices))
+    match = _LISTED_GROUPS.search(attributes)
+    return tuple(_ints(match[1]) if match else ()) or tuple(range(devices))
 
 
 def _ints(text: str) -> list[int]:
@@ -259,10 +205,8 @@ def axes_of_group(mesh: Mesh, group: Sequence[int]) -> tuple[str, ...]:
     places = np.arange(mesh.num_devices).reshape(tuple(mesh.shape))
     for count in range(1, len(mesh.axes) + 1):
         for axes in itertools.combinations(mesh.axes, count):
-            if mesh.axis_size(axes) != len(group):
-                continue
             index = tuple(slice(None) if axis in axes else 0 for axis in mesh.axes)
-            if set(places[index].ravel().tolist()) == set(group):
+            if mesh.axis_size(axes) == len(group) and not {*group} - {*places[index].flat}:
                 return axes
     return ()
 
@@ -275,61 +219,3 @@ def axes_between(mesh: Mesh, devices: Sequence[int]) -> tuple[str, ...]:
     """
     places = np.unravel_index(np.array(devices), tuple(mesh.shape))
     return tuple(axis for axis, place in zip(mesh.axes, places, strict=True) if len(set(place)) > 1)
-
-
-_TYPE = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
-_PRODUCT = re.compile(r'_xla_megascale_target="\{([\d,]+)\}x')
-_LISTED = re.compile(r"_xla_megascale_target=\{\{([\d,]+)\}")
-_PAIR = re.compile(r"_xla_megascale_target=\{\{(\d+)->(\d+)\}")
-_KINDS = {
-    "ALL_TO_ALL": "all-to-all",
-    "ALL_REDUCE": "all-reduce",
-    "ALL_GATHER": "all-gather",
-    "REDUCE_SCATTER": "reduce-scatter",
-    "ONE_TO_ONE": "collective-permute",
-}
-_SLICE = 100_000
-"""The number of a device is this times its slice, from 1, plus its number in the slice."""
-_TRANSPARENT = ("bitcast", "copy", "reshape", "transpose", "get-tuple-element", "fusion")
-
-
-def transfer_kind(instruction: Instruction) -> str:
-    """Returns the kind of collective that a `send` belongs to; "" if it is no transfer between slices."""
-    match = _TYPE.search(instruction.attributes)
-    return _KINDS.get(match[1], "") if match and instruction.opcode == "send" else ""
-
-
-def transfer_group(instruction: Instruction, slice_of_place: Sequence[int]) -> tuple[int, ...]:
-    """Returns the first group of devices of a transfer, by their places in the mesh.
-
-    Args:
-      slice_of_place: int[devices], the slice of each device, from 0, in the order of the mesh.
-    """
-    attributes = instruction.attributes
-    if match := _PRODUCT.search(attributes):
-        members = [number * _SLICE for number in _ints(match[1])]
-    elif match := _PAIR.search(attributes):
-        members = [int(match[1]), int(match[2])]
-    else:
-        match = _LISTED.search(attributes)
-        members = _ints(match[1]) if match else []
-    places = [_places(slice_of_place, member // _SLICE - 1)[member % _SLICE] for member in members]
-    return tuple(sorted(places))
-
-
-def _places(slice_of_place: Sequence[int], number: int) -> list[int]:
-    """Returns the places of the devices of a slice, in the order of the mesh."""
-    return [int(place) for place in np.flatnonzero(np.asarray(slice_of_place) == number)]
-
-
-def ends_an_all_reduce(module: HloModule, gather: Instruction) -> bool:
-    """Returns whether an all-gather collects the sums that came from the other slices."""
-    instruction = gather
-    for _ in range(8):
-        makers = [module.by_name[name] for name in instruction.operands if name in module.by_name]
-        instruction = makers[0] if makers else gather
-        if instruction.opcode == "recv-done":
-            return "ALL_REDUCE" in module.by_name[instruction.operands[0]].attributes
-        if instruction.opcode not in _TRANSPARENT:
-            break
-    return False

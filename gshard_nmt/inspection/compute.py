@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
-from gshard_nmt.spmd.chips import Chip, peak_of
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+from gshard_nmt.spmd.topology import Chip, peak_of
 
 _NO_WORK = ("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all")
 _PRODUCTS = ("dot", "convolution")

@@ -1,87 +1,93 @@
 """Computes the least time of a collective on the links between chips, or between GPUs.
 
 We count only bandwidth, and leave out latency and overlap. The time depends on the positions of the
-group's chips: they may be a few neighbors, every eighth chip of a row, or all chips. Between TPU slices
-there is only the data center network. A group of several slices uses both, one after the other.
+group's chips: they may be a few neighbors, every eighth chip of a row, or all chips.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from gshard_nmt.spmd.chips import Chip, Gpu
-from gshard_nmt.spmd.topology import Topology
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """The positions of a group along one axis of the torus."""
-
-    places: int  # number of positions
-    # distance between neighbors, in chips. This is also the number of groups that share each link.
-    stride: int
-    is_ring: bool  # whether the last position is next to the first
-
-    @property
-    def links(self) -> float:
-        """Links that the group can use along this axis, divided by the groups that share them.
-
-        A chip of a ring has two. An open line counts one, because the chip at its end has only one.
-        """
-        return (2 if self.is_ring else 1) / self.stride
+from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.topology import Chip, Gpu, Topology
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
     """The positions of a group of devices in the slice."""
 
-    # the group's positions along each axis of the torus on which it has more than one position
-    lines: tuple[Line, ...]
+    # for each axis of the torus on which the group has several positions, their number, and the links
+    # that the group can use along the axis, divided by the groups that share them
+    lines: tuple[tuple[int, float], ...]
     # number of positions along every axis of the torus; for GPUs, hosts and GPUs of a host
     shape: tuple[int, ...]
     chips: int  # number of chips that hold the group's devices
     devices_of_chip: int  # number of the group's devices on each of these chips
     hops: int  # links between the first two neighbors of the group that are on different chips
-    # number of slices that hold the group. The other fields describe its part in one of them.
-    slices: int = 1
-    slice_bandwidth: float = 0.0  # bytes per second between a chip and those of other slices
 
 
 def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> Placement:
     """Returns the placement of a group of devices, given by their positions in the mesh.
 
-    `coordinates` int[devices, axes] are those of each device's chip; with several slices, the last is the
-    slice. The group has an equal part in each slice that it uses.
+    `coordinates` int[devices, axes] are those of each device's chip.
     """
-    members, slices = coordinates[list(group)], 1
-    if topology.slices > 1:
-        of_member = members[:, -1]
-        slices = len(np.unique(of_member))
-        members = members[of_member == of_member[0], :-1]
+    members = coordinates[list(group)]
     chips = np.unique(members, axis=0)
     along = [np.unique(column) for column in chips.T]
     is_box = len(chips) == math.prod(map(len, along))
     lines = []
     for places, size, wraps in zip(along, topology.shape, topology.wraps(), strict=True):
-        distances = np.diff(places)
-        if not len(distances):
+        distances = set(np.diff(places).tolist())
+        if not distances:
             continue
-        if is_box and len(set(distances.tolist())) == 1:
-            count, stride = len(places), int(distances[0])
+        # The distance of neighbors in chips is also the number of groups that share each link.
+        if is_box and len(distances) == 1:
+            count, stride = len(places), distances.pop()
         else:
             count, stride = int(places[-1] - places[0]) + 1, 1
-        lines.append(Line(count, stride, wraps and count * stride == size))
+        # A chip of a ring has two links. An open line counts one, because the chip at its end has one.
+        links = 2 if wraps and count * stride == size else 1
+        lines.append((count, links / stride))
     return Placement(
         tuple(lines),
         tuple(map(len, along)),
         len(chips),
         max(1, len(members) // len(chips)),
         next(filter(None, np.abs(np.diff(members, axis=0)).sum(axis=1).tolist()), 0),
-        slices,
-        topology.slice_bandwidth,
     )
+
+
+def counted(topology: Topology) -> tuple[int, ...]:
+    """Returns the sizes of a machine's axes as device numbers count them, the slowest first.
+
+    That is the last axis of a torus to the first, then the cores of a chip; or the hosts and then the
+    GPUs of a host.
+    """
+    if isinstance(topology.chip, Gpu):
+        return topology.shape
+    return (*reversed(topology.shape), topology.num_devices // topology.num_chips)
+
+
+@functools.cache
+def _coordinates(topology: Topology) -> np.ndarray:
+    """Returns int[devices, axes of the torus], the coordinates of the chip of each device number."""
+    sizes = counted(topology)
+    grid = np.indices(sizes).reshape(len(sizes), -1)
+    return (grid if isinstance(topology.chip, Gpu) else grid[-2::-1]).T
+
+
+def place_on(topology: Topology, mesh: Mesh, axes: Sequence[str]) -> Placement:
+    """Returns the placement of the first group along some axes, of a mesh with any device order."""
+    group = mesh.devices()[tuple(slice(None) if axis in axes else 0 for axis in mesh.axes)]
+    return _placement(topology, tuple(group.ravel().tolist()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _placement(topology: Topology, group: tuple[int, ...]) -> Placement:
+    return place(group, _coordinates(topology), topology)
 
 
 def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float:
@@ -94,44 +100,22 @@ def seconds(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float
     """
     if isinstance(chip, Gpu):
         return _seconds_of_gpus(kind, nbytes, placement, chip)
-    if placement.slices > 1:
-        return _seconds_of_slices(kind, nbytes, placement, chip)
     lines, bandwidth = placement.lines, chip.link_bandwidth
     if not lines:
         # The cores of one chip share its memory.
         return nbytes / chip.hbm_bandwidth if placement.devices_of_chip > 1 else 0.0
     chip_bytes = nbytes * chip.devices_per_chip
     if kind == "all-to-all":
-        box = math.prod(line.places for line in lines)
+        box = math.prod(count for count, _ in lines)
         # Half of a chip's bytes cross the middle, and half of these go in each direction.
-        crossing = (line.places / box / line.links for line in lines)
-        return chip_bytes * placement.chips / 4 * max(crossing) / bandwidth
+        crossing = max(count / box / links for count, links in lines)
+        return chip_bytes * placement.chips / 4 * crossing / bandwidth
     if kind == "collective-permute":
         return chip_bytes * placement.hops / bandwidth
     # The cores of a chip that are in one group reduce within the chip first.
     payload = chip_bytes / placement.devices_of_chip * (1 - 1 / placement.chips)
     passes = 2 if kind == "all-reduce" else 1
-    return passes * payload / (bandwidth * sum(line.links for line in lines))
-
-
-def _seconds_of_slices(kind: str, nbytes: float, placement: Placement, chip: Chip) -> float:
-    """Returns the least time of one collective between TPU slices, in seconds.
-
-    A reduction adds up inside each slice first. Then each device sends its share to its partners in the
-    other slices. A gather inside the slice ends an all-reduce. The TPU compiler writes it in this way.
-    """
-    slices, inside = placement.slices, dataclasses.replace(placement, slices=1)
-    outside = 1 - 1 / slices
-    of_group = placement.chips * placement.devices_of_chip
-    if kind == "all-to-all":
-        sent, local = nbytes * outside, seconds(kind, nbytes / slices, inside, chip)
-    elif kind == "collective-permute":
-        sent, local = nbytes, 0.0
-    else:
-        passes = 2 if kind == "all-reduce" else 1
-        sent = passes * nbytes / of_group * outside
-        local = seconds(kind, nbytes, inside, chip) if of_group > 1 else 0.0
-    return local + sent * chip.devices_per_chip / placement.slice_bandwidth
+    return passes * payload / (bandwidth * sum(links for _, links in lines))
 
 
 def _seconds_of_gpus(kind: str, nbytes: float, placement: Placement, gpu: Gpu) -> float:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.inspection.hlo import HloModule
-from gshard_nmt.quantities import GIB, size_text
-from gshard_nmt.settings.divides import problems
+from gshard_nmt.quantities import size_text
+from gshard_nmt.spmd.ahead_of_time import DoesNotFit
 from gshard_nmt.spmd.lowering import ArraySpec, Signature
 from gshard_nmt.spmd.mesh import Mesh
 
@@ -62,19 +62,16 @@ def measured(
     return Memory(argument, temp, output, alias, code, peak, hbm, _by_category(sizes, peak))
 
 
-def estimated(signature: Signature, mesh: Mesh, needed: int, hbm: int, temporaries: bool) -> Memory:
-    """Estimates the memory of a program that the compiler refused.
-
-    Args:
-      needed: bytes that it needs, by the compiler's message.
-      hbm: memory of a device in bytes.
-      temporaries: whether `needed` counts temporaries only, without arguments.
-    """
+def estimated(signature: Signature, mesh: Mesh, error: DoesNotFit) -> Memory:
+    """Estimates the memory of a program that the compiler refused."""
     sizes = Counter[str]()
     for name, spec in signature.flat_inputs():
         sizes[category_of(name, spec, mesh)] += shard_bytes(name, spec, mesh)
-    peak = needed + sizes.total() if temporaries else max(needed, sizes.total())
+    peak = max(error.needed_bytes, sizes.total())
+    if "temporaries" in error.what:  # it counts them without the arguments
+        peak = error.needed_bytes + sizes.total()
     by_category = _by_category(sizes, peak)
+    hbm = error.available_bytes
     return Memory(None, None, None, None, None, peak, hbm, by_category, is_estimate=True)
 
 
@@ -100,76 +97,30 @@ def shard_bytes(name: str, spec: ArraySpec, mesh: Mesh) -> int:
     return spec.nbytes // math.prod(mesh.axis_size(axes) for axes in partition)
 
 
-def suggestions(config: "Config", memory: Memory, decoding: bool = False) -> list[str]:
-    """Returns changes that would lower the memory of a device, the most promising first."""
-    lines = _for_decoding(config, memory) if decoding else _for_training(config, memory)
-    replicated = memory.by_category["replicated_weights"]
-    if replicated > GIB:
-        lines.append(
-            f"a rule in Mesh.rules that splits the replicated weights ({size_text(replicated)}): it may "
-            "split the letter H, N or V over a second mesh axis"
-        )
-    return [*lines, "a topology with more devices, or chips with more memory"]
-
-
-def _for_decoding(config: "Config", memory: Memory) -> list[str]:
-    decode = config.decode
-    lines = [_fewer_rows("Decode.rows", decode.rows, _row_shards(config), memory)]
-    if decode.method == "beam" and decode.beam > 1:
-        lines.append(
-            f"Decode.beam below {decode.beam}: the search keeps this number of hypotheses of each row"
-        )
-    return lines
-
-
-def _for_training(config: "Config", memory: Memory) -> list[str]:
-    model, microbatches = config.model, config.train.microbatches
-    sizes = memory.by_category
-    activations = sizes["activations"]
-    lines = []
-    if model.remat == "none" and model.stack == "unrolled":
-        lines.append("Model.remat = 'layer' recomputes activations instead of keeping them")
-    if model.activation_dtype == "float32":
-        lines.append(
-            f"Model.activation_dtype = 'bfloat16' halves activations, about "
-            f"{size_text(activations / 2)} less"
-        )
-    more = config.replace(train={"microbatches": 2 * microbatches})
-    # The sums of the gradients take twice the memory of gradients in bfloat16 (docs/training.md).
-    has_room = activations > 4 * (sizes["replicated_weights"] + sizes["sharded_weights"])
-    if has_room and model.stack != "pipeline" and not any(problems(more, {})):
-        lines.append(
-            f"Train.microbatches = {more.train.microbatches} computes the same batch in parts, one after "
-            "another, and nearly halves the activations"
-        )
-    fewest = _row_shards(config) * microbatches
-    fewer = _fewer_rows("Data.rows", config.data.rows, fewest, memory)
-    lines.append(fewer)
-    if model.num_groups and fewer.startswith("Data.rows"):
-        lines.append(
-            "change Model.num_groups in proportion to Data.rows: the gates' one-hot tensors grow with "
-            "the square of the number of tokens in a group"
-        )
-    return lines
-
-
-def _row_shards(config: "Config") -> int:
-    return config.mesh.axis_size(config.mesh.partition("B")[0])
-
-
-def _fewer_rows(setting: str, rows: int, fewest: int, memory: Memory) -> str:
-    """Suggests the largest multiple of `fewest` rows whose activations fit into the remaining memory."""
+def what_would_help(config: "Config", memory: Memory, error: DoesNotFit) -> list[str]:
+    """Returns lines for the report on a program that does not fit: the sizes, and settings to change."""
+    needed, available = error.needed_bytes, error.available_bytes
+    model, rows = config.model, config.data.rows
     activations = memory.by_category["activations"]
-    room = (memory.hbm or 0) - (memory.peak - activations)
+    lines = [
+        f"DOES NOT FIT: {error.what} need {size_text(needed)}, but only {size_text(available)} are "
+        f"available: {size_text(needed - available)} too much.",
+        "The compiler gives only these two sizes and no program, so the breakdown is estimated.",
+        "What would help:",
+    ]
+    if model.remat == "none" and model.stack == "unrolled":
+        lines.append("  - Model.remat = 'layer' recomputes activations instead of keeping them")
+    if model.activation_dtype == "float32":
+        lines.append("  - Model.activation_dtype = 'bfloat16' halves the activations")
+    # Activations grow at least in proportion to the rows.
+    fewest = config.mesh.axis_size(config.mesh.partition("B")[0]) * config.train.microbatches
+    room = available - (memory.peak - activations)
     fitting_rows = int(rows * room / max(activations, 1)) // fewest * fewest
-    if room <= 0:
-        return f"fewer rows are not enough: even without activations, {size_text(-room)} more are needed"
-    if not fitting_rows:
-        return (
-            f"fewer rows are not enough: {size_text(room)} are left for activations, and {fewest} rows, "
-            "the fewest that divide over devices and microbatches, need more"
-        )
-    return (
-        f"{setting} = {fitting_rows} instead of {rows}: {size_text(room)} are left for activations, "
-        "which grow at least in proportion to the rows"
-    )
+    if fitting_rows > 0:
+        groups = "; change Model.num_groups in proportion" if model.num_groups else ""
+        lines.append(f"  - Data.rows = {fitting_rows} instead of {rows}{groups}")
+    return [
+        *lines,
+        "  - a rule in Mesh.rules that splits the largest category over more mesh axes",
+        "  - a topology with more devices, or chips with more memory",
+    ]

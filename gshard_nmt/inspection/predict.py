@@ -9,7 +9,7 @@ that is split in another way moves:
     reduce-scatter   the same, if the result is to be split over this axis by another letter
     all-to-all       a tensor that is split by another of its letters
 
-The constants are the figures of the chip (spmd/chips.py) and the times of links.py. Nothing is fitted.
+The constants are the figures of the chip (spmd/topology.py) and the times of links.py. Nothing is fitted.
 """
 
 import dataclasses
@@ -18,14 +18,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gshard_nmt.inspection import links
-from gshard_nmt.inspection.candidates import place_on
 from gshard_nmt.inspection.memory import shard_bytes
 from gshard_nmt.inspection.products import Product, Step, Tensor
 from gshard_nmt.spmd import shared_update
-from gshard_nmt.spmd.chips import Chip, peak_of
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.topology import Topology
+from gshard_nmt.spmd.topology import Chip, Topology, peak_of
 
 _OPTIMIZER_PASSES = 7
 """How often a step reads or writes an array of the size of a weight, after its gradient is there.
@@ -71,7 +69,7 @@ def predict(cost: Cost, topology: Topology, mesh: Mesh) -> Prediction:
     assert topology.chip is not None
     seconds = {"products": cost.product_seconds, "optimizer": cost.optimizer_seconds}
     for (kind, axes), nbytes in cost.traffic.items():
-        time = links.seconds(kind, nbytes, place_on(topology, mesh, axes), topology.chip)
+        time = links.seconds(kind, nbytes, links.place_on(topology, mesh, axes), topology.chip)
         seconds[kind] = seconds.get(kind, 0.0) + time
     return Prediction(cost, seconds)
 
@@ -112,10 +110,6 @@ def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
     traffic: dict[tuple[str, tuple[str, ...]], float] = {}
     for (_, _, kind, axes), nbytes in sent.items():
         traffic[kind, axes] = traffic.get((kind, axes), 0.0) + nbytes
-    stages = tuple(axis for axis in mesh.partition("P")[0] if mesh.axis_size((axis,)) > 1)
-    for kind, tensor, times in step.along_stages if stages else ():
-        nbytes = times * partitioner.local(tensor)
-        traffic[kind, stages] = traffic.get((kind, stages), 0.0) + nbytes
     weights = sum(shard_bytes(name, spec, mesh) for name, spec in step.weights.items())
     updated = sum(_updated_bytes(name, spec, mesh) for name, spec in step.weights.items())
     optimizer = _OPTIMIZER_PASSES * updated / chip.hbm_bandwidth

@@ -53,24 +53,19 @@ class Tensor:
     shape: tuple[int, ...]
     item_bytes: int  # the bytes of an element; 0 if moving the tensor costs nothing
     weight: str = ""  # the name by which Mesh.overrides knows it; "" for an activation
-    # whether it is inside a stage of a pipeline, in which the axes of the stages split nothing
-    in_stage: bool = False
 
     def partition(self, mesh: Mesh) -> Partition:
-        if not self.weight:
-            return mesh.partition("P" * self.in_stage + self.letters)[self.in_stage :]
         # The weights of a stack have one more dimension, R, for which an override may have an entry.
         stacked = "/block/" in self.weight
-        partition = mesh.partition("R" * stacked + self.letters, self.weight)[stacked:]
-        stages = mesh.partition("P")[0] if self.in_stage else ()
-        return tuple(tuple(axis for axis in axes if axis not in stages) for axes in partition)
+        return mesh.partition("R" * stacked + self.letters, self.weight)[stacked:]
 
-    def of_microbatch(self, microbatches: int, in_stage: bool) -> "Tensor":
-        """Returns the part of the tensor that one microbatch has: a share of the rows or groups."""
+    def of_microbatch(self, microbatches: int) -> "Tensor":
+        """Returns the part of an activation that one microbatch has: a share of the rows or groups."""
+        if self.weight:
+            return self
         sizes = zip(self.letters, self.shape, strict=True)
         shape = tuple(n // microbatches if letter in "BG" else n for letter, n in sizes)
-        shape = self.shape if self.weight else shape
-        return dataclasses.replace(self, shape=shape, in_stage=in_stage)
+        return dataclasses.replace(self, shape=shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,29 +96,45 @@ class Exchange:
     recomputed: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A training step as products: all blocks and microbatches, and what is kept or computed again."""
+
+    products: Sequence[Product]  # those of all blocks
+    exchanges: Sequence[Exchange]  # dispatch and combine of the MoE layers
+    # the activations that are kept from the forward pass to the backward pass, with their number
+    kept: Sequence[tuple[Tensor, int]]
+    weights: Mapping[str, ArraySpec]  # all weights, by name
+    state: Mapping[str, ArraySpec]  # all arrays that the step takes, by name
+
+
 def step_of(
     config: "Config",
     weights: Mapping[str, ArraySpec],
     state: Mapping[str, ArraySpec],
     rounds_operands: bool,
-) -> "Step":
+) -> Step:
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 
     `rounds_operands`: whether products round float32 to bfloat16, as a TPU does. UserError: the config
-    dispatches tokens in a way that has no formula here.
+    is a pipeline, or dispatches tokens in a way that has no formula here.
     """
     model = config.model
-    if model.experts and model.dispatch not in ("einsum", "gather"):
-        raise UserError(
-            f"--advise: Model.dispatch is {model.dispatch!r}; only the communication of 'einsum' and "
-            "'gather' can be predicted. Choose one of them with --gin \"Model.dispatch = 'einsum'\"."
-        )
+    for setting, value, known in (
+        ("stack", model.stack, ("unrolled", "scan")),
+        ("dispatch", model.dispatch, ("einsum", "gather")),
+    ):
+        if value not in known:
+            raise UserError(
+                f"--advise: Model.{setting} is {value!r}; only the time of {known[0]!r} and "
+                f"{known[1]!r} can be predicted. Choose one of them with --gin "
+                f"\"Model.{setting} = '{known[0]}'\"."
+            )
     one_block = dataclasses.replace(
         model,
         encoder_layers=model.encoder_layers and model.block_layers("encoder"),
         decoder_layers=model.block_layers("decoder"),
         stack="unrolled",
-        stages=1,
         remat="none",
         remat_keeps="inputs",
     )
@@ -135,7 +146,10 @@ def step_of(
         for name, spec in weights.items()
     )
     traced = trace(one_block, of_one_block, batch)
-    return Step(config, traced, weights, state, rounds_operands)
+    products = [_of_step(config, product, rounds_operands) for product in traced]
+    exchanges = list(_exchanges(model, products, rounds_operands))
+    kept = list(_kept(config, products, exchanges))
+    return Step(products, exchanges, kept, weights, state)
 
 
 _Specs = tuple[tuple[str, ArraySpec], ...]
@@ -231,149 +245,91 @@ def _source(x: "tf.Tensor") -> tuple[str, int]:
     return x.name, item_bytes
 
 
-class Step:
-    """A training step as products: all blocks and microbatches, and what is kept or computed again.
+def _recomputes(model: "Model") -> bool:
+    return model.stack == "scan" or model.remat != "none"
 
-    Attributes:
-      products: those of all blocks.
-      exchanges: dispatch and combine of the MoE layers.
-      kept: the activations that are kept from the forward pass to the backward pass, with their number.
-      along_stages: (kind, tensor, times) of the collectives among the stages of a pipeline.
-      weights: all weights, by name.
-      state: all arrays that the step takes, by name.
-    """
 
-    def __init__(
-        self,
-        config: "Config",
-        traced: Sequence[Product],
-        weights: Mapping[str, ArraySpec],
-        state: Mapping[str, ArraySpec],
-        rounds_operands: bool,
-    ) -> None:
-        self.weights, self.state = weights, state
-        self._model, self._microbatches = config.model, config.train.microbatches
-        self._rounds_operands = rounds_operands
-        self._pipelined = self._model.stack == "pipeline"
-        self._recomputed = self._model.stack in ("scan", "pipeline") or self._model.remat != "none"
-        self.products = [self._of_step(product) for product in traced]
-        self.exchanges = list(self._exchanges())
-        self.kept = list(self._kept())
-        self.along_stages = list(self._along_stages())
+def _of_step(config: "Config", product: Product, rounds_operands: bool) -> Product:
+    """Returns a product of one block and the whole batch as those of all blocks of the step."""
+    model, microbatches = config.model, config.train.microbatches
+    parts = (x.of_microbatch(microbatches) for x in (product.left, product.right, product.result))
+    left, right, result = parts
+    product = dataclasses.replace(
+        product, left=left, right=right, result=result, times=microbatches
+    )
+    if not product.sublayer:
+        return product
+    stack = product.part.split()[0]
+    kind, _, layer = product.sublayer.rpartition("_")
+    is_last_layer = model.remat == "layer" or int(layer) == model.block_layers(stack) - 1
+    ends_part = kind == "feed_forward" and product.right.weight.endswith("/wo") and is_last_layer
+    return dataclasses.replace(
+        product,
+        times=model.repeats(stack) * microbatches,
+        passes=product.passes if rounds_operands else min(product.passes, 1),
+        recomputed=_recomputes(model),
+        is_found=ends_part or _is_kept(model, product),
+    )
 
-    def _of_step(self, product: Product) -> Product:
-        """Returns a product of one block and the whole batch as those of all blocks of the step."""
-        stack, is_layer = product.part.split()[0], bool(product.sublayer)
-        # Outside of the stages of a pipeline is the whole batch.
-        number = 1 if self._pipelined and not is_layer else self._microbatches
-        left, right, result = (
-            tensor.of_microbatch(number, self._pipelined and is_layer)
-            for tensor in (product.left, product.right, product.result)
+
+def _is_kept(model: "Model", product: Product) -> bool:
+    """Returns whether `Model.remat_keeps` keeps the result of a product."""
+    weight = product.right.weight
+    if not weight:  # the slots that dispatch fills
+        return product.result.letters == "GECM" and model.remat_has("experts")
+    _, inside = weight.split(f"/{product.sublayer}/")  # "shared/wo" of a shared expert
+    kept, is_expert = _KEPT.get(inside, ""), product.sublayer.startswith("moe")
+    return bool(kept) and (kept == "experts") == is_expert and model.remat_has(kept)
+
+
+def _exchanges(
+    model: "Model", products: Sequence[Product], rounds_operands: bool
+) -> Iterator[Exchange]:
+    """Yields dispatch and combine of each MoE layer: GECM -> EGCM and back (GShard section 3.2)."""
+    recomputed = _recomputes(model) and not model.remat_has("experts")
+    outputs = {
+        p.left.name: (p.left, p.times)
+        for p in products
+        if p.left.letters == "EGCM" and p.right.weight.endswith("/wi")
+    }
+    for tensor, times in outputs.values():
+        # XLA sends them as bfloat16 if they only go from product to product, which round them to it.
+        if rounds_operands and model.dispatch == "einsum":
+            tensor = dataclasses.replace(tensor, item_bytes=2)
+        experts, groups, *rest = tensor.shape
+        shape = (groups, experts, *rest)
+        slots = dataclasses.replace(
+            tensor, name=f"{tensor.name}/slots", letters="GECM", shape=shape
         )
-        product = dataclasses.replace(product, left=left, right=right, result=result, times=number)
-        if not is_layer:
-            return product
-        return dataclasses.replace(
-            product,
-            times=self._times(stack),
-            passes=product.passes if self._rounds_operands else min(product.passes, 1),
-            recomputed=self._recomputed,
-            is_found=self._ends_part(stack, product) or self._is_kept(product),
-        )
+        yield Exchange(slots, tensor, times, recomputed)
+        yield Exchange(tensor, slots, times, recomputed)
 
-    def _times(self, stack: str) -> int:
-        """Returns how often a device computes a block of a stack, of which there are R.
 
-        A pipeline has R / P blocks on a device and also computes bubbles.
-        """
-        repeats = self._model.repeats(stack)
-        if not self._pipelined:
-            return repeats * self._microbatches
-        schedule = self._model.pipeline_schedule(stack, self._microbatches)
-        return schedule.iterations * repeats // (schedule.stages * schedule.visits)
+def _kept(
+    config: "Config", products: Sequence[Product], exchanges: Sequence[Exchange]
+) -> Iterator[tuple[Tensor, int]]:
+    model, microbatches = config.model, config.train.microbatches
+    if not _recomputes(model):
+        for product in products:
+            yield product.result, product.times // microbatches
+        return
 
-    def _ends_part(self, stack: str, product: Product) -> bool:
-        """Returns whether a product is the last of a part that is computed again."""
-        kind, _, layer = product.sublayer.rpartition("_")
-        if kind != "feed_forward" or not product.right.weight.endswith("/wo"):
-            return False
-        return self._model.remat == "layer" or int(layer) == self._model.block_layers(stack) - 1
-
-    def _is_kept(self, product: Product) -> bool:
-        """Returns whether `Model.remat_keeps` keeps the result of a product."""
-        weight = product.right.weight
-        if not weight:  # the slots that dispatch fills
-            return product.result.letters == "GECM" and self._model.remat_has("experts")
-        _, inside = weight.split(f"/{product.sublayer}/")  # "shared/wo" of a shared expert
-        kept, is_expert = _KEPT.get(inside, ""), product.sublayer.startswith("moe")
-        return bool(kept) and (kept == "experts") == is_expert and self._model.remat_has(kept)
-
-    def _exchanges(self) -> Iterator[Exchange]:
-        """Yields dispatch and combine of each MoE layer: GECM -> EGCM and back (GShard section 3.2)."""
-        recomputed = self._recomputed and not self._model.remat_has("experts")
-        outputs = {
-            p.left.name: (p.left, p.times)
-            for p in self.products
-            if p.left.letters == "EGCM" and p.right.weight.endswith("/wi")
-        }
-        for tensor, times in outputs.values():
-            # XLA sends them as bfloat16 if they only go from product to product, which round them to it.
-            if self._rounds_operands and self._model.dispatch == "einsum":
-                tensor = dataclasses.replace(tensor, item_bytes=2)
-            experts, groups, *rest = tensor.shape
-            slots = dataclasses.replace(
-                tensor,
-                name=f"{tensor.name}/slots",
-                letters="GECM",
-                shape=(groups, experts, *rest),
-            )
-            yield Exchange(slots, tensor, times, recomputed)
-            yield Exchange(tensor, slots, times, recomputed)
-
-    def _kept(self) -> Iterator[tuple[Tensor, int]]:
-        if not self._recomputed:
-            for product in self.products:
-                yield product.result, product.times // self._microbatches
-            return
-        # A pipeline keeps the results of all iterations, and a loop those of one microbatch.
-        loops = 1 if self._pipelined else self._microbatches
-        parts = list(dict.fromkeys(p.part for p in self.products if p.sublayer))
-        stacks = [part.split()[0] for part in parts]
-        for stack in stacks if self._model.remat == "layer" else dict.fromkeys(stacks):
-            yield self._state(stack), self._times(stack) // loops
-        if self._model.remat_has("experts"):
-            item_bytes = self._state("decoder").item_bytes
-            for exchange in self.exchanges:
-                kept = dataclasses.replace(exchange.after, item_bytes=item_bytes)
-                yield kept, exchange.times // loops
-        for product in self.products:
-            is_of_attention = "attention" in product.sublayer and product.right.weight
-            if product.is_found and (is_of_attention or product.right.weight.endswith("/gate")):
-                yield product.result, product.times // loops
-        for stack in dict.fromkeys(stacks) if self._pipelined else ():
-            yield self._state(stack), self._microbatches
-
-    def _state(self, stack: str) -> Tensor:
+    def state(stack: str) -> Tensor:
         """Returns the input [B, L, M] of a block of a stack."""
-        layers = (p for p in self.products if p.sublayer and p.part.startswith(stack))
+        layers = (p for p in products if p.sublayer and p.part.startswith(stack))
         first = next(p.left for p in layers if p.left.letters == "BLM")
         return dataclasses.replace(first, name=f"{stack} state")
 
-    def _along_stages(self) -> Iterator[tuple[str, Tensor, int]]:
-        """Yields the collectives among the stages of the pipelines, see `Pipeline`.
-
-        The state moves on by one stage in each iteration. All stages read every microbatch, and the last
-        results are summed over the stages. The gradients do the same in reverse. With several visits,
-        the weights move to their stages first, and their gradients move back.
-        """
-        stacks = dict.fromkeys(p.part.split()[0] for p in self.products if p.sublayer)
-        for stack in stacks if self._pipelined else ():
-            x = self._state(stack)
-            schedule = self._model.pipeline_schedule(stack, self._microbatches)
-            yield "collective-permute", x, 2 * schedule.iterations
-            yield "all-gather", x, 2 * self._microbatches
-            yield "all-reduce", x, 2 * self._microbatches
-            for name, spec in self.weights.items():
-                if schedule.visits > 1 and name.startswith(f"{stack}/block/"):
-                    weight = Tensor(name, spec.letters[1:], spec.shape[1:], 4, name, in_stage=True)
-                    yield "all-to-all", weight, 2 * spec.shape[0] // schedule.stages
+    parts = list(dict.fromkeys(p.part for p in products if p.sublayer))
+    stacks = [part.split()[0] for part in parts]
+    for stack in stacks if model.remat == "layer" else dict.fromkeys(stacks):
+        yield state(stack), model.repeats(stack)
+    if model.remat_has("experts"):
+        item_bytes = state("decoder").item_bytes
+        for exchange in exchanges:
+            kept = dataclasses.replace(exchange.after, item_bytes=item_bytes)
+            yield kept, exchange.times // microbatches
+    for product in products:
+        is_of_attention = "attention" in product.sublayer and product.right.weight
+        if product.is_found and (is_of_attention or product.right.weight.endswith("/gate")):
+            yield product.result, product.times // microbatches

@@ -132,7 +132,6 @@ class Inspection(ProgramCost):
     """The results of compiling a config for a topology."""
 
     config: str  # name or path of the config
-    step: str  # "training" or "decoding"
     mesh: Mapping[str, int]  # axis -> size
     counts: Counts  # numbers of weights
     # tokens of one side in a batch: rows times the longer of source and target length, as the
@@ -185,7 +184,7 @@ def as_json(inspection: Inspection) -> dict[str, Any]:
     directions = {direction: _works(inspection.by_kind(direction)) for direction in DIRECTIONS}
     return {
         "config": inspection.config,
-        "step": inspection.step,
+        "step": "training",
         "topology": inspection.topology.name,
         "devices": inspection.topology.num_devices,
         "mesh": dict(inspection.mesh),
@@ -246,7 +245,6 @@ def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
                     "bytes_per_device": source.bytes_per_step,
                     "group_size": source.group_size,
                     "mesh_axes": list(source.axes),
-                    "slices": source.slices,
                     "seconds": source.seconds,
                     "why": source.why,
                     "asked_for": source.asked_for,

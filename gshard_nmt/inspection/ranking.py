@@ -1,34 +1,40 @@
-"""Ranks the meshes of a config on a slice by formula, and writes the report of --advise."""
+"""Ranks the meshes of a config on a slice by formula, and writes the report of --advise.
+
+A mesh is the rules of a file of configs/meshes, a shape, and an order of the devices.
+"""
 
 import dataclasses
+import functools
 import itertools
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.inspection.candidates import device_orders, meshes, pipelines
-from gshard_nmt.inspection.predict import Cost, Prediction, cost_of, predict
-from gshard_nmt.inspection.products import Step, step_of
+from gshard_nmt.inspection.links import counted
+from gshard_nmt.inspection.predict import Prediction, cost_of, predict
+from gshard_nmt.inspection.products import step_of
 from gshard_nmt.inspection.program_cost import Inspection
 from gshard_nmt.inspection.report import table
 from gshard_nmt.quantities import seconds_text, size_text
-from gshard_nmt.settings.config import as_gin
+from gshard_nmt.settings.config import as_gin, configs_folder
 from gshard_nmt.settings.divides import problems
-from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.topology import Topology
+from gshard_nmt.spmd.topology import Gpu, Topology
 
 if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config
 
-Settings = Mapping[str, Mapping[str, Any]]
-"""Changed settings: the part of a config, such as "model", -> the field -> its value."""
+FOR_ALL = ("expert", "zero", "data_expert_tensor")
+FOR_EXPERTS = ("data_expert", "hybrid")
+FOR_DENSE = ("data_tensor_attempt1", "data_tensor_attempt2", "data_tensor")
+"""Files of configs/meshes, whose axes and rules are good for meshes of many shapes."""
 
 THE_CONFIGS_MESH = "the config's mesh"
 _MOST_LINES = 10
 _MOST_PARTS = 4
-_MICROBATCHES_PER_STAGE = (1, 2, 4, 8)
 _SMALL = 0.001
 """Differences below this share of a step are not told."""
 
@@ -40,24 +46,16 @@ class Candidate:
     name: str  # the file of configs/meshes that has its rules, or THE_CONFIGS_MESH
     mesh: Mesh  # the mesh, with the best order of its devices
     prediction: Prediction  # time and memory of a step
-    # the other settings that it needs: those of a pipeline, by part of the config
-    settings: Settings = dataclasses.field(default_factory=dict)
 
     @property
     def title(self) -> str:
-        """The name and the shape, for instance "data_tensor x=32 y=4", and a pipeline's microbatches."""
+        """The name and the shape, for instance "data_tensor x=32 y=4"."""
         axes = zip(self.mesh.axes, self.mesh.shape, strict=True)
-        sizes = [f"{axis}={size}" for axis, size in axes if size > 1]
-        if "train" in self.settings:
-            sizes.append(f"microbatches={self.settings['train']['microbatches']}")
-        return " ".join([self.name, *sizes])
-
-    def config(self, config: "Config") -> "Config":
-        return config.replace(mesh=self.mesh, **self.settings)
+        return " ".join([self.name, *(f"{axis}={size}" for axis, size in axes if size > 1)])
 
     @property
-    def memory(self) -> int:
-        return self.prediction.cost.memory
+    def gin_lines(self) -> list[str]:
+        return as_gin([self.mesh]).splitlines()[2:-2]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +68,10 @@ class Ranking:
     candidates: Sequence[Candidate]
     own: Candidate | None  # the mesh of the config, if it has the slice's number of devices
 
+    @property
+    def all(self) -> list[Candidate]:
+        return [*self.candidates, *([self.own] if self.own else [])]
+
 
 def rank(
     config: "Config",
@@ -81,37 +83,31 @@ def rank(
 
     UserError: nothing is known about the links, no mesh divides, or none fits.
     """
-    chip = topology.chip
+    chip, devices = topology.chip, topology.num_devices
     if chip is None:
         raise UserError(
             f"--advise: {topology.name} has no times, because nothing is known about its links. "
             "Name a TPU slice or GPUs with --topology, for instance v3:4x4."
         )
-    rounds_operands = not isinstance(chip, Gpu)
-    steps: dict[str, Step] = {}
-
-    def cost_on(config: "Config") -> Cost:
-        key = repr((config.model, config.train.microbatches))
-        if key not in steps:
-            steps[key] = step_of(config, weights, arrays, rounds_operands)
-        return cost_of(steps[key], config.mesh, chip)
-
-    tried, candidates = 0, []
-    for name, mesh, settings in _ways(config, topology.num_devices):
-        tried += 1
-        # A mesh has the axes and rules of its file, and the rest of the config's mesh.
-        mesh = dataclasses.replace(mesh, shared_update=config.mesh.shared_update)
-        changed = config.replace(mesh=mesh, **settings)
-        if any(problems(changed, arrays)):
+    step = step_of(config, weights, arrays, rounds_operands=not isinstance(chip, Gpu))
+    # A mesh has the axes and rules of its file, and the rest of the config's mesh.
+    shared_update = config.mesh.shared_update
+    tried = [
+        (name, dataclasses.replace(mesh, shared_update=shared_update))
+        for name, mesh in meshes(devices, bool(config.model.experts))
+    ]
+    candidates = []
+    for name, mesh in tried:
+        if any(problems(config.replace(mesh=mesh), arrays)):
             continue
-        cost = cost_on(changed)
+        cost = cost_of(step, mesh, chip)
         orders = device_orders(topology, mesh.shape)
         if cost.memory > chip.hbm_bytes:  # any order will do
             orders = itertools.islice(orders, 1)
         placed = [dataclasses.replace(mesh, device_order=order) for order in dict.fromkeys(orders)]
         candidates.append(
             min(
-                (Candidate(name, m, predict(cost, topology, m), settings) for m in placed),
+                (Candidate(name, m, predict(cost, topology, m)) for m in placed),
                 # Times that differ by rounding are equal. Then the usual order is better.
                 key=lambda c: (
                     float(f"{c.prediction.step_seconds:.9g}"),
@@ -120,71 +116,112 @@ def rank(
             )
         )
     own = None
-    if config.mesh.num_devices == topology.num_devices and not any(problems(config, arrays)):
-        prediction = predict(cost_on(config), topology, config.mesh)
+    if config.mesh.num_devices == devices and not any(problems(config, arrays)):
+        prediction = predict(cost_of(step, config.mesh, chip), topology, config.mesh)
         own = Candidate(THE_CONFIGS_MESH, config.mesh, prediction)
-    fitting = [c for c in candidates if c.memory <= chip.hbm_bytes]
-    if not fitting:
-        raise UserError(_none_fits(topology, tried, candidates))
-    # Times that differ by less than a thousandth are equal: then the smaller memory is better.
-    fitting.sort(key=lambda c: (float(f"{c.prediction.step_seconds:.3g}"), c.memory))
-    return Ranking(tried, len(candidates), fitting, own)
-
-
-def _ways(config: "Config", num_devices: int) -> Iterator[tuple[str, Mesh, Settings]]:
-    """Yields all meshes for a config, with the settings that they need.
-
-    Dense models, and those that are pipelines already, also get pipelines. A pipeline takes one to
-    eight times as many microbatches as stages, or the number of the config.
-    """
-    model, own = config.model, config.train.microbatches
-    is_pipeline = model.stack == "pipeline"
-    for name, mesh in meshes(num_devices, bool(model.experts)):
-        yield name, mesh, {"model": {"stack": "scan"}} if is_pipeline else {}
-    if model.experts and not is_pipeline:
-        return
-    repeats = [model.repeats(stack) for stack in ("encoder", "decoder") if model.depth(stack)]
-    for name, mesh in pipelines(num_devices):
-        stages = mesh.shape[0]
-        if any(number % stages for number in repeats):
-            continue
-        numbers = {stages * n for n in _MICROBATCHES_PER_STAGE} | ({own} if own > 1 else set())
-        for number in sorted(numbers):
-            stack = {"stack": "pipeline", "stages": stages}
-            yield name, mesh, {"model": stack, "train": {"microbatches": number}}
-
-
-def _none_fits(topology: Topology, tried: int, candidates: Sequence[Candidate]) -> str:
     if not candidates:
-        return (
-            f"--advise: none of {tried} meshes of {topology.num_devices} devices divides the sizes of "
-            "this config. Change Data.rows, or choose another --topology."
+        raise UserError(
+            f"--advise: none of {len(tried)} meshes of {devices} devices divides the sizes of this "
+            "config. Change Data.rows, or choose another --topology."
         )
-    smallest = min(candidates, key=lambda c: c.memory)
-    assert topology.chip is not None
-    return (
-        f"--advise: none of {len(candidates)} meshes fits; the smallest, {smallest.title}, needs about "
-        f"{size_text(smallest.memory)} and a device of {topology.name} has "
-        f"{size_text(topology.chip.hbm_bytes)}. Choose more devices with --topology, or fewer "
-        "Data.rows."
+    fitting = [c for c in candidates if c.prediction.cost.memory <= chip.hbm_bytes]
+    if not fitting:
+        smallest = min(candidates, key=lambda c: c.prediction.cost.memory)
+        raise UserError(
+            f"--advise: none of {len(candidates)} meshes fits; the smallest, {smallest.title}, needs "
+            f"about {size_text(smallest.prediction.cost.memory)} and a device of {topology.name} has "
+            f"{size_text(chip.hbm_bytes)}. Choose more devices with --topology, or fewer Data.rows."
+        )
+    # Times that differ by less than a thousandth are equal: then the smaller memory is better.
+    fitting.sort(
+        key=lambda c: (float(f"{c.prediction.step_seconds:.3g}"), c.prediction.cost.memory)
     )
+    return Ranking(len(tried), len(candidates), fitting, own)
 
 
-def compiled_first(
-    compiled: Sequence[tuple[Candidate, Inspection]],
-) -> list[tuple[Candidate, Inspection]]:
+@functools.cache
+def family(name: str) -> Mesh:
+    """Returns the mesh of a file of configs/meshes, with two devices along each axis."""
+    from gshard_nmt.settings.gin_reader import load_config
+
+    file = configs_folder() / "meshes" / f"{name}.gin"
+    sizes = re.findall(r"(?m)^(\w+) = %gin.REQUIRED", file.read_text(encoding="utf-8"))
+    return load_config(str(file), [f"{size} = 2" for size in sizes]).mesh
+
+
+def meshes(num_devices: int, has_experts: bool) -> Iterator[tuple[str, Mesh]]:
+    """Yields every mesh that suits a model, and the name of its file.
+
+    A mesh with an axis of size 1 is a mesh of another file and is left out. The only exception is
+    the axis `expert` of a dense model, which always has size 1.
+    """
+    for name in (*FOR_ALL, *(FOR_EXPERTS if has_experts else FOR_DENSE)):
+        mesh = family(name)
+        split = [axis for axis in mesh.axes if has_experts or axis != "expert"]
+        for sizes in factorizations(num_devices, len(split)):
+            size_of = dict(zip(split, sizes, strict=True))
+            shape = tuple(size_of.get(axis, 1) for axis in mesh.axes)
+            yield name, dataclasses.replace(mesh, shape=shape)
+
+
+def factorizations(n: int, count: int) -> Iterator[tuple[int, ...]]:
+    """Yields all ways to write n as an ordered product of `count` factors above 1."""
+    if count == 1:
+        if n > 1:
+            yield (n,)
+        return
+    for first in range(2, n // 2 + 1):
+        if n % first == 0:
+            for rest in factorizations(n // first, count - 1):
+                yield (first, *rest)
+
+
+def device_orders(topology: Topology, shape: Sequence[int]) -> Iterator[str]:
+    """Yields values of Mesh.device_order, in XLA's notation, that put each mesh axis on a box of chips.
+
+    Every axis of the torus, and the cores of a chip, are divided among the mesh axes in all ways that
+    give their sizes. In one order, the same mesh axis has neighboring chips on all axes of the torus.
+    """
+    axes = [axis for axis, size in enumerate(shape) if size > 1]
+    for shares in _shares([shape[axis] for axis in axes], counted(topology)):
+        # The last axis of `outside_in` has neighboring devices.
+        for outside_in in itertools.permutations(range(len(axes))):
+            grid = [
+                (axis, share[axis]) for share in shares for axis in outside_in if share[axis] > 1
+            ]
+            order = sorted(range(len(grid)), key=lambda place: grid[place][0])
+            if order == sorted(order):
+                yield f"[{math.prod(shape)}]"
+            else:
+                sizes = ",".join(str(size) for _, size in grid)
+                yield f"[{sizes}]T({','.join(map(str, order))})"
+
+
+def _shares(shape: Sequence[int], machine: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Yields the share that each mesh axis has of each axis of a machine; they multiply to its size."""
+    if not machine:
+        yield ()
+        return
+    choices = ([n for n in range(1, size + 1) if size % n == 0] for size in shape)
+    for share in itertools.product(*choices):
+        if math.prod(share) == machine[0]:
+            left = [size // n for size, n in zip(shape, share, strict=True)]
+            for rest in _shares(left, machine[1:]):
+                yield (share, *rest)
+
+
+Compiled = Sequence[tuple[Candidate, Inspection]]
+"""Candidates that were compiled, with the figures of their programs."""
+
+
+def compiled_first(compiled: Compiled) -> list[tuple[Candidate, Inspection]]:
     """Returns compiled meshes, those that fit before the others, the fastest first."""
     return sorted(
         compiled, key=lambda pair: (not pair[1].fits, pair[1].step_seconds or float("inf"))
     )
 
 
-def report(
-    ranking: Ranking,
-    compiled: Sequence[tuple[Candidate, Inspection]],
-    name: str,
-    topology: Topology,
-) -> str:
+def report(ranking: Ranking, compiled: Compiled, name: str, topology: Topology) -> str:
     """Returns the report for a terminal."""
     inspections = {candidate.title: inspection for candidate, inspection in compiled}
     others = [c for c in ranking.candidates if c.title not in inspections]
@@ -192,20 +229,14 @@ def report(
     rows: list[tuple[str, ...]] = [("mesh", "predicted", "compiled", "memory", "compiled")]
     for number, candidate in enumerate(candidates[:_MOST_LINES], start=1):
         inspection = inspections.get(candidate.title)
-        seconds, peak = None, "-"
+        seconds, peak = "-", "-"
         if inspection:
-            seconds = inspection.step_seconds
+            seconds = seconds_text(inspection.step_seconds) if inspection.step_seconds else "-"
             peak = size_text(inspection.memory.peak)
             peak += "" if inspection.fits else " (does not fit)"
-        rows.append(
-            (
-                f"{number:2}. {candidate.title}",
-                seconds_text(candidate.prediction.step_seconds),
-                seconds_text(seconds) if seconds else "-",
-                size_text(candidate.memory),
-                peak,
-            )
-        )
+        predicted, memory = candidate.prediction.step_seconds, candidate.prediction.cost.memory
+        title = f"{number:2}. {candidate.title}"
+        rows.append((title, seconds_text(predicted), seconds, size_text(memory), peak))
     lines = [
         f"ADVICE for {name} on {topology.name}, {topology.num_devices:,} devices: of {ranking.tried} "
         f"meshes {ranking.divide} divide and {len(ranking.candidates)} fit by formula; "
@@ -216,56 +247,41 @@ def report(
         lines.append(f"    and {len(rest)} more (see --json)")
     for number, (candidate, inspection) in enumerate(compiled, start=1):
         if candidate.name != THE_CONFIGS_MESH:
-            reasons = [why(candidate, ranking), *gin_lines(candidate), *inspection.does_not_fit[:1]]
+            reasons = [
+                *why(candidate, ranking),
+                *candidate.gin_lines,
+                *inspection.does_not_fit[:1],
+            ]
             lines += ["", f"{number}. {candidate.title}", *(f"    {line}" for line in reasons)]
     return "\n".join(lines) + "\n"
 
 
-def compiled_text(inspection: Inspection) -> str:
-    """Returns step time and memory of a compiled mesh, for the progress on stderr."""
-    memory = size_text(inspection.memory.peak)
-    if not inspection.fits or inspection.step_seconds is None:
-        return f"it does not fit: {memory} of memory"
-    return f"a step takes {seconds_text(inspection.step_seconds)}, with {memory} of memory"
-
-
-def why(candidate: Candidate, ranking: Ranking) -> str:
-    """Returns a sentence that compares a mesh with the mesh of the config, or with another mesh."""
+def why(candidate: Candidate, ranking: Ranking) -> list[str]:
+    """Returns a sentence that compares a mesh with the mesh of the config, or with the next one."""
     others = (c for c in ranking.candidates if c.title != candidate.title)
     rival = ranking.own or next(others, None)
     if rival is None:
-        return "It is the only mesh that divides and fits."
+        return []
     ours, theirs = candidate.prediction, rival.prediction
+    step = ours.step_seconds
+    change = step / theirs.step_seconds - 1
+    length = f"{abs(change):.1%} {'shorter' if change < 0 else 'longer'} than"
+    if abs(change) < _SMALL:
+        length = "as long as"
     differences = {
         part: ours.seconds.get(part, 0.0) - theirs.seconds.get(part, 0.0)
         for part in {**ours.seconds, **theirs.seconds}
     }
-    largest = sorted(differences, key=lambda part: -abs(differences[part]))
     parts = [
-        f"{seconds_text(abs(differences[part]))} {'less' if differences[part] < 0 else 'more'} for {part}"
-        for part in largest[:_MOST_PARTS]
-        if abs(differences[part]) >= _SMALL * ours.step_seconds
+        f"{seconds_text(abs(change))} {'less' if change < 0 else 'more'} for {part}"
+        for part, change in sorted(differences.items(), key=lambda item: -abs(item[1]))
+        if abs(change) >= _SMALL * step
     ]
-    change = ours.step_seconds / theirs.step_seconds - 1
-    length = f"{abs(change):.1%} {'shorter' if change < 0 else 'longer'} than"
-    if abs(change) < _SMALL:
-        length = "as long as"
-    memory = f"{size_text(candidate.memory)} of memory instead of {size_text(rival.memory)}"
-    because = f" ({', '.join(parts)})" if parts else ""
-    return f"By formula, its step is {length} with {rival.title}{because}. It needs {memory}."
-
-
-def gin_lines(candidate: Candidate) -> list[str]:
-    settings = [
-        f"{part.capitalize()}.{field} = {value!r}"
-        for part, fields in candidate.settings.items()
-        for field, value in fields.items()
-    ]
-    return as_gin([candidate.mesh]).splitlines()[2:-2] + settings
+    because = f" ({', '.join(parts[:_MOST_PARTS])})" if parts else ""
+    return [f"By formula, its step is {length} with {rival.title}{because}."]
 
 
 def ranking_as_json(ranking: Ranking) -> list[dict[str, Any]]:
-    candidates = [*ranking.candidates, *([ranking.own] if ranking.own else [])]
     return [
         {
             "name": candidate.name,
@@ -274,8 +290,8 @@ def ranking_as_json(ranking: Ranking) -> list[dict[str, Any]]:
             "predicted_step_seconds": candidate.prediction.step_seconds,
             "seconds": dict(candidate.prediction.seconds),
             "flops_per_device": candidate.prediction.cost.flops,
-            "memory_bytes": candidate.memory,
-            "gin": gin_lines(candidate),
+            "memory_bytes": candidate.prediction.cost.memory,
+            "gin": candidate.gin_lines,
         }
-        for candidate in candidates
+        for candidate in ranking.all
     ]

@@ -13,8 +13,8 @@ from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.papers import reported
 from gshard_nmt.inspection.program_cost import Inspection
 from gshard_nmt.quantities import flops_text, size_text
-from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+from gshard_nmt.spmd.topology import Gpu
 from gshard_nmt.terminal import Terminal, aligned
 
 _LEFT_OUT = "Overlap, the host, the input and load imbalance are left out."
@@ -41,7 +41,7 @@ _CATEGORY_WORDS = {
 def report(inspection: Inspection, tokens: float) -> str:
     counts = inspection.counts
     lines = [
-        f"{inspection.config}, one {inspection.step} step on {inspection.topology.name}: "
+        f"{inspection.config}, one training step on {inspection.topology.name}: "
         f"{inspection.topology.num_devices:,} devices, mesh "
         + " x ".join(f"{name}={size}" for name, size in inspection.mesh.items()),
         f"parameters: {counts.total:,}; {counts.active_per_token:,} active per token; "
@@ -84,7 +84,7 @@ def _memory(inspection: Inspection) -> list[str]:
 def _communication(inspection: Inspection) -> list[str]:
     has_times = inspection.topology.chip is not None
     rows = [("kind", "count", "bytes", "time", "group size")]
-    for name, sources in _by_links(inspection).items():
+    for name, sources in _by_kind(inspection).items():
         count = f"{sum(source.count for source in sources):,}"
         nbytes = size_text(sum(source.bytes_per_step for source in sources))
         groups = ", ".join(map(str, sorted({source.group_size for source in sources})))
@@ -96,13 +96,9 @@ def _communication(inspection: Inspection) -> list[str]:
     return [title, table(rows), *_expected(inspection), *_unexpected(inspection)]
 
 
-def _by_links(inspection: Inspection) -> dict[str, list[Source]]:
-    """Returns the sources by kind. Those between slices, on slower links, have a name of their own."""
-    by_name: dict[str, list[Source]] = {}
-    for source in sorted(inspection.sources, key=lambda s: COLLECTIVE_KINDS.index(s.kind)):
-        name = f"{source.kind} between slices" if source.slices > 1 else source.kind
-        by_name.setdefault(name, []).append(source)
-    return by_name
+def _by_kind(inspection: Inspection) -> dict[str, list[Source]]:
+    sources = {kind: [s for s in inspection.sources if s.kind == kind] for kind in COLLECTIVE_KINDS}
+    return {kind: of_kind for kind, of_kind in sources.items() if of_kind}
 
 
 def _expected(inspection: Inspection) -> list[str]:
@@ -162,7 +158,7 @@ def _compute(inspection: Inspection, tokens: float) -> list[str]:
     rows = [("kind of work", "products", "estimate", "roofline", "share of the step")]
     for kind, work in inspection.by_kind().items():
         rows.append((kind, *_figures(work), _share(work.seconds, step)))
-    for name, sources in _by_links(inspection).items():
+    for name, sources in _by_kind(inspection).items():
         if seconds := _seconds(sources):
             rows.append((name, "", "", _milliseconds(seconds), _share(seconds, step)))
     whole = Work(total.flops, 0.0, step, inspection.roofline_seconds or 0.0)
@@ -199,7 +195,7 @@ def step_lines(inspection: Inspection, tokens: float) -> list[str]:
 def _paper_lines(inspection: Inspection) -> list[str]:
     """Returns the paper's figures for this model, mesh and batch; [] if the papers have none."""
     chip, mesh = inspection.topology.chip, tuple(inspection.mesh.values())
-    if inspection.step != "training" or chip is None or chip.name != "v3":
+    if chip is None or chip.name != "v3":
         return []
     paper = reported(inspection.config, mesh, inspection.tokens_per_step, inspection.counts.total)
     if paper is None:
@@ -230,59 +226,25 @@ def _compilation(inspection: Inspection) -> str:
     return text
 
 
-_GROWTH = (
-    *("topology", "devices", "parameters", "instructions", "compile CPU", "peak", "all-to-all"),
-    *("all-reduce", "step"),
-)
-
-
 def growth(inspections: Sequence[Inspection]) -> str:
-    """Returns a table of several topologies, and which figures stay constant from one to another."""
-    rows: list[tuple[str, ...]] = [_GROWTH]
+    """Returns a table of several topologies."""
+    titles = ("topology", "devices", "parameters", "instructions", "compile CPU", "peak", "step")
+    rows: list[tuple[str, ...]] = [titles]
     for inspection in inspections:
         compilation, step = inspection.compilation, inspection.step_seconds
-        cpu, program = compilation.compile_cpu_seconds, inspection.has_program
-        counts = compilation.instructions, *map(inspection.count, ("all-to-all", "all-reduce"))
-        instructions, *collectives = (f"{count:,}" if program else "-" for count in counts)
+        cpu, instructions = compilation.compile_cpu_seconds, compilation.instructions
         rows.append(
             (
                 inspection.topology.name,
                 f"{inspection.topology.num_devices:,}",
                 f"{inspection.counts.total:,}",
-                instructions,
+                "-" if instructions is None else f"{instructions:,}",
                 "-" if cpu is None else f"{cpu:.0f} s",
                 size_text(inspection.memory.peak),
-                *collectives,
                 f"{step:.3f} s" if step else "-",
             )
         )
-    lines = [f"  {line}" for line in _verdicts(inspections)]
-    return "\n".join(["GROWTH with the number of devices", table(rows), *lines]) + "\n"
-
-
-def _verdicts(inspections: Sequence[Inspection]) -> list[str]:
-    """Returns for each figure whether it stays constant from the fewest to the most devices."""
-    compiled = [inspection for inspection in inspections if inspection.has_program]
-    if len(compiled) < 2:
-        return []
-    compiled.sort(key=lambda inspection: inspection.topology.num_devices)
-    first, last = compiled[0], compiled[-1]
-    start, end = first.compilation, last.compilation
-    figures = (
-        ("instructions of the program", start.instructions, end.instructions, 0.01),
-        # CPU time of all threads, because other work on the machine lengthens wall time.
-        ("compile time on the CPU", start.compile_cpu_seconds, end.compile_cpu_seconds, 0.30),
-        ("memory of a device", first.memory.peak, last.memory.peak, 0.05),
-    )
-    lines = []
-    for name, before, after, bound in figures:
-        change = (after or 0) / before - 1 if before else 0.0
-        verdict = "constant" if change <= bound else "not constant"
-        lines.append(
-            f"{name}: {change:+.1%} from {first.topology.num_devices:,} to "
-            f"{last.topology.num_devices:,} devices ({verdict} within {bound:.0%})"
-        )
-    return lines
+    return "\n".join(["GROWTH with the number of devices", table(rows)]) + "\n"
 
 
 def _seconds(sources: Iterable[Source]) -> float:

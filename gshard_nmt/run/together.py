@@ -64,9 +64,9 @@ def join(processes: "Processes") -> None:
     global _joined
     if processes.count == 1 or _joined:
         return
-    from gshard_nmt.spmd import runtime
+    from gshard_nmt.spmd import machine
 
-    runtime.choose_platform()
+    machine.choose_platform()
     waits = (
         f"process {processes.index} of {processes.count} waits for the others at "
         f"{processes.coordinator}, for {processes.start_seconds} s at most"

@@ -86,7 +86,7 @@ class _Reference:
     name: str
 
 
-_FILES = (("Cleaning", "modules"), ("Data", "source_model"), ("Data", "target_model"))
+_FILES = (("Cleaning", "modules"),)
 """Settings with names of files, which may be relative to the config."""
 
 
@@ -156,9 +156,11 @@ class _Reader(gin.config_parser.ParserDelegate):
             case gin.config_parser.BindingStatement():
                 name, field, value = statement.selector, statement.arg_name, statement.value
                 name = "/".join(filter(None, (statement.scope, name)))
+                # A value that `prepare` would have used must be an error.
+                is_void = opened and (name, field) in REMOVED and (name == "Mesh" or not value)
                 if not field:
                     self._macros[name] = Setting(value, where)
-                elif not (opened and (name, field) in REMOVED):
+                elif not is_void:
                     check_name(name, field, where)
                     if (name, field) in _FILES:
                         value = _found(value, folder)

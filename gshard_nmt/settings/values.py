@@ -31,7 +31,10 @@ class Setting:
     where: str
 
 
-REMOVED: tuple[Key, ...] = (("Mesh", "partitioner"),)
+REMOVED: tuple[Key, ...] = (
+    ("Mesh", "partitioner"),
+    *(("Data", name) for name in ("maximum_pairs", "source_model", "target_model")),
+)
 """Settings that have left. The config.gin of older runs has them, and such lines are skipped."""
 
 

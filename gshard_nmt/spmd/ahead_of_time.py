@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.chips import Gpu
 from gshard_nmt.spmd.lowering import LoweredFunction, as_jax_function, silenced_stderr
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.runtime import Runtime, arranged, request_cpu_devices
-from gshard_nmt.spmd.topology import EXAMPLES, INSTALL_CUDA, INSTALL_LIBTPU, Topology
+from gshard_nmt.spmd.topology import EXAMPLES, INSTALL_CUDA, INSTALL_LIBTPU, Gpu, Topology
 from gshard_nmt.spmd.waiting import wait_for
 
 
@@ -78,8 +77,7 @@ def devices_of(topology: Topology, mesh: Mesh) -> Runtime:
 def coordinates_of(topology: Topology, devices: Runtime) -> np.ndarray | None:
     """Returns int[devices, axes of the torus], the coordinates of each device's chip on the torus.
 
-    The devices are in the order of the mesh. With several slices, the slice is the last coordinate. The
-    coordinates of a GPU are its host and its place there.
+    The devices are in the order of the mesh. The coordinates of a GPU are its host and its place there.
     CPU devices have none; the result is None for them.
     """
     if topology.chip is None:
@@ -87,9 +85,7 @@ def coordinates_of(topology: Topology, devices: Runtime) -> np.ndarray | None:
     listed = devices.devices.devices.ravel()
     if isinstance(topology.chip, Gpu):
         return np.stack(np.divmod([d.id for d in listed], topology.shape[1]), axis=1)
-    axes = len(topology.shape)
-    chips = [(*d.coords[:axes], getattr(d, "slice_index", 0)) for d in listed]
-    return np.array(chips)[:, : len(topology.grid)]
+    return np.array([d.coords[: len(topology.shape)] for d in listed])
 
 
 def _devices(topology: Topology) -> list[Any]:
@@ -134,8 +130,6 @@ def _tpu_devices(topology: Topology) -> list[Any]:
     if topology.chip and topology.chip.name == "v4":
         # On Cloud, both cores of a v4 chip are one device, which libtpu calls "megacore".
         options["chip_config_name"] = "megacore"
-    if topology.slices > 1:
-        options["num_slices"] = topology.slices
     if topology.num_chips == 1:
         options["chips_per_host_bounds"] = (1, 1, 1)
     with silenced_stderr():
@@ -144,7 +138,7 @@ def _tpu_devices(topology: Topology) -> list[Any]:
 
         try:
             description = topologies.get_topology_desc(
-                platform="tpu", topology_name=topology.one_slice, **options
+                platform="tpu", topology_name=topology.name, **options
             )
         except jax.errors.JaxRuntimeError as error:
             raise UserError(
@@ -175,15 +169,12 @@ def compile_for(
     devices: Runtime,
     lowered: LoweredFunction,
     donate: Sequence[int] = (),
-    independent_rows: bool = False,
 ) -> Compiled:
     """Partitions and compiles a lowered function for the devices of a topology.
 
     Args:
       lowered: a function that was lowered with the mesh of `devices`.
       donate: indices of the input groups whose memory the outputs may reuse.
-      independent_rows: whether sums must have the same order for any number of rows, as in
-        `Runtime.compile`.
 
     Raises:
       DoesNotFit: the compiler says that the program needs more memory than a device has.
@@ -194,7 +185,7 @@ def compile_for(
     began, began_cpu = time.perf_counter(), time.process_time()
     jitted, arguments = devices.jit(as_jax_function(lowered), lowered.signature, donate)
     try:
-        options = devices.compiler_options(independent_rows)
+        options = devices.compiler_options(independent_rows=False)
         if isinstance(topology.chip, Gpu):
             # Autotuning would time kernels on a GPU.
             options = {**(options or {}), "xla_gpu_autotune_level": "0"}

@@ -9,7 +9,7 @@ import fnmatch
 import functools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -228,15 +228,6 @@ class Mesh:
             shards = self.axis_size(axes)
             if size % shards:
                 yield UnevenDimension(letter, size, axes, shards)
-
-    def unmatched_overrides(self, names: Iterable[str]) -> list[str]:
-        """Returns the patterns of the overrides that match none of these names."""
-        known = list(names)
-        return [
-            pattern
-            for pattern in self.overrides
-            if not any(fnmatch.fnmatchcase(name, pattern) for name in known)
-        ]
 
 
 def _as_axes(axes: Axes) -> tuple[str, ...]:

@@ -8,8 +8,10 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import glob
 import itertools
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -272,3 +274,57 @@ def _join(processes: Processes) -> None:
         shutdown_timeout_seconds=processes.peer_timeout,
         coordinator_bind_address=bind,
     )
+
+
+_TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+_HOST_LISTS = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
+_TPU_DEVICES = ("/dev/accel*", "/dev/vfio/[0-9]*")
+
+
+def detect(peer_timeout: int) -> Processes:
+    """Returns the processes that the cluster names, or one process if there is no cluster.
+
+    Slurm, Open MPI and GKE set environment variables. A TPU VM asks the metadata server of Compute
+    Engine for the hosts of its slice. jax knows how each of them numbers its processes. We ask jax only
+    if the machine seems to belong to a cluster, because jax would ask a metadata server over the network.
+
+    Args:
+      peer_timeout: seconds after which a process counts as lost.
+
+    Raises:
+      UserError: there is a cluster, but its coordinator cannot be detected.
+    """
+    alone = Processes(peer_timeout=peer_timeout)
+    counts = [os.environ.get(name, "1") for name in _TASK_COUNTS]
+    has_tasks = any(count.isdigit() and int(count) > 1 for count in counts)
+    has_hosts = any("," in os.environ.get(name, "") for name in _HOST_LISTS)
+    # JAX_FORCE_TPU_INIT is jax's own variable.
+    has_tpu = "JAX_FORCE_TPU_INIT" in os.environ or any(map(glob.glob, _TPU_DEVICES))
+    if not (has_tasks or has_hosts or has_tpu):
+        return alone
+    from jax._src.clusters import ClusterEnv
+
+    try:
+        coordinator, count, index, _ = ClusterEnv.auto_detect_unset_distributed_params(
+            None, None, None, None, None, peer_timeout
+        )
+    except (OSError, RuntimeError, ValueError, LookupError, ImportError) as error:
+        raise UserError(
+            f"the processes of this cluster cannot be detected ({type(error).__name__}: {error}). Give "
+            "--coordinator, --num_processes and --process_id."
+        ) from None
+    if coordinator and count and count > 1 and index is not None:
+        host, _, port = coordinator.rpartition(":")
+        if ":" in host and not host.startswith("["):  # an IPv6 address
+            coordinator = f"[{host}]:{port}"
+        return Processes(coordinator, count, index, peer_timeout)
+    # Without a coordinator, each of several tasks of Open MPI would train a run of its own.
+    tasks = os.environ.get("OMPI_COMM_WORLD_SIZE", "1")
+    if count != 1 and tasks.isdigit() and int(tasks) > 1:
+        rank = os.environ.get("OMPI_COMM_WORLD_RANK", "I")
+        raise UserError(
+            f"Open MPI has started {tasks} processes, but does not say where process 0 is. Give "
+            f"--coordinator HOST:PORT --num_processes {tasks} --process_id {rank}; in each process, "
+            "OMPI_COMM_WORLD_RANK is its number."
+        )
+    return alone

@@ -1,12 +1,14 @@
-"""A compiled program: its call, its collectives and its memory."""
+"""A compiled program: its call, its collectives and its memory, and whether the memory is there."""
 
 import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from gshard_nmt.errors import UserError
+from gshard_nmt.quantities import size_text
+from gshard_nmt.spmd import machine
 from gshard_nmt.spmd.lowering import Signature, unflatten
-from gshard_nmt.spmd.memory import ProgramMemory, of_program
 
 COLLECTIVE_KINDS = (
     "all-to-all",
@@ -16,6 +18,49 @@ COLLECTIVE_KINDS = (
     "collective-permute",
 )
 """The kinds of collectives that a program has, as XLA writes them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramMemory:
+    """The memory of a compiled program on one device, in bytes."""
+
+    arguments: int  # its inputs, such as the training state and a batch
+    temporaries: int  # activations, gradients and buffers of collectives
+    outputs: int  # its results, without those that take over the memory of an input
+    code: int  # the program itself
+
+    @property
+    def total(self) -> int:
+        return self.arguments + self.temporaries + self.outputs + self.code
+
+    def text(self) -> str:
+        return (
+            f"{size_text(self.total)} on each device ({size_text(self.arguments)} of arguments, "
+            f"{size_text(self.temporaries)} of temporaries)"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """The work of a program, in the words of a message about its memory."""
+
+    name: str  # what needs the memory
+    advice: str  # a sentence that says what to change
+    settings: tuple[str, ...]  # the settings that determine the memory
+
+
+TRAINING = Work(
+    "the training step",
+    "Lower Data.rows, split the weights over more devices (Mesh.shape, Mesh.rules), or set Model.remat; "
+    "gshard-inspect shows what takes the memory.",
+    ("Data.rows", "Mesh.shape"),
+)
+DECODING = Work(
+    "a batch of decoding",
+    "Lower the beam (--beam), with --sample the number of samples (--nbest), or the rows (--gin "
+    "'Decode.rows = ...'); or leave out the largest of Decode.source_lengths.",
+    ("Decode.beam", "Decode.rows", "Decode.source_lengths"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +82,47 @@ class Program:
         return count_collectives(self.executable.as_text())
 
     def memory(self) -> ProgramMemory:
-        return of_program(self.executable)
+        """Returns its memory by the compiler's own count."""
+        stats = self.executable.memory_analysis()
+        return ProgramMemory(
+            stats.argument_size_in_bytes,
+            stats.temp_size_in_bytes,
+            stats.output_size_in_bytes - stats.alias_size_in_bytes,
+            stats.generated_code_size_in_bytes,
+        )
 
 
 def count_collectives(hlo: str) -> dict[str, int]:
     """Counts the collectives in the text of a compiled program. An asynchronous one counts once."""
     kinds = re.findall(rf"= [^=\n]*\b({'|'.join(COLLECTIVE_KINDS)})(?:-start)?\(", hlo)
     return {kind: kinds.count(kind) for kind in COLLECTIVE_KINDS}
+
+
+def check_fits(
+    needed: ProgramMemory, device: Any, local_devices: int, work: Work = TRAINING, held: int = 0
+) -> None:
+    """Checks that the devices of this process have the memory that a program needs.
+
+    Args:
+      needed: the memory of the program on one device.
+      device: one of the devices, as jax describes it.
+      local_devices: the number of devices of this process. CPU devices share one memory.
+      held: the bytes of other arrays that stay on each device meanwhile.
+
+    Raises:
+      UserError: the program needs more memory than there is.
+    """
+    if device.platform == "cpu":
+        available, total = machine.machine_memory(), (needed.total + held) * local_devices
+        owner = f"this machine, for {local_devices} CPU devices"
+    else:
+        stats = device.memory_stats() or {}
+        available, total = stats.get("bytes_limit", 2**62), needed.total + held
+        owner = "a device"
+    if total > available:
+        beside = f" beside {size_text(held)} of other arrays" if held else ""
+        raise UserError(
+            f"{work.name} needs {needed.text()}{beside}, {size_text(total)} in all; the memory of "
+            f"{owner} is {size_text(available)}. {work.advice}",
+            work.settings,
+        )

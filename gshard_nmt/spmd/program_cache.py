@@ -1,7 +1,7 @@
 """The files of a cache of lowered and compiled programs, and the cache of the user.
 
 A lowered function is a file `KEY.jaxexport`: a line of JSON with its signature and a SHA-256, and then
-what jax exports. XLA's compiled programs are in `xla/`. A file that is damaged is made again.
+what jax exports. If it is damaged, it is made again. jax keeps XLA's compiled programs in `xla/`.
 
 **Programs are code.** Whoever can write to a cache can run code as the user who reads it. Training keeps
 its programs in the run folder. Programs that only read a run folder use the cache of the user instead, so
@@ -15,9 +15,7 @@ import json
 import os
 import stat
 import time
-import warnings
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +25,8 @@ from gshard_nmt import files, paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, Signature
 
-USER_CACHE_BYTES = 2 << 30
-"""The cache of the user is cut down to this size when a program starts."""
-USER_CACHE_DAYS = 60
+USER_CACHE_DAYS = 30
 """Files of the cache of the user that were not used for this time are removed."""
-
-_DAMAGED_ENTRY = "Error reading persistent compilation cache entry"
-_UNWRITTEN_ENTRY = "Error writing persistent compilation cache entry"
 
 
 def xla_folder(cache: Path) -> Path:
@@ -55,43 +48,27 @@ def user_cache() -> Path | None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         for part in (folder, programs):
             part.mkdir(mode=0o700, exist_ok=True)
-            if not _is_private(part):
+            status = part.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                return None
+            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return None
     except (OSError, UserError):
         return None
     if not os.access(programs, os.W_OK | os.X_OK):
         return None
-    prune(programs, USER_CACHE_BYTES, USER_CACHE_DAYS)
+    prune(programs, USER_CACHE_DAYS)
     return programs
 
 
-def _is_private(folder: Path) -> bool:
-    """Returns whether a path is a folder of this user, no link, that others cannot write to."""
-    status = folder.lstat()
-    others_write = stat.S_IWGRP | stat.S_IWOTH
-    return (
-        stat.S_ISDIR(status.st_mode)
-        and status.st_uid == os.geteuid()
-        and not status.st_mode & others_write
-    )
-
-
-def prune(folder: Path, most_bytes: int, days: float) -> None:
-    """Removes files that were not used for some days, then the oldest until `most_bytes` remain."""
-    entries = []
+def prune(folder: Path, days: float) -> None:
+    """Removes files that were not used for some days."""
+    oldest = time.time() - days * 86400
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # another process may prune at the same time
             status = path.lstat()
-            if stat.S_ISREG(status.st_mode):
-                entries.append((max(status.st_atime, status.st_mtime), status.st_size, path))
-    left = sum(size for _, size, _ in entries)
-    oldest = time.time() - days * 86400
-    for used, size, path in sorted(entries, key=lambda entry: entry[0]):
-        if used >= oldest and left <= most_bytes:
-            break
-        with contextlib.suppress(OSError):
-            path.unlink()
-        left -= size
+            if stat.S_ISREG(status.st_mode) and max(status.st_atime, status.st_mtime) < oldest:
+                path.unlink()
 
 
 def load(artifact: Path) -> tuple[Any, Signature] | None:
@@ -150,42 +127,6 @@ def unpack(packed: bytes) -> tuple[Any, Signature]:
         for groups in ("inputs", "outputs")
     )
     return export.deserialize(bytearray(program)), Signature(inputs, outputs)
-
-
-@contextlib.contextmanager
-def mended(cache: Path | None) -> Iterator[None]:
-    """Removes compiled programs that turn out to be damaged while the block compiles.
-
-    jax writes them in place, so a killed process leaves a part of one. jax then compiles the program anew
-    at every start, with a warning, but never replaces the damaged file.
-    """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    is_damaged = False
-    for warning in caught:
-        text = str(warning.message)
-        is_damaged |= text.startswith(_DAMAGED_ENTRY)
-        # A cache that cannot be written only costs time.
-        if not text.startswith((_DAMAGED_ENTRY, _UNWRITTEN_ENTRY)):
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-    if is_damaged and cache is not None:
-        _remove_damaged(xla_folder(cache))
-
-
-def _remove_damaged(folder: Path) -> None:
-    """Removes compiled programs that zlib cannot unpack, because its checksum does not match.
-
-    If jax uses another compression, because the package zstandard is installed, all are removed.
-    """
-    for path in folder.glob("*-cache"):
-        with contextlib.suppress(OSError):
-            try:
-                zlib.decompress(path.read_bytes())
-            except zlib.error:
-                path.unlink()
 
 
 def _tensorflow_version() -> str | None:

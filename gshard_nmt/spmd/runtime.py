@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd import host_memory, program_cache
+from gshard_nmt.spmd import machine, program_cache
 from gshard_nmt.spmd.lowering import (
     ArraySpec,
     ArraySpecs,
@@ -28,10 +27,9 @@ from gshard_nmt.spmd.lowering import (
     Signature,
     as_jax_function,
 )
-from gshard_nmt.spmd.memory import TRAINING, Work, check_fits
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.processes import ALONE, Processes
-from gshard_nmt.spmd.program import Program
+from gshard_nmt.spmd.program import TRAINING, Program, Work, check_fits
 from gshard_nmt.spmd.waiting import wait_for
 
 _INDEPENDENT_ROWS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
@@ -43,8 +41,6 @@ _CPU_OPTIONS = {"xla_cpu_prefer_vector_width": "512"}
 longer ones. With these, a training step of the demo takes 0.96 times as long."""
 
 _EXPORT_PLATFORMS = ("cpu", "cuda", "tpu")
-
-_ACCELERATORS = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/accel0", "/dev/vfio/0")
 
 
 def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -> "Runtime":
@@ -60,7 +56,7 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
       UserError: there are fewer devices than the mesh has; several processes have more devices than
         the mesh; or the number of processes does not divide the number of devices.
     """
-    choose_platform()
+    machine.choose_platform()
     import jax
 
     local = processes.local_devices(mesh.num_devices)
@@ -91,18 +87,8 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     if platform == "cpu":
-        host_memory.keep_freed_memory()
+        machine.keep_freed_memory()
     return Runtime(mesh, arranged(devices, mesh), cache, processes)
-
-
-def choose_platform() -> None:
-    """Sets jax's platform to the CPU if no accelerator is visible. Call it before anything uses jax.
-
-    A plugin that finds no accelerator is slow and logs errors.
-    """
-    has_accelerator = any(os.path.exists(path) for path in _ACCELERATORS)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("JAX_PLATFORMS", "" if has_accelerator else "cpu")
 
 
 def request_cpu_devices(count: int, exactly: bool = False) -> None:
@@ -110,7 +96,7 @@ def request_cpu_devices(count: int, exactly: bool = False) -> None:
 
     If jax has started its devices already, their number stays; check it after this call.
     """
-    choose_platform()
+    machine.choose_platform()
     import jax
 
     if exactly or jax.config.jax_num_cpu_devices < count:
@@ -281,13 +267,12 @@ class Runtime:
         lower_seconds = time.perf_counter() - began
         jitted, arguments = self.jit(exported.call, signature, donate)
         lowered = jitted.lower(*arguments)
-        with program_cache.mended(self.cache):
-            options = self.compiler_options(independent_rows)
+        options = self.compiler_options(independent_rows)
 
-            def compile_it() -> tuple[Any, float]:
-                return lowered.compile(compiler_options=options), time.perf_counter()
+        def compile_it() -> tuple[Any, float]:
+            return lowered.compile(compiler_options=options), time.perf_counter()
 
-            executable, ended = wait_for(compile_it, meanwhile)
+        executable, ended = wait_for(compile_it, meanwhile)
         compile_seconds = ended - began - lower_seconds
         # One process may compile much longer than the others. See Processes.barrier.
         self.processes.barrier("compiled")

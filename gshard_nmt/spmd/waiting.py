@@ -8,6 +8,7 @@ the main thread waits: while it waits, it hears signals.
 import contextvars
 import threading
 from collections.abc import Callable
+from concurrent import futures
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -34,38 +35,28 @@ def wait_for(work: Callable[[], Result], meanwhile: Callable[[], object] | None 
         result = work()
         meanwhile()
         return result
-    results: list[Result] = []
-    errors: list[BaseException] = []
-    done = threading.Event()
+    future: futures.Future[Result] = futures.Future()
     context = contextvars.copy_context()
 
     def do_it() -> None:
         try:
-            results.append(context.run(work))
+            future.set_result(context.run(work))
         except BaseException as error:  # noqa: BLE001, the main thread raises it
-            errors.append(error)
-        finally:
-            done.set()
+            future.set_exception(error)
 
     # A thread that is no daemon would keep the process alive.
     thread = threading.Thread(target=do_it, daemon=True)
-    _working.append(thread)  # it stays there if a signal ends the wait, however early
+    _working.append(thread)
     thread.start()
     try:
         meanwhile()
     except Exception:
-        _end(thread, done)
+        futures.wait([future])
+        thread.join()
         raise
-    _end(thread, done)
-    for error in errors:
-        raise error
-    return results[0]
-
-
-def _end(thread: threading.Thread, done: threading.Event) -> None:
-    done.wait()
+    futures.wait([future])
     thread.join()
-    _working.remove(thread)
+    return future.result()
 
 
 def work_goes_on() -> bool:

@@ -11,13 +11,13 @@ def test_a_wrong_number_of_tokens_is_an_error(capsys, value):
     assert capsys.readouterr().err.startswith(f"gshard-inspect: --tokens is '{value}'; it must be ")
 
 
-DEFAULT_FLAGS = "--topology, --slice_link, --scale_with_devices, --decoding, --tokens, --json"
+DEFAULT_FLAGS = "--topology, --scale_with_devices, --tokens, --json"
 TABLE = f""" Give only flags of one inspection. Besides --config and --gin,
   the default    takes {DEFAULT_FLAGS}
-  --advise       takes --topology, --slice_link, --best, --tokens, --json
+  --advise       takes --topology, --best, --tokens, --json
   --parameters   takes no other flag
   --equivalence  takes --devices
-  --doctor       takes --topology, --slice_link, --data, --read_data, --workdir
+  --doctor       takes --data, --read_data, --workdir
 """
 
 
@@ -26,14 +26,11 @@ MISTAKES = [
     (["--equivalence", "--topology=nonsense", "--json=y.json"],
      f"--topology, --json have no effect with --equivalence.{TABLE}"),
     (["--devices=4"], f"--devices has no effect on the default inspection.{TABLE}"),
-    (["--doctor", "--decoding"], f"--decoding has no effect with --doctor.{TABLE}"),
+    (["--doctor", "--topology=v3:2x2"], f"--topology has no effect with --doctor.{TABLE}"),
     (["--parameters", "--equivalence", "--doctor", "--devices=4"],
      "--parameters and --equivalence and --doctor are different inspections; give only "
      "one of them at a time.\n"),
     (["--best=2"], f"--best has no effect on the default inspection.{TABLE}"),
-    (["--slice_link=3", "--topology=v4:4x4x4"],
-     "--slice_link has no effect without several slices. Name them with --topology, for instance "
-     "v4:4x4x4*2.\n"),
     (["--advise"],
      "--advise is given 0 topologies; it takes exactly one. Name a TPU slice or GPUs with "
      "--topology, for "

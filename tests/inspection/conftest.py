@@ -29,7 +29,6 @@ def inspection() -> Inspection:
     gather = Origin("decoder 1 self_attention_0", "", "attention")
     return Inspection(
         config="demo",
-        step="training",
         topology=Topology.parse("v3:2x2"),
         mesh={"x": 8},
         counts=Counts(4_000_000_000, 1_000_000_000, 600_000_000),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gshard_nmt.inspection import compute, hlo
 from gshard_nmt.inspection.compute import origin_of
-from gshard_nmt.spmd.chips import CHIPS
+from gshard_nmt.spmd.topology import CHIPS
 
 
 def module_of(lines: str, computations: str = "") -> hlo.HloModule:

@@ -1,12 +1,7 @@
-import importlib.metadata
-
-import pytest
-
 from gshard_nmt.cli import commands
 from gshard_nmt.data.config import Data
 from gshard_nmt.inspection import doctor
 from gshard_nmt.inspection.doctor import DoctorRequest, examine
-from gshard_nmt.spmd.topology import Topology
 from tests.data.synthetic import write_prepared_data
 
 
@@ -20,13 +15,7 @@ def problems(request: DoctorRequest, area: str = "") -> list[str]:
 
 def test_the_report_of_a_good_run_lists_what_was_checked(tmp_path):
     findings = list_of(DoctorRequest("demo", workdir=tmp_path / "not" / "yet"))
-    assert [finding.area for finding in findings] == [
-        "versions",
-        "config",
-        "mesh",
-        "memory",
-        "disk",
-    ]
+    assert [finding.area for finding in findings] == ["config", "mesh", "memory", "disk"]
     assert not any(finding.is_problem for finding in findings)
 
 
@@ -38,17 +27,16 @@ def test_a_wrong_setting_hides_no_other_section(tmp_path):
         "Model.experts = 7",  # does not divide over the mesh of 2
     ]
     (tmp_path / "file").touch()
-    findings = list_of(DoctorRequest("demo", wrong, tmp_path, tmp_path / "file" / "run", ["v9"]))
+    findings = list_of(DoctorRequest("demo", wrong, tmp_path, tmp_path / "file" / "run"))
     wrong_findings = [finding for finding in findings if finding.is_problem]
-    areas = ["config", "config", "config", "topology", "mesh", "data", "disk"]
+    areas = ["config", "config", "config", "mesh", "data", "disk"]
     assert [finding.area for finding in wrong_findings] == areas
     texts = [finding.text for finding in wrong_findings]
     assert texts[0].startswith("--gin 'Model.head = 3': Model has no setting 'head'; did you ")
     assert "the macro %STEPPS has no value" in texts[1]
     assert texts[2] == "Model.heads is 0; it must be from 1 to 16777216."
-    assert texts[3].startswith("--topology v9: there is no such topology; ")
-    assert texts[4].startswith("Model.experts: dimension E has size 7, which does not divide over ")
-    assert texts[6] == (
+    assert texts[3].startswith("Model.experts: dimension E has size 7, which does not divide over ")
+    assert texts[5] == (
         f"--workdir {tmp_path / 'file' / 'run'}: {tmp_path / 'file'} is a file; give a folder."
     )
     notes = [finding.text for finding in findings if finding.mark == "note"]
@@ -101,32 +89,8 @@ def test_prepared_data_with_another_vocabulary_and_longer_rows(tmp_path):
 def test_if_a_machine_has_too_little_memory_the_message_says_how_much_is_missing():
     big = ["EXPERTS = 2048", "Model.num_groups = 2", "Model.model_dim = 1024"]
     (text,) = problems(DoctorRequest("demo", [*big, "Model.expert_hidden_dim = 8192"]), "memory")
-    assert text.startswith("the training state takes 256.44 GiB of the ")
-    # CPU devices share one memory, so more of them do not help.
+    assert text.startswith("the training state takes ")
     assert text.endswith("; make the model smaller, or take a machine with more memory.")
-
-
-def test_a_topology_of_another_size_is_checked_with_the_nearest_mesh():
-    findings = list_of(DoctorRequest("demo", ["Data.rows = 18"], topologies=["v3:2x2"]))
-    mesh = [finding.text for finding in findings if finding.area == "mesh"]
-    assert mesh == [
-        "x=2: rows, groups, experts and every weight divide",
-        "Mesh.shape [2] needs 2 devices, but v3:2x2 has 8; the nearest legal value is --gin "
-        "'Mesh.shape = (8,)'.",
-        "with Mesh.shape [8], Data.rows: dimension B has size 18, which does not divide over the 8 "
-        "devices of mesh axes ['x']; the nearest legal sizes are 16 or 24.",
-    ]
-    (memory,) = [finding.text for finding in findings if finding.area == "memory"]
-    assert memory.endswith("of the 16.00 GiB of a device of v3:2x2")
-
-
-def test_a_pattern_that_matches_no_tensor_is_noted_with_a_similar_name():
-    overrides = "Mesh.overrides = {'*/gat': {'E': None}, '*/gate': {}, 'source_ids': {}, 'q/z': {}}"
-    notes = [f.text for f in list_of(DoctorRequest("demo", [overrides])) if f.mark == "note"]
-    assert notes == [
-        "Mesh.overrides has '*/gat', which no tensor of this model matches; did you mean '*/gate'?",
-        "Mesh.overrides has 'q/z', which no tensor of this model matches.",
-    ]
 
 
 def test_a_full_disk_is_a_problem(monkeypatch, tmp_path):
@@ -140,7 +104,7 @@ def test_a_full_disk_is_a_problem(monkeypatch, tmp_path):
 def test_the_program_ends_with_the_number_of_problems(capsys):
     assert commands.main(["inspect", "--config=demo", "--doctor", "--gin=Data.rows = 33"]) == 2
     captured = capsys.readouterr()
-    assert "PROBLEM  mesh      Data.rows: dimension B has size 33" in captured.out
+    assert "PROBLEM  mesh    Data.rows: dimension B has size 33" in captured.out
     assert "problem" in captured.err
     assert commands.main(["inspect", "--config=demo", "--doctor"]) == 0
 
@@ -155,37 +119,3 @@ def test_all_of_the_data_is_read_only_if_the_user_asks(tmp_path):
     assert problems(DoctorRequest("demo", data=data, reads_data=True), "data") == [
         f"de-en/{shard.name} of {data} was changed since it was prepared; prepare the data again"
     ]
-
-
-@pytest.mark.parametrize(
-    ("machine", "package", "tested", "untested", "needed", "install"),
-    [
-        ("v3:2x2", "libtpu", "0.0.42.1", "0.0.421", "0.0.42", "pip install 'libtpu==0.0.42.*'"),
-        (
-            *("h100:8", "jax-cuda13-plugin", "0.10.2", "0.10.21", "0.10.2"),
-            "pip install 'jax-cuda13-plugin[with-cuda]==0.10.2'",
-        ),
-    ],
-)
-def test_a_topology_needs_the_tested_compiler(
-    monkeypatch, machine, package, tested, untested, needed, install
-):
-    installed = {}
-
-    def version(name: str) -> str:
-        if name not in installed:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return installed[name]
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    machines = [Topology.parse(machine), Topology.parse("cpu:2")]
-    assert list(doctor.compiler_problems(machines)) == [
-        f"{package} is not installed; --topology {machine} needs it. Install it: {install}."
-    ]
-    assert list(doctor.compiler_problems(machines[1:])) == []
-    installed[package] = untested
-    assert list(doctor.compiler_problems(machines)) == [
-        f"{package} {untested} is installed; --topology {machine} needs {needed}. Install it: {install}."
-    ]
-    installed[package] = tested
-    assert list(doctor.compiler_problems(machines)) == []

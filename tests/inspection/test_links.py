@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.inspection import links
-from gshard_nmt.spmd.chips import CHIPS
-from gshard_nmt.spmd.topology import Topology
+from gshard_nmt.spmd.topology import CHIPS, Topology
 
 MIB = 2**20
 
@@ -60,33 +59,6 @@ def test_cores_of_one_chip_use_its_memory_and_cores_of_two_chips_a_link():
     # Both cores of the chip send to their partners on the other: half of each array, there and back.
     payload = 2 * 32 * MIB
     assert seconds("all-reduce", "v3:2x2", (0, 2)) == pytest.approx(payload / chip.link_bandwidth)
-
-
-def between_slices(kind: str, group=None, nbytes: int = 32 * MIB) -> float:
-    """Returns the seconds of a collective on two slices of 4 x 4 chips, which number slice by slice."""
-    topology = Topology.parse("v5e:4x4*2", slice_link=2e9)
-    chips = np.array(list(itertools.product(*map(range, (2, 4, 4)))))[:, [1, 2, 0]]
-    group = range(32) if group is None else group
-    assert topology.chip is not None
-    return links.seconds(kind, nbytes, links.place(group, chips, topology), topology.chip)
-
-
-def test_a_reduction_between_slices_sends_only_the_share_of_each_chip():
-    nbytes = 32 * MIB
-    inside = seconds("all-reduce", "v5e:4x4")
-    # Each of the 16 chips sends half of its share to its partner, there and back.
-    assert between_slices("all-reduce") == pytest.approx(inside + 2 * nbytes / 16 / 2 / 2e9)
-    inside = seconds("all-gather", "v5e:4x4")
-    assert between_slices("all-gather") == pytest.approx(inside + nbytes / 16 / 2 / 2e9)
-    # A pair of chips in two slices has nothing to add up inside a slice.
-    assert between_slices("all-reduce", (0, 16)) == pytest.approx(nbytes / 2e9)
-
-
-def test_half_of_an_all_to_all_goes_to_the_other_slice():
-    nbytes = 32 * MIB
-    inside = seconds("all-to-all", "v5e:4x4", nbytes=nbytes // 2)
-    assert between_slices("all-to-all") == pytest.approx(inside + nbytes / 2 / 2e9)
-    assert between_slices("collective-permute", (0, 16)) == pytest.approx(nbytes / 2e9)
 
 
 def test_gpus_of_a_host_use_nvlink_and_gpus_of_two_hosts_the_network():

@@ -1,8 +1,10 @@
 import numpy as np
+import pytest
 
 from gshard_nmt.inspection import memory
-from gshard_nmt.inspection.memory import CATEGORIES, Memory, suggestions
+from gshard_nmt.inspection.memory import CATEGORIES, Memory
 from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.spmd.ahead_of_time import DoesNotFit
 from gshard_nmt.spmd.lowering import ArraySpec, Signature
 from gshard_nmt.spmd.mesh import Mesh
 
@@ -38,48 +40,33 @@ def test_each_argument_has_its_category():
 
 
 def test_an_estimate_adds_the_arguments_to_the_temporaries():
-    needed = 1000
-    estimate = memory.estimated(SIGNATURE, MESH, needed, 4096, temporaries=True)
+    error = DoesNotFit(1000, 4096, "HLO temporaries")
+    estimate = memory.estimated(SIGNATURE, MESH, error)
     assert estimate.is_estimate
     assert estimate.by_category["sharded_weights"] == 8 * 16 * 32 * 4 // 4
     assert estimate.by_category["replicated_weights"] == 64 * 16 * 4
-    assert estimate.by_category["activations"] == needed
+    assert estimate.by_category["activations"] == 1000
     assert estimate.peak == sum(estimate.by_category.values())
     assert not estimate.fits
 
 
-def needs(peak: int, hbm: int, activations: int) -> Memory:
-    """An estimate with 2 GiB in each category but the activations."""
-    categories = dict.fromkeys(CATEGORIES, 2**31) | {"activations": activations}
-    return Memory(None, None, None, None, None, peak, hbm, categories, True)
-
-
-def test_settings_that_would_make_it_fit_are_named():
-    config = load_config("demo", ["Data.rows = 32"])
-    lines = suggestions(config, needs(2**34, 3 * 2**32, 2**33))
-    # 8 of 12 GiB are not activations. So 4 of the 8 GiB of activations fit, half of the rows.
-    assert any("Data.rows = 16 instead of 32: " in line for line in lines)
-    assert any("4.00 GiB are left for activations" in line for line in lines)
-    assert any("splits the replicated weights (2.00 GiB)" in line for line in lines)
-    # The gradients of 4 GiB of weights would be kept more than once.
-    assert not any("Train.microbatches" in line for line in lines)
-    lines = suggestions(config, needs(2**36, 3 * 2**32, 2**35))
-    assert any(line.startswith("Train.microbatches = 2 computes") for line in lines)
-
-
-def test_only_rows_and_microbatches_that_divide_are_advised():
-    settings = ["Mesh.axes = ('x',)", "Mesh.shape = (4,)", "Mesh.rules = {'B': 'x'}"]
-    memory = needs(2**34, 3 * 2**32, 2**33)
-    # 4 of 8 GiB of activations fit: 10 of 20 rows, of which 8 divide over 4 devices.
-    config = load_config("demo", ["Data.rows = 20", *settings])
-    assert any("Data.rows = 8 " in line for line in suggestions(config, memory))
-    # With two microbatches, each device has at least two rows.
-    config = load_config("demo", ["Data.rows = 24", "Train.microbatches = 2", *settings])
-    assert any("Data.rows = 8 " in line for line in suggestions(config, memory))
-    config = load_config("demo", ["Data.rows = 4", *settings])
-    lines = suggestions(config, needs(2**36, 2**36 - 2**30, 2**35))
-    assert not any("Train.microbatches" in line for line in lines)
-    assert any(
-        "31.00 GiB are left for activations, and 4 rows, the fewest that divide" in line
-        for line in lines
-    )
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        # 8 of 12 GiB are not activations. So 4 of the 8 GiB of activations fit, half of the rows.
+        (["Data.rows = 32"], "Data.rows = 16 instead of 32; change Model.num_groups"),
+        # 10 of 20 rows fit, of which 8 divide over 4 devices, or over 2 devices and 2 microbatches.
+        (["Data.rows = 20", "Mesh.shape = (4,)"], "Data.rows = 8 instead of 20"),
+        (["Data.rows = 24", "Train.microbatches = 2"], "Data.rows = 12 instead of 24"),
+        (["Data.rows = 4", "Mesh.shape = (4,)"], ""),
+    ],
+)
+def test_settings_that_would_make_it_fit_are_named(settings, rows):
+    categories = dict.fromkeys(CATEGORIES, 2**31) | {"activations": 2**33}
+    needed = Memory(None, None, None, None, None, 2**34, 3 * 2**32, categories, True)
+    error = DoesNotFit(2**34, 3 * 2**32, "the program's arrays")
+    text = "\n".join(memory.what_would_help(load_config("demo", settings), needed, error))
+    assert "need 16.00 GiB, but only 12.00 GiB are available: 4.00 GiB too much." in text
+    assert "Model.remat = 'layer' recomputes activations" in text
+    assert "Model.activation_dtype = 'bfloat16' halves the activations" in text
+    assert rows in text if rows else "Data.rows" not in text

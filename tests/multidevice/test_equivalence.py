@@ -45,10 +45,11 @@ OTHER_SYSTEMS = (
 
 def test_a_config_computes_on_a_mesh_what_it_computes_on_one_device(capsys):
     mesh = (*LAYERS, *OTHER_SYSTEMS, "Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 2)")
+    mesh += ("Model.expert_stacks = 'decoder'",)
     rules = "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'H': 'y', 'N': 'y'}"
     equivalence.show_equivalence(load_config("demo", [*SMALL, *mesh, rules]), "demo", 4)
     out = capsys.readouterr().out
-    assert "encoder/block/moe_0/wi [0]" in out
+    assert "decoder/block/moe_0/wi [0]" in out
     assert "encoder/block/self_attention_0/key_bias [0]" in out
     assert "DIFFERENT" not in out
     assert "on 1 device and on 4 (x=2 x y=2) are equal within" in out
@@ -155,13 +156,13 @@ def test_ties_explain_a_difference_if_the_logits_are_equal(monkeypatch, on_one, 
 
 
 def test_the_logits_of_each_layer_are_read():
-    sizes = ["Model.encoder_layers = 1", "Model.decoder_layers = 2", "Model.moe_every = 1"]
+    sizes = ["Model.encoder_layers = 1", "Model.decoder_layers = 1", "Model.moe_every = 1"]
     settings = [*sizes, "Model.stack = 'scan'", "Mesh.shape = (1,)"]
     config = equivalence.reduced_config(load_config("demo", settings), 1)
     programs = CompiledSteps(config, step_functions(config), runtime.start(config.mesh))
     batch = equivalence.random_batch(list(batch_specs(config)), config.data.rows)
     layers = equivalence.logits_of(programs, batch)
-    assert len(layers) == 3
+    assert len(layers) == 2
     for is_token, logits in layers:
         assert is_token.sum() == (batch["source_segments"] > 0).sum()
         assert (logits.max(axis=-1) > 0)[is_token].all()

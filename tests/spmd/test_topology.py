@@ -1,12 +1,13 @@
-"""Names of topologies, and the shapes and rings that follow from them."""
+"""Names of topologies, the shapes and rings that follow from them, and figures of chips."""
 
+import math
 import subprocess
 import sys
 
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd.topology import Topology
+from gshard_nmt.spmd.topology import CHIPS, Topology
 
 
 @pytest.mark.parametrize(
@@ -76,38 +77,24 @@ def test_a_topology_needs_no_jax():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_several_slices_have_the_torus_of_one_and_a_network():
-    slices = Topology.parse("v5e:16x16*4")
-    assert (slices.shape, slices.slices, slices.grid) == ((16, 16), 4, (16, 16, 4))
-    assert slices.wraps() == (True, True)
-    assert slices.one_slice == "v5e:16x16"
-    assert slices.slice_bandwidth == 25e9 / 8
-    assert Topology.parse("v5e:16x16*4", slice_link=1e9).slice_bandwidth == 1e9
-    assert Topology.parse("v4:4x4x4*2", slice_link=3e9).slice_bandwidth == 3e9
-    assert Topology.parse("v4:4x4x4").grid == (4, 4, 4)
+def test_peak_flops_are_those_of_the_matrix_units_at_this_clock():
+    # Matrix units of a device and their side: a unit of side 128 does 128 x 128 multiply-adds a cycle.
+    units = {"v3": (2, 128), "v4": (8, 128), "v5e": (4, 128), "v5p": (8, 128), "v6e": (4, 256)}
+    for name, (count, side) in units.items():
+        flops = CHIPS[name].clock * count * side * side * 2
+        assert math.isclose(flops, CHIPS[name].peak_flops, rel_tol=0.01), name
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "v4:4x4x4*2",
-            "the documentation of v4 has no bandwidth between slices. Give it with --slice_link, in GB/s "
-            "for each chip, for instance --slice_link 3.",
-        ),
-        (
-            "v5e:4x4*1",
-            "the number of slices after * must be from 2 to 256. Write for instance v5e:4x4*2, or leave "
-            "it out for one slice.",
-        ),
-        (
-            "h100:8*2",
-            "only TPUs form slices. Give the number of all GPUs, for instance h100:64; the network "
-            "between their hosts is counted.",
-        ),
-    ],
-)
-def test_wrong_slices_are_explained(name, message):
-    with pytest.raises(UserError) as raised:
-        Topology.parse(name)
-    assert str(raised.value) == f"--topology {name}: {message}"
+def test_figures_are_per_device():
+    """A v3 chip has 123 TFLOP/s, 32 GiB and 900 GB/s, and its two cores are devices of their own."""
+    v3 = CHIPS["v3"]
+    assert v3.devices_per_chip == 2
+    assert v3.devices_per_chip * v3.peak_flops == 123e12
+    assert v3.devices_per_chip * v3.hbm_bytes == 32 * 2**30
+    assert v3.devices_per_chip * v3.hbm_bandwidth == 900e9
+
+
+def test_the_compiler_gets_the_figures_of_the_gpu():
+    lines = {line.strip() for line in CHIPS["a100"].description.splitlines()}
+    assert {"core_count: 108", "memory_bandwidth: 2039040000000", "major: 8", "minor: 0"} <= lines
+    assert 'device_description_str: "a100"' in lines
