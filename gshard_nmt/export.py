@@ -33,15 +33,8 @@ FORMATS = {
     "ctranslate2": "call ctranslate2.Translator({out!r})",
 }
 """How to load each format."""
-
-_FILES = {
-    tokenizers.FACTS,
-    *saved_model.FILES,
-    *ctranslate2.FILES,
-    *(huggingface_weights.SINGLE, hf.CONFIG, hf.GENERATION),
-    *tokenizers.TOKENIZER_FILES,
-}
-"""All files that an export of some format has."""
+FACTS = "gshard_nmt.json"
+"""The file of an export that says which model it has."""
 
 _BLOCK = 4096
 """Lines that are encoded together."""
@@ -58,17 +51,16 @@ def export(
 
     Args:
       workdir: the run folder.
-      out: the folder to make. If it holds an earlier export, the new one takes its place at the end.
+      out: the folder to make; it must be new or empty.
       changes: settings of `Decode` that replace those of the run. Only a SavedModel has a search.
       checkpoint: the checkpoint to export, see `load_translator`.
       form: one of `FORMATS`.
 
     Raises:
       UserError: the folder is not a run folder, the checkpoint cannot be used, the format has no such
-        model, or `out` has other files.
+        model, or `out` is not empty.
     """
-    outputs.check_folder("--out", out, replaced=True)
-    _check_is_an_export(out)
+    run_folders.check_new("--out", out)
     # The weights only pass through the host, so no accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = RunFolder(workdir)
@@ -92,7 +84,7 @@ def export(
             "directions": [list(direction) for direction in _directions(run)],
             **write(translator, weights, folder),
         }
-        (folder / tokenizers.FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     origin = f"{translator.origin} of {workdir}, {size_text(size)}"
     _say(f"{out}: {origin}. To load it, {FORMATS[form].format(out=str(out))}.")
@@ -100,7 +92,7 @@ def export(
 
 _Weights = Mapping[str, np.ndarray]
 _Write = Callable[[TextTranslator, _Weights, Path], dict[str, Any]]
-"""Writes the files of a format into a folder, and returns further content of `tokenizers.FACTS`."""
+"""Writes the files of a format into a folder, and returns further content of `FACTS`."""
 
 
 def _savedmodel(config: Config, run: RunFolder) -> _Write:
@@ -126,13 +118,7 @@ def _savedmodel(config: Config, run: RunFolder) -> _Write:
             {direction: source.tags(*direction) for direction in _directions(run)},
         )
         saved_model.write(model, folder)
-        search = ("beam", "length_norm", "alpha", "precision")
-        return {
-            "search": {name: getattr(decode, name) for name in search},
-            "source_lengths": lengths,
-            "target_length": config.data.target_length,
-            "rows": decode.rows,
-        }
+        return {"search": decode.settings(), "source_lengths": lengths}
 
     return write
 
@@ -149,7 +135,7 @@ def _huggingface(config: Config, run: RunFolder) -> _Write:
         copies = {name: imported / name for name in tokenizers.TOKENIZER_FILES}
     else:
         layout = hf.layout_of(config, _vocabularies(run))
-        copies = {name: run.path / name for name in tokenizers.SIDES.values()}
+        copies = {name: run.path / name for name in ("source.model", "target.model")}
 
     def write(_: TextTranslator, weights: _Weights, folder: Path) -> dict[str, Any]:
         never = restrictions(run)["never"]
@@ -157,8 +143,7 @@ def _huggingface(config: Config, run: RunFolder) -> _Write:
         for name, file in copies.items():
             if file.is_file():
                 files.write(folder / name, file.read_bytes())
-        bias = weights.get("output_bias", np.zeros(0))
-        return {"never": np.flatnonzero(bias == np.float32(hf.NEVER)).tolist()}
+        return {}
 
     return write
 
@@ -192,17 +177,6 @@ def _directions(run: RunFolder) -> list[run_folders.Direction]:
 
 def _say(text: str) -> None:
     Terminal().print(text)
-
-
-def _check_is_an_export(out: Path) -> None:
-    """Raises UserError if a folder has anything in it that an earlier export did not write."""
-    if not out.is_dir() or not any(out.iterdir()):
-        return
-    if not (out / tokenizers.FACTS).is_file():
-        raise UserError(
-            f"--out {out} is not empty and not an earlier export; choose another folder."
-        )
-    outputs.check_only_has("--out", out, _FILES, "gshard-export")
 
 
 def export_smaller(

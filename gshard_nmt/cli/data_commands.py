@@ -27,8 +27,8 @@ def define_corpora(flags: Flags, what: str = "the corpus folder to read") -> Non
     """Defines --corpus, which may be given several times; `what` says what the folder is."""
     # fmt: off
     flags.texts("corpus", "[NAME=]DIR|URL",
-        f"{what}; may be gs://bucket/folder or s3://bucket/folder. The flag may be "
-        "given several times, with a name for each further corpus: --corpus DIR --corpus back=DIR2")
+        f"{what}; may be gs://bucket/folder or s3://bucket/folder, and may be given several times with "
+        "names: --corpus DIR --corpus back=DIR2")
     # fmt: on
 
 
@@ -56,8 +56,7 @@ def _define_harvest(flags: Flags) -> None:
     # fmt: off
     flags.text("out", "DIR", "the corpus folder to make")
     flags.texts("root", "DIR",
-        "a folder to search in addition to the system's locale folders and Python's packages; may "
-        "be given several times")
+        "a folder to search besides the system's and Python's; may be given several times")
     # fmt: on
 
 
@@ -75,14 +74,11 @@ def _define_prepare(flags: Flags) -> None:
     define_corpora(flags)
     flags.text("out", "DIR", "the folder of prepared data to make")
     flags.integer("workers", "N",
-        "the number of processes; the default is the number of CPUs that this process may use",
-        None, minimum=1)
+        "the number of processes; if not given, that of the CPUs", None, minimum=1)
     flags.text("scheduler", "URL",
-        "the address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers do the work. "
-        "They must see --corpus and --out under the same paths")
+        "the address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers see the same paths")
     flags.text("vocabulary_of", "DIR",
-        "prepared data, or a run folder, whose vocabularies are used. Text that was tokenized with "
-        "them is taken over from --out")
+        "prepared data, or a run folder, whose vocabularies are used")
     # fmt: on
 
 

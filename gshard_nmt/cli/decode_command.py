@@ -45,11 +45,9 @@ def _define_search(flags: Flags) -> None:
     flags.integer("beam", "K",
         "beam size; if not given, Decode.beam of the run's config (4 by default)", None, minimum=1)
     flags.integer("nbest", "N",
-        "number of translations of each line, best first; at most --beam. With --sample, the "
-        "number of samples", 1, minimum=1)
+        "number of translations or samples of each line, best first; at most --beam", 1, minimum=1)
     flags.switch("sample",
-        "draw random translations and do not search for the best ones; --gin sets Decode.temperature, "
-        "top_k, top_p and seed")
+        "draw random translations; --gin sets Decode.temperature, top_k, top_p and seed")
     # fmt: on
 
 
@@ -58,28 +56,24 @@ def _define_decode(flags: Flags) -> None:
     define_run(flags)
     _define_direction(flags)
     flags.text("input", "FILE",
-        "file to translate, one sentence a line; stdin if not given. It may be compressed: .gz, "
-        ".zst, .xz or .bz2")
+        "file to translate, one sentence a line; stdin if not given; may end in .gz, .zst, .xz or .bz2")
     flags.text("output", "FILE",
-        "file for the translations; stdout if not given. It is complete when it appears; until "
-        "then the finished lines are in FILE.partial. If the program is killed, the same command "
-        "goes on from there; input from stdin or from a pipe is translated from its start")
+        "file for the translations; stdout if not given. Until it is complete, the finished lines are in "
+        "FILE.partial, and the same command goes on from there")
     define_checkpoint(flags)
     _define_search(flags)
     flags.switch("scores",
         "write the line number and the score before each translation, separated by tabs")
     flags.choice("format", "NAME",
-        "format of the output: text (the translations alone), tsv (line number, score and "
-        "translation, separated by tabs), or jsonl (a JSON object for each line). If not given, "
-        "tsv with --scores or if --nbest is above 1, otherwise text", ["text", "tsv", "jsonl"])
+        "text (translations alone), tsv (line number, score, translation) or jsonl (an object for each "
+        "line). If not given, tsv with --scores or several translations", ["text", "tsv", "jsonl"])
     flags.text("prefix", "FILE",
         "the beginning of each translation: line N for line N of the input, or an empty line")
     flags.text("score", "FILE",
-        "translations to score: line N translates line N of the input. The output has one score a "
-        "line")
+        "translations to score: line N translates line N of the input; the output has their scores")
     flags.switch("check",
-        "translate the input several times, in other batches and on other numbers of devices, and "
-        "say whether each line has the same translation and score, bit for bit")
+        "translate the input in other batches and on other numbers of devices, and say whether each line "
+        "has the same translation and score, bit for bit")
     define_changes(flags)
     define_processes(flags)
     define_trust(flags)
@@ -206,20 +200,17 @@ def _define_translate(flags: Flags) -> None:
     # fmt: off
     define_run(flags)
     flags.text("input", "FILE",
-        "text in one language, one sentence a line. It may be compressed: .gz, .zst, .xz or .bz2")
+        "text in one language, one sentence a line. It may end in .gz, .zst, .xz or .bz2")
     flags.text("out", "DIR",
-        "the corpus folder for the new pairs. What it has from other inputs and other languages "
-        "stays. If the program is stopped, the same command goes on. If only --min_score or "
-        "--max_ratio changes, nothing is translated again")
+        "the corpus folder for the new pairs, beside those of other inputs. The same command goes on "
+        "after a stop, and translates nothing again if only --min_score or --max_ratio changes")
     _define_direction(flags)
     flags.switch("back_translation",
         "make the input the target side of the new pairs, and its translation the source side")
     flags.number("min_score", "X",
-        "drop a translation whose score is lower. A score is a log-probability divided by the "
-        "length norm, so it is below 0. The report shows how the scores are distributed")
+        "drop a translation whose score is lower. Scores are below 0; the report shows them")
     flags.number("max_ratio", "X",
-        "drop a pair if one side is longer than the other by more than this factor",
-        3.0, minimum=1.0)
+        "drop a pair if one side is longer than the other by more than this factor", 3.0, minimum=1.0)
     define_checkpoint(flags)
     _define_search(flags)
     define_changes(flags)

@@ -23,24 +23,21 @@ from gshard_nmt.errors import UserError
 def _define_export(flags: Flags) -> None:
     # fmt: off
     define_run(flags)
-    flags.text("out", "DIR", "the folder to make. An earlier export in it is replaced at the end")
+    flags.text("out", "DIR", "the folder to make")
     flags.choice("format", "NAME",
-        "savedmodel: a TensorFlow SavedModel, from text to text, which needs tensorflow and "
-        "tensorflow-text to load. huggingface: a folder for transformers, in the layout of "
-        "M2M-100, or of NLLB-MoE with experts; an imported model keeps its own. ctranslate2: a "
-        "folder for CTranslate2, which translates fast on CPUs; dense models only. native: a run "
-        "folder of a smaller model, for some --languages",
+        "savedmodel: a TensorFlow SavedModel, from text to text. huggingface: a folder for transformers, "
+        "in the layout of M2M-100, or of NLLB-MoE with experts, or the own one of an imported model. "
+        "ctranslate2: a folder for CTranslate2; dense models only. native: a smaller run folder",
         ["savedmodel", "huggingface", "ctranslate2", "native"])
     flags.words("languages", "CODE ...",
-        "only with --format native: the languages that the smaller model translates. If all "
-        "directions have one target language, or one source language, it need not be named")
+        "only with --format native: the languages that the smaller model translates; one that is in all "
+        "directions need not be named")
     flags.text("corpus", "DIR",
-        "only with --format native: a corpus of these languages. Pieces that do not occur in it "
-        "are cut", "")
+        "only with --format native: a corpus of these languages, which has all pieces that stay", "")
     define_checkpoint(flags)
     flags.texts("gin", "'NAME = VALUE'",
-        "a setting of Decode that replaces the run's, such as 'Decode.beam = 2'; may be given several "
-        "times. Only a SavedModel has a search, and it is always beam search")
+        "a setting of Decode for the beam search of a SavedModel, such as 'Decode.beam = 2'; may be "
+        "given several times")
     # fmt: on
 
 
@@ -93,12 +90,11 @@ EXPORT = Command(
 def _define_import(flags: Flags) -> None:
     # fmt: off
     flags.text("from", "DIR",
-        "the Hugging Face folder of the model: config.json, safetensors, and the files of its "
-        "tokenizer. M2M-100, NLLB-200, NLLB-MoE and OPUS-MT (Marian) can be read")
+        "the Hugging Face folder of a model of M2M-100, NLLB-200, NLLB-MoE or OPUS-MT (Marian): "
+        "config.json, safetensors, and the files of its tokenizer")
     flags.text("workdir", "DIR", "the run folder to make")
     flags.words("languages", "CODE ...",
-        "BCP 47 tags of the languages to translate between; if not given, all languages of the "
-        "model")
+        "BCP 47 tags of the languages to translate between; if not given, all of the model")
     # fmt: on
 
 
@@ -127,22 +123,20 @@ def _define_serve(flags: Flags) -> None:
     # fmt: off
     define_run(flags)
     flags.text("host", "ADDRESS",
-        "the address to listen on. Another one than the default may let other machines use the "
-        "server, which has no passwords and no encryption", default="127.0.0.1")
+        "the address to listen on; another one than the default may let other machines use the server",
+        default="127.0.0.1")
     define_checkpoint(flags)
     flags.integer("port", "P", "the port to listen on; 0 takes any that is free", 5000, minimum=0)
-    flags.integer("beam", "K",
-        "beam size; if not given, Decode.beam of the run's config", None, minimum=1)
+    flags.integer("beam", "K", "beam size; if not given, that of the run's config", None, minimum=1)
     flags.integer("nbest", "N",
-        "the most translations of a text, best first, that a client may ask for with "
-        "`alternatives`; at most --beam", 1, minimum=1)
+        "the most translations of a text that a client may ask for; at most --beam", 1, minimum=1)
     flags.integer("max_characters", "N",
         "the most characters of all texts of a request together", 20_000, minimum=1)
     flags.number("timeout", "SECONDS",
         "the longest time until a request is answered; then it gets status 504", 60.0, minimum=0.1)
     flags.texts("cors", "ORIGIN",
-        "an origin, such as https://example.org, whose pages may use the server; may be given "
-        "several times; * allows all. Requests of other pages are refused")
+        "an origin, such as https://example.org, whose pages may use the server, or * for all; may be "
+        "given several times")
     define_changes(flags)
     define_trust(flags)
     # fmt: on

@@ -267,8 +267,8 @@ def define_run(defined: Flags) -> None:
 def define_changes(defined: Flags) -> None:
     # fmt: off
     defined.texts("gin", "'NAME = VALUE'",
-        "a setting of Mesh or Decode that replaces the run's, such as 'Mesh.shape = (8,)' for 8 "
-        "devices; may be given several times")
+        "a setting of Mesh or Decode in place of the run's, such as 'Mesh.shape = (8,)'; may be given "
+        "several times")
     # fmt: on
 
 
@@ -276,8 +276,7 @@ def define_config(defined: Flags) -> None:
     # fmt: off
     defined.text("config", "NAME|FILE", "a gin file, or the name of one in configs/experiments")
     defined.texts("gin", "'NAME = VALUE'",
-        "a setting that replaces the config's, such as 'Train.steps = 100'; may be given several "
-        "times")
+        "a setting in place of the config's, such as 'Train.steps = 100'; may be given several times")
     # fmt: on
 
 
@@ -296,9 +295,8 @@ def define_checkpoint(
 def define_trust(defined: Flags) -> None:
     # fmt: off
     defined.switch("trust_programs",
-        "use the compiled programs in the run folder, which saves time. Programs are code that is "
-        "executed, so do this only if you trust everybody who could write to the folder. If not "
-        "given, programs are compiled once and kept in your own cache folder")
+        "execute the compiled programs in the run folder, which saves compiling them once: only if you "
+        "trust everybody who could write to the folder")
     # fmt: on
 
 
@@ -331,15 +329,11 @@ def existing(
 
 def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | None:
     """Returns the file that a flag names; None if the flag is not given. The advice says what to give."""
-    return next(iter(existing_files(values, name, advice)), None)
-
-
-def existing_files(values: flags.FlagValues, name: str, advice: str) -> list[Path]:
-    given = values[name].value or []
-    files = [Path(text) for text in (given if isinstance(given, list) else [given])]
-    for path in files:
-        if path.is_dir():
-            raise UserError(f"--{name} {path}: it is a folder; {advice}.")
-        if not path.exists():
-            raise UserError(f"--{name} {path}: there is no such file; {advice}.")
-    return files
+    if not values[name].value:
+        return None
+    path = Path(values[name].value)
+    if path.is_dir():
+        raise UserError(f"--{name} {path}: it is a folder; {advice}.")
+    if not path.exists():
+        raise UserError(f"--{name} {path}: there is no such file; {advice}.")
+    return path

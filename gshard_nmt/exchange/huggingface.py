@@ -71,7 +71,7 @@ _FAMILIES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "marian": (
         {**_FAIRSEQ, "positions": "vaswani", "norm_place": "after"},
         {**_START, "pad_token_id": 58100, "eos_token_id": 0, "decoder_start_token_id": 58100,
-         "activation_function": "gelu"},
+         "activation_function": "gelu", "scale_embedding": False},
     ),
 }
 # fmt: on
@@ -126,9 +126,8 @@ def model_of(config: Mapping[str, Any]) -> Model:
     """Returns the model that config.json describes; raises UserError if ours lacks a part of it."""
     kind, heads = config["model_type"], config["encoder_attention_heads"]
     settings, activation = _FAMILIES[kind][0], config["activation_function"]
-    steps: dict[str, int] = {}
-    if kind == "nllb-moe":
-        steps = {s: n for s in ("encoder", "decoder") if (n := config[f"{s}_sparse_step"])}
+    stacks = ("encoder", "decoder") if kind == "nllb-moe" else ()
+    steps = {stack: step for stack in stacks if (step := config[f"{stack}_sparse_step"])}
     same = {"ffn_dim": "hidden_dim", "attention_heads": "heads"}
     same |= {"sparse_step": "moe_every"} if len(steps) == 2 else {}
     # The keys, whether they are right, and what they must be.
@@ -186,40 +185,30 @@ _OUR_ROUTER = {
 """The settings of NLLB-MoE that transformers uses, and that our evaluation always has."""
 
 
-_LIKE_M2M: Mapping[str, tuple[Any, ...]] = {
-    "norm": ("layer",),
-    "norm_place": ("before",),
-    "biases": (True,),
-    "shared_embedding": (True,),
-    "positions": ("sinusoidal",),
+# fmt: off
+_M2M = {
+    "norm": ("layer",), "norm_place": ("before",), "biases": (True,), "shared_embedding": (True,),
+    "positions": ("sinusoidal",), "activation": ("relu", "gelu", "swish"),
     # transformers counts positions from the id of PAD, which is 1, plus 1.
     "position_offset": (2,),
-    "activation": ("relu", "gelu", "swish"),
 }
+_ALLOWED: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "CTranslate2": {"experts": (0,)},
+    "M2M-100": {**_M2M, "experts": (0,)},
+    "NLLB-MoE": {
+        **_M2M, "moe_place": ("last",), "routing": ("top2",), "eval_second_expert": ("all",),
+        "shared_expert_dim": (0,), "expert_hidden_dim": (0,),
+    },
+}
+# fmt: on
+"""The values that settings of `Model` may have in each layout of an export."""
 
 
 def check_settings(model: Model, kind: str) -> None:
-    """Raises UserError with each setting of `Model` that a layout lacks, M2M-100's or another's."""
-    remedy = (
-        "Train a model with these settings (configs/models/m2m_100.gin has them), or choose --format "
-        "savedmodel."
-    )
-    match kind:
-        case "CTranslate2":
-            allowed: dict[str, tuple[Any, ...]] = {"experts": (0,)}
-            remedy = (
-                "Choose another --format, or train a dense student on the translations of this model "
-                "(configs/experiments/student.gin)."
-            )
-        case "NLLB-MoE":
-            allowed = {**_LIKE_M2M, "moe_place": ("last",), "routing": ("top2",)}
-            allowed |= {"eval_second_expert": ("all",), "shared_expert_dim": (0,)}
-            allowed["expert_hidden_dim"] = (0, model.hidden_dim)
-        case _:
-            allowed = {**_LIKE_M2M, "experts": (0,)}
+    """Raises UserError with each setting of `Model` that a layout lacks."""
     wrong = [
         f"Model.{setting} is {getattr(model, setting)!r}; it must be {' or '.join(map(repr, values))}"
-        for setting, values in allowed.items()
+        for setting, values in _ALLOWED[kind].items()
         if getattr(model, setting) not in values
     ]
     if not model.encoder_layers:
@@ -229,45 +218,50 @@ def check_settings(model: Model, kind: str) -> None:
         wrong.append(f"Model.heads * Model.head_dim is {width}; it must be {right}")
     if wrong:
         lines = "".join(f"\n  {line}" for line in wrong)
-        raise UserError(f"the model does not have the layout of {kind}:{lines}\n{remedy}")
+        raise UserError(
+            f"the model does not have the layout of {kind}:{lines}\nChoose another --format, or train a "
+            "model with these settings (configs/models/m2m_100.gin has those of M2M-100, "
+            "configs/experiments/student.gin trains a dense student)."
+        )
 
 
 def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
     """Returns the layout of a model of our own, or raises UserError with each setting that it lacks."""
     model = config.model
     check_settings(model, "NLLB-MoE" if model.experts else "M2M-100")
-    orders = {side: own_order(vocabulary) for side, vocabulary in vocabularies.items()}
+    orders = {side: _own_order(vocabulary) for side, vocabulary in vocabularies.items()}
     lengths = (config.data.source_length, config.data.target_length, *config.decode.source_lengths)
-    kind, name = ("nllb-moe", "NllbMoe") if model.experts else ("m2m_100", "M2M100")
-    stacks: dict[str, Any] = {}
-    for stack in ("encoder", "decoder"):
-        sizes = (model.depth(stack), model.hidden_dim, model.heads)
-        stacks |= {f"{stack}_{k}": size for k, size in zip(_SIZES, sizes, strict=True)}
-        if model.experts:
-            step = model.moe_every if model.has_experts(stack) else 0
-            stacks[f"{stack}_sparse_step"] = step
-    if model.experts:
-        stacks |= {"num_experts": model.experts, "moe_token_dropout": 0.0, **_OUR_ROUTER}
-        stacks |= {"router_bias": False, "normalize_router_prob_before_dropping": False}
     # fmt: off
     content = {
-        "architectures": [f"{name}ForConditionalGeneration"], "model_type": kind,
-        "vocab_size": len(orders["target"].rows), "d_model": model.model_dim, **stacks,
+        "architectures": ["M2M100ForConditionalGeneration"], "model_type": "m2m_100",
+        "vocab_size": len(orders["target"].rows), "d_model": model.model_dim,
         "activation_function": model.activation, "dropout": model.residual_dropout,
         "attention_dropout": model.attention_dropout, "activation_dropout": 0.0,
         "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
         "scale_embedding": True, "tie_word_embeddings": True, "max_position_embeddings": max(lengths),
         "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
     }
+    if model.experts:
+        content |= {
+            "architectures": ["NllbMoeForConditionalGeneration"], "model_type": "nllb-moe",
+            "num_experts": model.experts, "moe_token_dropout": 0.0, **_OUR_ROUTER,
+            "router_bias": False, "normalize_router_prob_before_dropping": False,
+        }
     # fmt: on
+    for stack in ("encoder", "decoder"):
+        sizes = (model.depth(stack), model.hidden_dim, model.heads)
+        content |= {f"{stack}_{k}": size for k, size in zip(_SIZES, sizes, strict=True)}
+        if model.experts:
+            step = model.moe_every if model.has_experts(stack) else 0
+            content[f"{stack}_sparse_step"] = step
     return Layout(content, model, orders)
 
 
-def own_order(vocabulary: Vocabulary, never: Sequence[int] = ()) -> Order:
+def _own_order(vocabulary: Vocabulary) -> Order:
     """Returns a vocabulary of our own with the new ids."""
     rows = np.arange(vocabulary.size, dtype=np.int32)
     rows[: len(NEW_IDS)] = NEW_IDS
-    return Order(vocabulary.content, rows, never)
+    return Order(vocabulary.content, rows, ())
 
 
 _SEARCH = fields(
@@ -278,13 +272,6 @@ _SEARCH = fields(
         "num_beams": whole(1),
     },
 )
-_NOT_OURS = {
-    "length_penalty": 1.0,
-    "repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "min_length": 0,
-}
-"""Settings of a search that ours does not have, with the values that change no translation."""
 
 
 class Generation(NamedTuple):
@@ -293,7 +280,6 @@ class Generation(NamedTuple):
     content: Mapping[str, Any]  # of generation_config.json; {} if there is none
     never: frozenset[int]  # the ids of the folder that are never written
     beam: int | None  # None if the folder does not say
-    unused: list[str]  # settings that our search does not have, such as "length_penalty = 2.0"
 
 
 def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
@@ -303,14 +289,10 @@ def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
     known = {**config, **{key: value for key, value in content.items() if value is not None}}
     if problem := json_shape.problem(_SEARCH, known):
         raise UserError(f"{file} is damaged: {problem}. {REMEDY}")
-    phrases = known.get("bad_words_ids", [])
-    never = {phrase[0] for phrase in phrases if len(phrase) == 1}
+    never = {phrase[0] for phrase in known.get("bad_words_ids", []) if len(phrase) == 1}
     never |= set(known.get("suppress_tokens", []))
-    usual = {**_NOT_OURS, **(_OUR_ROUTER if config["model_type"] == "nllb-moe" else {})}
-    unused = [f"{k} = {known[k]!r}" for k, value in usual.items() if known.get(k, value) != value]
-    unused += [f"bad_words_ids with {phrase}" for phrase in phrases if len(phrase) > 1]
     never.discard(config["eos_token_id"])
-    return Generation(content, frozenset(never), known.get("num_beams"), unused)
+    return Generation(content, frozenset(never), known.get("num_beams"))
 
 
 def read_object(file: Path) -> dict[str, Any]:

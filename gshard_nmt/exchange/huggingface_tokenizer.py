@@ -33,14 +33,13 @@ from gshard_nmt.data.text.vocabulary import (
     PAD,
     SPECIALS,
     UNK,
-    Vocabulary,
     first_tag,
     source_tag,
     target_tag,
 )
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.huggingface import REMEDY, Order, own_order, read_object
-from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole
+from gshard_nmt.exchange.huggingface import REMEDY, Order, read_object
+from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, whole
 
 # fmt: off
 TOKENIZER_FILES = (
@@ -51,19 +50,12 @@ TOKENIZER_FILES = (
 """The files of the tokenizer of a Hugging Face folder. No family has all of them."""
 IMPORTED = "imported"
 """The folder of an imported run that keeps config.json and these files."""
-FACTS = "gshard_nmt.json"
-"""The file of an export that says which model it has."""
-SIDES = {"source": "source.model", "target": "target.model"}
-"""The SentencePiece model files of a model that was trained here."""
 
 _SPECIAL_PIECES = 3
 """The special pieces of fairseq's SentencePiece models: <unk>, <s>, </s>."""
 _FAIRSEQ_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 _FAIRSEQ_LANGUAGE = "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})"
 _MARIAN_LANGUAGE = ">>([A-Za-z_-]+)<<"
-_OWN_FACTS = fields(
-    {"directions": list_of(list_of(text(), least=2), least=1), "never": list_of(whole())}
-)
 _SPECIAL_TOKENS = fields(
     {},
     {
@@ -89,21 +81,6 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     return _marian(folder, config) if config["model_type"] == "marian" else _fairseq(folder, config)
 
 
-def own_tokenizer(folder: Path) -> Tokenizer | None:
-    """Returns the vocabularies and directions of a folder that `gshard-export` wrote, else None.
-
-    An imported model is exported with the tokenizer files of its family, so this is None for it too.
-    """
-    if not (folder / FACTS).is_file() or not (folder / SIDES["target"]).is_file():
-        return None
-    facts = json_shape.read(folder / FACTS, _OWN_FACTS, "Export the model again.")
-    orders = {
-        side: own_order(Vocabulary.load(folder / file), facts["never"])
-        for side, file in SIDES.items()
-    }
-    return Tokenizer(orders, [(pair[0], pair[1]) for pair in facts["directions"]])
-
-
 def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     spm = _bytes(folder / "sentencepiece.bpe.model")
     if (folder / "vocab.json").is_file():
@@ -118,10 +95,10 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
             f"--from {folder} names {len(languages)} languages in tokenizer_config.json and "
             "special_tokens_map.json; a model of this kind has at least two. Copy these files too."
         )
-    orders = {}
+    special, orders = _special_ids(folder, names, config), {}
     for side, tag in (("source", source_tag), ("target", first_tag)):
         tags = {i: tag(language) for i, language in languages.items()}
-        orders[side] = reordered(spm, _tokens(folder, names, config, tags))
+        orders[side] = reordered(spm, names, special, tags)
     known = sorted(languages.values())
     return Tokenizer(orders, [(a, b) for a in known for b in known if a != b])
 
@@ -130,11 +107,10 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     names = _padded(folder, dict(enumerate(_listed(folder))), config["vocab_size"])
     languages = _languages(names, _MARIAN_LANGUAGE)
     tags = {"source": {i: target_tag(tag) for i, tag in languages.items()}, "target": {}}
-    least, orders = 0, {}
+    special, least, orders = _special_ids(folder, names, config), 0, {}
     # Both sides use one embedding, so they need the same number of ids.
     for side in ("source", "target", "source", "target"):
-        tokens = _tokens(folder, names, config, tags[side])
-        order = reordered(_bytes(folder / f"{side}.spm"), tokens, least)
+        order = reordered(_bytes(folder / f"{side}.spm"), names, special, tags[side], least)
         least = max(least, len(order.rows))
         # Marian has no PAD: transformers added it, with a logit of 0.
         orders[side] = order._replace(never=[PAD, *order.never])
@@ -146,36 +122,18 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     return Tokenizer(orders, [(source, language) for language in targets])
 
 
-class Tokens(NamedTuple):
-    """The tokens of a folder: the name of each old id, and those of the special ones.
-
-    The decoder reads `start` first. `tags` are the symbols that replace some names, such as `<fr>`.
-    """
-
-    names: Sequence[str]
-    pad: int
-    eos: int
-    unk: int
-    start: int
-    tags: Mapping[int, str]
-
-
-def _tokens(
-    folder: Path, names: Sequence[str], config: Mapping[str, Any], tags: Mapping[int, str]
-) -> Tokens:
-    """Returns the tokens of a side, with the ids of the special ones."""
+def _special_ids(folder: Path, names: Sequence[str], config: Mapping[str, Any]) -> list[int]:
+    """Returns the ids of PAD, EOS, UNK and of the token that the decoder reads first."""
     if "<unk>" not in names:
         raise UserError(f"--from {folder}: its tokens have no <unk>. {REMEDY}")
-    special = []
-    for name in ("pad", "eos", "decoder_start"):
-        special.append(config[f"{name}_token_id"])
-        if special[-1] >= len(names):
+    ids = {name: config[f"{name}_token_id"] for name in ("pad", "eos", "decoder_start")}
+    for name, i in ids.items():
+        if i >= len(names):
             raise UserError(
-                f"in config.json {name}_token_id is {special[-1]}; it must be below vocab_size = "
-                f"{len(names)}. {REMEDY}"
+                f"in config.json {name}_token_id is {i}; it must be below vocab_size = {len(names)}. "
+                f"{REMEDY}"
             )
-    pad, eos, start = special
-    return Tokens(names, pad, eos, names.index("<unk>"), start, tags)
+    return [ids["pad"], ids["eos"], names.index("<unk>"), ids["decoder_start"]]
 
 
 def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[str]:
@@ -252,30 +210,36 @@ _UNKNOWN_PENALTY = 10.0
 """SentencePiece gives an unknown character a score that is lower than all others by this number."""
 
 
-def reordered(spm: bytes, tokens: Tokens, size: int = 0) -> Order:
+def reordered(
+    spm: bytes, names: Sequence[str], special: Sequence[int], tags: Mapping[int, str], size: int = 0
+) -> Order:
     """Returns a vocabulary that splits text as a SentencePiece model, with new ids (see the table above).
 
-    It has at least `size` ids. Ids without a piece read as UNK.
+    Args:
+      spm: the SentencePiece model.
+      names: the name of each old id.
+      special: the old ids of PAD, EOS, UNK and of what begins a translation.
+      tags: the symbols that replace some names, such as `<fr>`, by their old ids.
+      size: the least number of new ids; those without a piece read as UNK.
     """
     model = parsed(spm)
     known = {p.piece: p for p in model.pieces if p.type not in (p.CONTROL, p.UNKNOWN)}
     lowest = min((p.score for p in known.values() if p.type == p.NORMAL), default=0.0)
     is_bpe = model.trainer_spec.model_type == model.trainer_spec.BPE
-    first = [tokens.pad, tokens.eos, tokens.unk, tokens.start]
-    rows, pieces = first + [i for i in range(len(tokens.names)) if i not in first[:3]], []
+    rows, pieces = [*special, *(i for i in range(len(names)) if i not in special[:3])], []
     for new, old in enumerate(rows):
-        name = _START if new == SPECIALS - 1 else tokens.tags.get(old, tokens.names[old])
-        if new >= SPECIALS and old not in tokens.tags and name in known:
+        name = _START if new == SPECIALS - 1 else tags.get(old, names[old])
+        if new >= SPECIALS and old not in tags and name in known:
             pieces.append(known.pop(name))
         else:
             pieces.append(_new_piece(model, name, new, lowest, is_bpe))
-    pieces += [piece for piece in known.values() if piece.piece not in tokens.tags.values()]
+    pieces += [piece for piece in known.values() if piece.piece not in tags.values()]
     pieces += [
         _new_piece(model, f"<unused{n}>", SPECIALS, lowest, is_bpe)
         for n in range(len(pieces), size)
     ]
     never = [SPECIALS - 1, *range(len(rows), len(pieces))]
-    rows = [*rows, *[tokens.unk] * (len(pieces) - len(rows))]
+    rows = [*rows, *[special[UNK]] * (len(pieces) - len(rows))]
     spec = model.trainer_spec
     for kind, new in (("pad", 0), ("eos", 1), ("unk", 2), ("bos", 3)):
         setattr(spec, f"{kind}_id", new)

@@ -21,17 +21,13 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from gshard_nmt import json_shape
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, NEVER, Layout
-from gshard_nmt.json_shape import fields, mapping_of, text
+from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, NEVER, REMEDY, Layout
 from gshard_nmt.model.parameters import Parameter
 
 SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 
 _DTYPES = ("F64", "F32", "F16", "BF16")
-_REMEDY = "Copy the file again from where it was made."
 # fmt: off
 _LINEAR = {
     "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj",
@@ -51,12 +47,12 @@ _MOE_NAMES = {
     "moe": ("ffn.", "ff_layer_norm"),
 }
 """The beginnings of the names of a sublayer and of its norm, by our names; and those of NLLB-MoE."""
+# fmt: off
 _EMBEDDINGS = (
-    "model.shared.weight",
-    "model.encoder.embed_tokens.weight",
-    "model.decoder.embed_tokens.weight",
+    "model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight",
     "lm_head.weight",
 )
+# fmt: on
 """The names of the embedding. Equal tensors are stored once, under one of them."""
 _UNREAD = ("embed_positions", "embed_tokens", "lm_head")
 """Words in the names of tensors that hold nothing we need."""
@@ -69,15 +65,19 @@ class Tensors:
         """Reads the headers of all files; raises UserError if there is none, or one is damaged."""
         self.folder = folder
         self._files: dict[str, Any] = {}
-        for name in _names(folder):
+        single = folder / SINGLE
+        files = [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
+        if not files:
+            raise UserError(
+                f"--from {folder} has no {SINGLE}; other files of weights are not read, because pickled "
+                "ones can run code. Load the model with transformers, and write it with save_pretrained."
+            )
+        for path in files:
             try:
-                file = safetensors.safe_open(folder / name, framework="numpy")
+                file = safetensors.safe_open(path, framework="numpy")
                 self._files |= dict.fromkeys(file.keys(), file)
-            except FileNotFoundError:
-                problem = "is missing, but the index names it"
-                raise UserError(f"{folder / name} {problem}. {_REMEDY}") from None
             except (safetensors.SafetensorError, OSError) as error:
-                raise UserError(f"{folder / name} is damaged: {error}. {_REMEDY}") from None
+                raise UserError(f"{path} is damaged: {error}. {REMEDY}") from None
         self.unread = set(self._files)
         """The names of the tensors that have not been read."""
 
@@ -86,42 +86,21 @@ class Tensors:
 
     def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Returns a tensor as float32; raises UserError if it is missing, or of another shape or kind."""
-        place = f"--from {self.folder}: the tensor {name}"
-        if name not in self._files:
+        problem = "is missing, so this is not the whole model that config.json describes"
+        if name in self._files:
+            tensor = self._files[name].get_slice(name)
+            found, dtype = tensor.get_shape(), tensor.get_dtype()
+            problem = ""
+            if found != list(shape) or dtype not in _DTYPES:
+                problem = f"is {dtype} {found}, but by config.json it must be floats {list(shape)}"
+        if problem:
             raise UserError(
-                f"{place} is missing, so this is not the whole model that config.json describes. Copy "
-                "the folder again, with all its files."
-            )
-        tensor = self._files[name].get_slice(name)
-        found, dtype = tensor.get_shape(), tensor.get_dtype()
-        if found != list(shape):
-            raise UserError(
-                f"{place} has the shape {found}, but by config.json it must have {list(shape)}. Take "
-                "both files from the same model."
-            )
-        if dtype not in _DTYPES:
-            raise UserError(
-                f"{place} has the dtype {dtype}; it must be one of {', '.join(_DTYPES)}. Load the model "
-                "with transformers, and save it as float32."
+                f"--from {self.folder}: the tensor {name} {problem}. Copy the whole model again, or "
+                "save it with transformers as float32."
             )
         self.unread.discard(name)
         values: np.ndarray = self._files[name].get_tensor(name)
         return values.astype(np.float32)
-
-
-def _names(folder: Path) -> list[str]:
-    """Returns the names of the files of tensors."""
-    if (folder / SINGLE).is_file():
-        return [SINGLE]
-    if not (folder / INDEX).is_file():
-        raise UserError(
-            f"--from {folder} has neither {SINGLE} nor {INDEX}; other files of weights are not read, "
-            "because pickled ones can run code. Load the model with transformers, and write it with "
-            "save_pretrained."
-        )
-    index = json_shape.read(folder / INDEX, fields({"weight_map": mapping_of(text())}), _REMEDY)
-    # Only files of the folder itself: the index may come from somebody else.
-    return sorted({Path(name).name for name in index["weight_map"].values()})
 
 
 def read_weights(

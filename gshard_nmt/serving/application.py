@@ -32,6 +32,7 @@ Directions = Sequence[tuple[str, str]]
 _CLIENT_GONE = 499
 """The status in the log, as nginx has it, of a request whose client went away."""
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 _SHOWN = 40
 """The most characters of a language in an error message. A client may send any text there."""
 _CHARACTERS = 5000
@@ -104,12 +105,7 @@ class Application:
             client = (scope.get("client") or ("-",))[0]
             # Paths and methods of a client's own might be text of users.
             place = "(unknown)"
-            if scope["path"] in self._paths and scope["method"] in (
-                "GET",
-                "HEAD",
-                "OPTIONS",
-                "POST",
-            ):
+            if scope["path"] in self._paths and scope["method"] in _METHODS:
                 place = f"{scope['method']} {scope['path']}"
             milliseconds = round(1000 * (time.monotonic() - start))
             self._log(f"{client} {place} {status} {milliseconds} ms{state['note']}")

@@ -56,30 +56,21 @@ def read_run_config(path: pathlib.Path) -> Config:
     settings: dict[Key, Setting] = {}
     for statement in statements:
         where = f"{path}, line {statement.lineno}"
-        match statement:
-            case ast.Assign([ast.Attribute(ast.Name(class_name), field)], node):
-                value = _literal(node)
-            case _:
-                value = _NO_LITERAL
-        if value is _NO_LITERAL:
+        try:
+            match statement:
+                case ast.Assign([ast.Attribute(ast.Name(class_name), field)], node):
+                    value = ast.literal_eval(node)
+                case _:
+                    raise ValueError
+        except (ValueError, TypeError, RecursionError, MemoryError) as error:
             raise UserError(
                 f"{where}: cannot read this line; the config.gin of a run folder has only lines "
                 f"`Class.field = value`. {restore}"
-            )
+            ) from error
         if (class_name, field) not in REMOVED:
             check_name(class_name, field, where)
             settings[class_name, field] = Setting(value, where)
     return build(settings)
-
-
-_NO_LITERAL = object()
-
-
-def _literal(node: ast.expr) -> object:
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, RecursionError, MemoryError):
-        return _NO_LITERAL
 
 
 def build(settings: Mapping[Key, Setting]) -> Config:

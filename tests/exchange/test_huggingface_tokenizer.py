@@ -11,7 +11,7 @@ import sentencepiece
 from gshard_nmt.data.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import read_config
-from gshard_nmt.exchange.huggingface_tokenizer import Tokens, read_tokenizer, reordered
+from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer, reordered
 from tests.exchange.test_huggingface import FAMILIES, GOLDENS, imported
 
 
@@ -195,8 +195,7 @@ def test_text_is_split_as_before_into_other_ids(kind, tmp_path):
     names = ["</s>", "<unk>", *pieces, "__xx__", "dad bad", "<pad>"]
     pad = len(names) - 1
     tags = {names.index("__xx__"): "<xx>"}
-    tokens = Tokens(names, pad=pad, eos=0, unk=1, start=pad, tags=tags)
-    order = reordered(old.serialized_model_proto(), tokens, size=40)
+    order = reordered(old.serialized_model_proto(), names, [pad, 0, 1, pad], tags, size=40)
     (tmp_path / "source.model").write_bytes(order.model)
     new = Vocabulary.load(tmp_path / "source.model")
     assert new.size == len(order.rows) == 40
