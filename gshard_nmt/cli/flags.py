@@ -132,7 +132,7 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
     try:
         words = values([command.name, *_spread(arguments, defined.lists)])[1:]
     except flags.UnrecognizedFlagError as error:
-        hint = _our_flag(error.flagname, values) or did_you_mean(error.flagname, values, "--")
+        hint = _our_flag(error.flagname, list(values)) or did_you_mean(error.flagname, values, "--")
         raise UserError(f"there is no flag --{error.flagname}{hint} {see}") from None
     except flags.IllegalFlagValueError as error:
         raise UserError(f"{error.__context__} {see}") from None
@@ -331,7 +331,7 @@ def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | No
     """Returns the file that a flag names; None if the flag is not given. The advice says what to give."""
     if not values[name].value:
         return None
-    path = Path(values[name].value)
+    path = Path(str(values[name].value))
     if path.is_dir():
         raise UserError(f"--{name} {path}: it is a folder; {advice}.")
     if not path.exists():

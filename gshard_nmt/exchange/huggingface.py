@@ -71,7 +71,7 @@ _FAMILIES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "marian": (
         {**_FAIRSEQ, "positions": "vaswani", "norm_place": "after"},
         {**_START, "pad_token_id": 58100, "eos_token_id": 0, "decoder_start_token_id": 58100,
-         "activation_function": "gelu", "scale_embedding": False},
+         "activation_function": "gelu"},
     ),
 }
 # fmt: on
@@ -137,8 +137,9 @@ def model_of(config: Mapping[str, Any]) -> Model:
            f"equal, as both are Model.{ours}") for name, ours in same.items()),
         ("d_model", config["d_model"] % heads == 0, f"a multiple of the {heads} attention heads"),
         ("activation_function", activation in _ACTIVATIONS, f"one of {', '.join(_ACTIVATIONS)}"),
-        *((key, config.get(key, True), "true, as all embeddings are one and scaled")
-          for key in ("tie_word_embeddings", "share_encoder_decoder_embeddings", "scale_embedding")),
+        *((key, config.get(key, True), "true, as all embeddings are one")
+          for key in ("tie_word_embeddings", "share_encoder_decoder_embeddings")),
+        ("scale_embedding", config.get("scale_embedding", kind != "marian"), "true, as in our weights"),
         ("router_bias", not config.get("router_bias"), "false, as our gate has no bias"),
         *((f"{side}_layers", config[f"{side}_layers"] % step == 0,
            f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks")
