@@ -10,25 +10,21 @@ from typing import Any
 import numpy as np
 
 import gshard_nmt
-from gshard_nmt import files, json_shape, outputs
+from gshard_nmt import files, outputs
 from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, read_pairs
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange import ctranslate2, huggingface_weights, saved_model, smaller
+from gshard_nmt.exchange import ctranslate2, huggingface_weights, run_folders, saved_model
 from gshard_nmt.exchange import huggingface as hf
 from gshard_nmt.exchange import huggingface_tokenizer as tokenizers
-from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.run_folders import Direction, check_new, chosen_directions, write_run
-from gshard_nmt.model.transformer import declare
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.settings.values import Changes, read_run_config
 from gshard_nmt.spmd.mesh import nearest_mesh
-from gshard_nmt.terminal import Terminal, table
+from gshard_nmt.terminal import Terminal
 
 FORMATS = {
     "savedmodel": "import tensorflow and tensorflow_text, then call "
@@ -37,21 +33,11 @@ FORMATS = {
     "ctranslate2": "call ctranslate2.Translator({out!r})",
 }
 """How to load each format."""
-
-_FACTS = json_shape.fields({"format": json_shape.text(f"gshard-nmt ({'|'.join(FORMATS)}) .*")})
-_FILES = {
-    tokenizers.FACTS,
-    *saved_model.FILES,
-    *ctranslate2.FILES,
-    *(huggingface_weights.SINGLE, hf.CONFIG, hf.GENERATION),
-    *tokenizers.TOKENIZER_FILES,
-}
-"""All files that an export of some format has."""
+FACTS = "gshard_nmt.json"
+"""The file of an export that says which model it has."""
 
 _BLOCK = 4096
 """Lines that are encoded together."""
-_MOST_DEV_LINES = 500
-"""The dev lines of a direction whose choices of experts are counted."""
 
 
 def export(
@@ -65,17 +51,16 @@ def export(
 
     Args:
       workdir: the run folder.
-      out: the folder to make. If it holds an earlier export, the new one takes its place at the end.
+      out: the folder to make; it must be new or empty.
       changes: settings of `Decode` that replace those of the run. Only a SavedModel has a search.
       checkpoint: the checkpoint to export, see `load_translator`.
       form: one of `FORMATS`.
 
     Raises:
       UserError: the folder is not a run folder, the checkpoint cannot be used, the format has no such
-        model, or `out` has other files.
+        model, or `out` is not empty.
     """
-    outputs.check_folder("--out", out, replaced=True)
-    _check_is_an_export(out)
+    run_folders.check_new("--out", out)
     # The weights only pass through the host, so no accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = RunFolder(workdir)
@@ -99,16 +84,15 @@ def export(
             "directions": [list(direction) for direction in _directions(run)],
             **write(translator, weights, folder),
         }
-        (folder / tokenizers.FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     origin = f"{translator.origin} of {workdir}, {size_text(size)}"
     _say(f"{out}: {origin}. To load it, {FORMATS[form].format(out=str(out))}.")
 
 
-_Texts = Mapping[Direction, CorpusPair]
 _Weights = Mapping[str, np.ndarray]
 _Write = Callable[[TextTranslator, _Weights, Path], dict[str, Any]]
-"""Writes the files of a format into a folder, and returns further content of `tokenizers.FACTS`."""
+"""Writes the files of a format into a folder, and returns further content of `FACTS`."""
 
 
 def _savedmodel(config: Config, run: RunFolder) -> _Write:
@@ -134,13 +118,7 @@ def _savedmodel(config: Config, run: RunFolder) -> _Write:
             {direction: source.tags(*direction) for direction in _directions(run)},
         )
         saved_model.write(model, folder)
-        search = ("beam", "length_norm", "alpha", "precision")
-        return {
-            "search": {name: getattr(decode, name) for name in search},
-            "source_lengths": lengths,
-            "target_length": config.data.target_length,
-            "rows": decode.rows,
-        }
+        return {"search": decode.settings(), "source_lengths": lengths}
 
     return write
 
@@ -151,14 +129,13 @@ def _huggingface(config: Config, run: RunFolder) -> _Write:
     generation: Mapping[str, Any] = {}
     if imported.is_dir():
         contents = hf.read_config(imported)
-        layout = hf.Layout(
-            contents, config.model, tokenizers.read_tokenizer(imported, contents).orders
-        )
+        orders = tokenizers.read_tokenizer(imported, contents).orders
+        layout = hf.Layout(contents, config.model, orders)
         generation = hf.read_generation(imported, contents).content
         copies = {name: imported / name for name in tokenizers.TOKENIZER_FILES}
     else:
         layout = hf.layout_of(config, _vocabularies(run))
-        copies = {name: run.path / name for name in tokenizers.SIDES.values()}
+        copies = {name: run.path / name for name in ("source.model", "target.model")}
 
     def write(_: TextTranslator, weights: _Weights, folder: Path) -> dict[str, Any]:
         never = restrictions(run)["never"]
@@ -166,8 +143,7 @@ def _huggingface(config: Config, run: RunFolder) -> _Write:
         for name, file in copies.items():
             if file.is_file():
                 files.write(folder / name, file.read_bytes())
-        bias = weights.get("output_bias", np.zeros(0))
-        return {"never": np.flatnonzero(bias == np.float32(NEVER)).tolist()}
+        return {}
 
     return write
 
@@ -175,12 +151,14 @@ def _huggingface(config: Config, run: RunFolder) -> _Write:
 def _ctranslate2(config: Config, run: RunFolder) -> _Write:
     """Returns the writer of a folder of CTranslate2."""
     ctranslate2.check(config.model)
-    lengths = (config.data.source_length, config.data.target_length, *config.decode.source_lengths)
+    longest = max(
+        config.data.source_length, config.data.target_length, *config.decode.source_lengths
+    )
 
     def write(_: TextTranslator, weights: _Weights, folder: Path) -> dict[str, Any]:
-        never = restrictions(run)["never"]
         floats = {name: np.asarray(array, np.float32) for name, array in weights.items()}
-        ctranslate2.write(config.model, floats, _vocabularies(run), folder, never, max(lengths))
+        vocabularies, never = _vocabularies(run), restrictions(run)["never"]
+        ctranslate2.write(config.model, floats, vocabularies, folder, never, longest)
         return {}
 
     return write
@@ -193,7 +171,7 @@ def _vocabularies(run: RunFolder) -> dict[str, Vocabulary]:
     return dict(zip(("source", "target"), run.vocabularies(), strict=True))
 
 
-def _directions(run: RunFolder) -> list[Direction]:
+def _directions(run: RunFolder) -> list[run_folders.Direction]:
     return [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
 
 
@@ -201,26 +179,8 @@ def _say(text: str) -> None:
     Terminal().print(text)
 
 
-def _check_is_an_export(out: Path) -> None:
-    """Raises UserError if a folder has anything in it that an earlier export did not write."""
-    if not out.is_dir() or not any(out.iterdir()):
-        return
-    try:
-        json_shape.parse((out / tokenizers.FACTS).read_bytes(), _FACTS)
-    except (FileNotFoundError, ValueError):
-        raise UserError(
-            f"--out {out} is not empty and not an earlier export; choose another folder."
-        ) from None
-    outputs.check_only_has("--out", out, _FILES, "gshard-export")
-
-
 def export_smaller(
-    workdir: Path,
-    out: Path,
-    languages: Sequence[str],
-    corpus: Path,
-    keep_choices: float = 1.0,
-    checkpoint: str = "best",
+    workdir: Path, out: Path, languages: Sequence[str], corpus: Path, checkpoint: str = "best"
 ) -> None:
     """Writes a run folder with a smaller model for some languages, and prints what it saves.
 
@@ -229,52 +189,52 @@ def export_smaller(
       out: the run folder to make; it must be new or empty.
       languages: BCP 47 tags of the languages that stay.
       corpus: a corpus folder. Pieces that its text in these languages does not use are cut.
-      keep_choices: the part of the weight of the router's choices on dev text whose experts stay, from
-        0 to 1.
       checkpoint: the checkpoint to export, see `load_translator`.
 
     Raises:
       UserError: the model has no such language, the corpus has no text of it, or `out` is not empty.
     """
-    check_new("--out", out)
+    run_folders.check_new("--out", out)
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = RunFolder(workdir)
-    directions = chosen_directions(_directions(run), languages)
+    directions = run_folders.chosen_directions(_directions(run), languages)
     texts = {direction: _corpus_pair(corpus, direction) for direction in directions}
     config = read_run_config(run.config)
     config = config.replace(mesh=nearest_mesh(config.mesh, 1))
     vocabularies = _vocabularies(run)
     dropped = set(itertools.chain(*_directions(run))) - set(itertools.chain(*directions))
-    ids = _kept_ids(config, vocabularies, texts, dropped)
+    used = {
+        side: run_folders.used_ids(vocabulary, _blocks(texts, column))
+        for column, (side, vocabulary) in enumerate(vocabularies.items())
+    }
+    # If both sides have one embedding or one vocabulary, they keep the same ids.
+    is_joint = config.model.shared_embedding or config.data.vocabulary == "joint"
+    if is_joint:
+        used = dict.fromkeys(used, set.union(*used.values()))
+    ids = {s: run_folders.kept_ids(v, used[s], dropped) for s, v in vocabularies.items()}
+    if is_joint:
+        ids = dict.fromkeys(ids, np.union1d(*ids.values()))
     translator = load_translator(config, run, checkpoint=checkpoint)
     weights = {name: np.asarray(a) for name, a in translator.of_ids.parameters.items()}
-    declared = declare(config.model, *(v.size for v in vocabularies.values()))
-    experts: dict[str, np.ndarray] = {}
-    if config.model.experts and keep_choices < 1:
-        experts = _kept_experts(translator, texts, keep_choices)
-    cut = smaller.cut_weights(config.model, declared, weights, ids, experts)
-    if experts:
-        config = config.replace(model={"experts": len(next(iter(experts.values())))})
+    cut = dict(weights)
+    for name in weights.keys() & {"source_embedding", "target_embedding", "output_bias"}:
+        cut[name] = weights[name][ids["source" if name == "source_embedding" else "target"]]
     pairs = [pair for pair in run.data["pairs"] if (pair["source"], pair["target"]) in texts]
     facts = {**run.data, "pairs": pairs}
     if "never" in facts:
         facts["never"] = np.flatnonzero(np.isin(ids["target"], facts["never"])).tolist()
-    contents = {side: smaller.cut_vocabulary(v, ids[side]) for side, v in vocabularies.items()}
+    contents = {side: run_folders.cut_vocabulary(v, ids[side]) for side, v in vocabularies.items()}
     with outputs.new_folder(out) as folder:
-        write_run(folder, config, contents, cut, facts)
-    rows = []
-    for part, has in (("embeddings", "_embedding"), ("experts", "/moe_"), ("all weights", "")):
-        if names := [name for name in weights if has in name]:
-            old, new = (sum(arrays[name].nbytes for name in names) for arrays in (weights, cut))
-            rows.append((part, size_text(old), size_text(new), f"{1 - new / old:.0%}"))
-    Terminal().print(table("", ("weights", "before", "after", "saved"), rows))
+        run_folders.write_run(folder, config, contents, cut, facts)
+    old, new = (sum(array.nbytes for array in arrays.values()) for arrays in (weights, cut))
     _say(
-        f"{out}: a smaller model of {translator.origin}; decode with gshard-decode --workdir {out}. To "
-        f"see the BLEU that it loses, give gshard-eval --workdir with the old folder and with {out}."
+        f"{out}: a smaller model of {translator.origin}, {size_text(new)} of weights for "
+        f"{size_text(old)} ({1 - new / old:.0%} less); decode with gshard-decode --workdir {out}. To see "
+        f"the BLEU that it loses, give gshard-eval --workdir with the old folder and with {out}."
     )
 
 
-def _corpus_pair(corpus: Path, direction: Direction) -> CorpusPair:
+def _corpus_pair(corpus: Path, direction: run_folders.Direction) -> CorpusPair:
     """Returns the text of a direction; raises UserError if the corpus does not have it."""
     for pair in find_pairs(corpus):
         if pair.languages == set(direction):
@@ -285,44 +245,10 @@ def _corpus_pair(corpus: Path, direction: Direction) -> CorpusPair:
     )
 
 
-def _blocks(texts: _Texts, column: int) -> Iterator[list[str]]:
+def _blocks(texts: Mapping[run_folders.Direction, CorpusPair], column: int) -> Iterator[list[str]]:
     """Yields the source (0) or target (1) lines of all directions and splits, in blocks."""
     for direction, pair in texts.items():
         for split in ("train", "dev", "test"):
             lines = (row[column] for row in read_pairs(pair, split, *direction))
             while block := list(itertools.islice(lines, _BLOCK)):
                 yield block
-
-
-def _kept_ids(
-    config: Config, vocabularies: Mapping[str, Vocabulary], texts: _Texts, dropped: set[str]
-) -> dict[str, np.ndarray]:
-    """Returns the ids of each side that stay."""
-    sides = enumerate(vocabularies.items())
-    used = {side: smaller.used_ids(v, _blocks(texts, column)) for column, (side, v) in sides}
-    if not config.model.shared_embedding and config.data.vocabulary != "joint":
-        return {s: smaller.kept_ids(v, used[s], dropped) for s, v in vocabularies.items()}
-    # Both sides have one embedding or one vocabulary, so they keep the same ids.
-    both = used["source"] | used["target"]
-    joint = np.union1d(*(smaller.kept_ids(v, both, dropped) for v in vocabularies.values()))
-    return {"source": joint, "target": joint}
-
-
-def _kept_experts(translator: TextTranslator, texts: _Texts, share: float) -> dict[str, np.ndarray]:
-    """Returns the experts of each MoE layer that stay."""
-    tests = []
-    for direction, pair in texts.items():
-        rows = list(itertools.islice(read_pairs(pair, "dev", *direction), _MOST_DEV_LINES))
-        tests.append((*direction, [row[0] for row in rows], [row[1] for row in rows]))
-    if not any(test[2] for test in tests):
-        raise UserError(
-            "--keep_choices needs dev text, and the corpus has no split dev of these languages. Add it, "
-            "or leave --keep_choices out to keep all experts."
-        )
-    use = translator.expert_use(tests)
-    experts, least = smaller.kept_experts(use, share)
-    _say(
-        f"Each layer keeps {experts.shape[1]} of {use.chosen.shape[-1]} experts; they get {least:.0%} or "
-        "more of the weight of its choices on dev text."
-    )
-    return dict(zip(use.layers, experts, strict=True))

@@ -1,9 +1,7 @@
 """gshard-import: a model of another system as a run folder."""
 
-import dataclasses
 import hashlib
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,22 +45,13 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
     # The weights only pass through the host, so no accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
     contents = hf.read_config(source)
-    model, own = hf.model_of(contents), tokenizers.own_tokenizer(source)
-    tokenizer = own or tokenizers.read_tokenizer(source, contents)
+    model, tokenizer = hf.model_of(contents), tokenizers.read_tokenizer(source, contents)
     orders = tokenizer.orders
-    # A model that was trained here may write each of its tokens, and then it needs no bias.
-    needs_bias = any(order.never for order in orders.values())
-    model = dataclasses.replace(model, output_bias=needs_bias or own is None)
     directions = chosen_directions(tokenizer.directions, languages)
     generation = hf.read_generation(source, contents)
     config = _config(contents, model, generation.beam)
     declared = declare(model, len(orders["source"].rows), len(orders["target"].rows))
     weights = read_weights(hf.Layout(contents, model, orders), Tensors(source), declared)
-    if generation.unused:
-        sys.stderr.write(
-            f"--from {source} has settings that change translations in transformers, and are not used "
-            f"here: {', '.join(generation.unused)}.\n"
-        )
     with outputs.new_folder(workdir) as folder:
         facts: dict[str, Any] = {
             "format": RUN_FORMAT,
@@ -79,16 +68,15 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
             ],
             "corpus_fingerprint": hashlib.sha256((source / hf.CONFIG).read_bytes()).hexdigest(),
         }
-        if own is None:
-            # The search never writes PAD, what the folder says, and what is no token.
-            order = orders["target"]
-            banned = np.flatnonzero(np.isin(order.rows, list(generation.never))).tolist()
-            facts["never"] = sorted({PAD, *order.never, *banned})
-            # The model is exported with these.
-            (folder / tokenizers.IMPORTED).mkdir()
-            for name in (hf.CONFIG, hf.GENERATION, *tokenizers.TOKENIZER_FILES):
-                if (source / name).is_file():
-                    files.write(folder / tokenizers.IMPORTED / name, (source / name).read_bytes())
+        # The search never writes PAD, what the folder says, and what is no token.
+        order = orders["target"]
+        banned = np.flatnonzero(np.isin(order.rows, list(generation.never))).tolist()
+        facts["never"] = sorted({PAD, *order.never, *banned})
+        # The model is exported with these.
+        (folder / tokenizers.IMPORTED).mkdir()
+        for name in (hf.CONFIG, hf.GENERATION, *tokenizers.TOKENIZER_FILES):
+            if (source / name).is_file():
+                files.write(folder / tokenizers.IMPORTED / name, (source / name).read_bytes())
         vocabularies = {side: order.model for side, order in orders.items()}
         write_run(folder, config, vocabularies, weights, facts)
     count = sum(array.size for array in weights.values())

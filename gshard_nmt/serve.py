@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
-import ipaddress
 import os
 import socket
 import sys
@@ -33,18 +31,10 @@ def listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         return socket.create_server(place[:2], family=family)
-    except PermissionError:
-        problem = "this user may not open it. Give a port from 1024 to 65535."
-        raise UserError(f"--port {port}: {problem}") from None
     except (OSError, UnicodeError) as error:
-        if getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise UserError(
-                f"--port {port}: another program uses this port of {host}. Stop it, or give another "
-                "--port; 0 takes any that is free."
-            ) from None
         raise UserError(
-            f"--host {host}: no server can listen there ({error}). Give an address of this machine, such "
-            "as 127.0.0.1."
+            f"--host {host} --port {port}: no server can listen there ({error}). Give an address of this "
+            "machine, such as 127.0.0.1, and a port from 1024 that no other program uses; 0 takes any."
         ) from None
 
 
@@ -154,17 +144,6 @@ def serve(server: Server, about: str) -> None:
             os._exit(130)
         raise KeyboardInterrupt("stopped") from None
     raise RuntimeError("the HTTP server has ended by itself")
-
-
-def warn_of_open_address(host: str) -> str:
-    """Returns a warning if other machines can reach the address; "" if it is on loopback."""
-    with contextlib.suppress(ValueError):
-        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
-            return ""
-    return (
-        f"--host {host}: every machine that can reach it may use this server, which has no passwords "
-        "and no encryption"
-    )
 
 
 def _write_to_stderr(line: str) -> None:

@@ -1,17 +1,23 @@
-"""A smaller model for some languages: its run folder, its weights, and what is refused."""
+"""A smaller model for some languages: its run folder, its vocabulary, and what is refused."""
 
 import numpy as np
 import pytest
+from sentencepiece import sentencepiece_model_pb2
 
-from gshard_nmt import export as program
 from gshard_nmt.data.sets.corpus import write_pairs
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import run_folders
-from gshard_nmt.exchange.run_folders import chosen_directions
+from gshard_nmt.exchange.run_folders import (
+    chosen_directions,
+    cut_vocabulary,
+    kept_ids,
+    merges,
+    used_ids,
+)
 from gshard_nmt.export import export_smaller
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run.folder import RunFolder, hash_of_settings
-from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.settings.values import read_run_config
 from tests.exchange.test_huggingface import GOLDENS
 from tests.test_import_model import weights_in
@@ -61,10 +67,7 @@ def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsy
     assert small.data["prepared"]["source_vocabulary"] == config.data.source_vocabulary == 330
     assert [path.name for path in small.checkpoints.iterdir() if path.name.isdigit()] == ["0"]
     told = capsys.readouterr().out
-    (row,) = [line.split() for line in told.splitlines() if line.split()[:1] == ["embeddings"]]
-    share = 1 - len(after["target_embedding"]) / len(before["target_embedding"])
-    assert row[-1] == f"{share:.0%}"
-    assert "experts" not in told
+    assert "less); decode with gshard-decode --workdir" in told
 
 
 def test_a_language_of_all_directions_need_not_be_named():
@@ -75,30 +78,6 @@ def test_a_language_of_all_directions_need_not_be_named():
     # Neither the two sources nor the two targets are the same everywhere.
     pairs = [("de", "fr"), ("de", "en"), ("fr", "en")]
     assert chosen_directions(pairs, ["de", "fr"]) == pairs[:1]
-
-
-@pytest.mark.parametrize(
-    ("name", "is_shared", "is_same"),
-    [
-        ("m2m_demo", True, True),
-        ("m2m_demo", False, True),  # a joint vocabulary, whose two files must stay equal
-        ("demo", False, False),
-    ],
-)
-def test_sides_with_one_embedding_or_one_vocabulary_keep_the_ids_of_both(
-    monkeypatch, name, is_shared, is_same
-):
-    """Each side uses an id of its own, and each vocabulary has an id that always stays."""
-    monkeypatch.setattr(program.smaller, "used_ids", lambda number, blocks: {number})
-    monkeypatch.setattr(
-        program.smaller,
-        "kept_ids",
-        lambda number, used, dropped: np.array(sorted({*used, 10 * number})),
-    )
-    config = load_config(name).replace(model={"shared_embedding": is_shared})
-    kept = program._kept_ids(config, {"source": 1, "target": 2}, {}, set())
-    expected = ([1, 2, 10, 20], [1, 2, 10, 20]) if is_same else ([1, 10], [2, 20])
-    assert (kept["source"].tolist(), kept["target"].tolist()) == expected
 
 
 @pytest.mark.parametrize(
@@ -117,3 +96,45 @@ def test_languages_without_a_model_or_text_are_refused(folders, tmp_path, langua
         export_smaller(folders / "run", tmp_path / "small", languages, folders / "corpus")
     assert message in str(error.value)
     assert not (tmp_path / "small").exists()
+
+
+GERMAN = ["Die Datei wurde nicht gefunden.", "Der Ordner ist leer; öffnen Sie die Datei Ω."]
+FRENCH = ["Le fichier est introuvable.", "Ouvrez un autre fichier, le dossier est vide !"]
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def vocabulary(request, tmp_path_factory) -> Vocabulary:
+    tags = ("<2de>", "<2fr>", "<spare1>")
+    spec = VocabularySpec(size=400, model=request.param, tags=tags)
+    path = tmp_path_factory.mktemp("vocabulary") / "source.model"
+    return train_vocabulary(GERMAN + FRENCH, spec, path)
+
+
+def test_text_is_split_as_before(vocabulary):
+    kept = kept_ids(vocabulary, used_ids(vocabulary, [GERMAN]), ["fr"])
+    smaller = Vocabulary(cut_vocabulary(vocabulary, kept))
+    assert smaller.size == len(kept) < vocabulary.size
+    table = np.random.default_rng(1).normal(size=(vocabulary.size, 4))
+    for line in GERMAN:
+        (old,), (new,) = vocabulary.encode([line]), smaller.encode([line])
+        assert smaller.pieces(new) == vocabulary.pieces(old)
+        np.testing.assert_array_equal(table[kept][new], table[old])
+    # Text of the other language is still text: bytes spell what has no piece.
+    assert smaller.decode(smaller.encode(FRENCH)) == FRENCH
+    assert smaller.tag("<2fr>") is None
+    assert smaller.tag("<2de>") is not None
+    assert smaller.tag("<spare1>") is not None
+    # The training settings inside the file name the tags that stay, and no other.
+    settings = sentencepiece_model_pb2.ModelProto.FromString(smaller.content).trainer_spec
+    assert list(settings.control_symbols) == ["<2de>", "<spare1>"]
+    assert Vocabulary(smaller.content).keys()[:4] == vocabulary.keys()[:4]
+
+
+def test_merges_are_the_pieces_on_the_way():
+    """abab: ab has the highest score, twice; then abab. abc: bc comes before ab."""
+    scores = {"ab": -1.0, "abab": -3.0, "bc": 0.0, "abc": -4.0}
+    assert merges("abab", scores) == {"ab", "abab"}
+    assert merges("abc", scores) == {"bc", "abc"}
+    assert merges("a", scores) == set()
+    # Of two neighbours with equal scores, the first are merged.
+    assert merges("xyz", {"xy": -1.0, "yz": -1.0, "xyz": -2.0}) == {"xy", "xyz"}

@@ -9,10 +9,7 @@ import pytest
 
 from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.huggingface import layout_of
-from gshard_nmt.exchange.huggingface_tokenizer import FACTS, SIDES
-from gshard_nmt.exchange.huggingface_weights import write
+from gshard_nmt.exchange.huggingface import NEVER
 from gshard_nmt.export import export
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run.arrays import step_functions, weight_specs
@@ -21,8 +18,6 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
 from tests.exchange.test_huggingface import GOLDENS, imported
-from tests.exchange.test_huggingface_weights import CONFIG as OWN
-from tests.exchange.test_huggingface_weights import EXPERTS, vocabulary, weights_of  # noqa: F401
 
 
 def test_a_run_folder_has_the_weights_vocabularies_and_directions(tmp_path, capsys):
@@ -78,18 +73,13 @@ def test_weights_of_another_model_are_refused_and_nothing_is_left(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_of_marian_never_writes_pad_and_says_so_wherever_it_goes(tmp_path, capfd):
-    """What changes translations in transformers, and not here, is named in one line."""
+def test_a_model_of_marian_never_writes_pad_and_says_so_wherever_it_goes(tmp_path):
     folder = Path(shutil.copytree(GOLDENS / "marian", tmp_path / "model"))
     generation = json.loads((folder / "generation_config.json").read_text())
     pad = generation["bad_words_ids"][0][0]
     changed = generation | {"num_beams": 6, "length_penalty": 2.0, "suppress_tokens": [9]}
     (folder / "generation_config.json").write_text(json.dumps(changed))
     import_model(folder, tmp_path / "run")
-    assert capfd.readouterr().err == (
-        f"--from {folder} has settings that change translations in transformers, and are not used here: "
-        "length_penalty = 2.0.\n"
-    )
     run = RunFolder(tmp_path / "run")
     assert read_run_config(run.config).decode.beam == 6
     order = imported("marian").orders["target"]
@@ -104,32 +94,6 @@ def test_a_model_of_marian_never_writes_pad_and_says_so_wherever_it_goes(tmp_pat
     export(tmp_path / "run", tmp_path / "back", form="huggingface")
     back = json.loads((tmp_path / "back" / "generation_config.json").read_text())
     assert changed.items() <= back.items()
-
-
-@pytest.mark.parametrize("config", [OWN, EXPERTS], ids=["m2m_100", "nllb-moe"])
-def test_an_export_of_our_own_model_is_imported_to_the_bit(tmp_path, vocabulary, config):  # noqa: F811
-    weights = weights_of(config.model, vocabulary.size)
-    layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
-    folder = tmp_path / "exported"
-    folder.mkdir()
-    write(layout, weights, folder)
-    for side, name in SIDES.items():
-        (folder / name).write_bytes(layout.orders[side].model)
-    facts = {"directions": [["en", "fr"]], "never": []}
-    (folder / FACTS).write_text(json.dumps(facts))
-    import_model(folder, tmp_path / "run")
-    back = weights_in(tmp_path / "run")
-    assert back.keys() == weights.keys()  # without the output bias of other imported models
-    for name, values in weights.items():
-        np.testing.assert_array_equal(back[name], values)
-    run = RunFolder(tmp_path / "run")
-    assert run.direction("", "") == ("en", "fr")
-    model = read_run_config(run.config).model
-    same = ("encoder_layers", "hidden_dim", "experts", "moe_place", "positions", "expert_stacks")
-    for setting in same[: 6 if config is EXPERTS else 2]:
-        assert getattr(model, setting) == getattr(config.model, setting)
-    for name in SIDES.values():
-        assert (tmp_path / "run" / name).read_bytes() == vocabulary.content
 
 
 def weights_in(folder):

@@ -12,7 +12,7 @@ import libretranslatepy
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.serve import Server, listen, serve, warn_of_open_address
+from gshard_nmt.serve import Server, listen, serve
 from gshard_nmt.serving.requests import Limits
 from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
 from tests.soak.hostile_requests import LONGEST_WAIT, attack
@@ -150,17 +150,13 @@ def test_a_translator_that_is_at_work_ends_with_the_process(capsys, monkeypatch,
 
 def test_a_port_in_use_is_named(shared):
     server, _, _ = shared
-    with pytest.raises(UserError, match=f"--port {server.port}: another program uses this port"):
+    with pytest.raises(
+        UserError, match=f"--port {server.port}: no server can listen there .* in use"
+    ):
         listen("127.0.0.1", server.port)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no host", "x" * 100])
 def test_a_host_that_is_not_this_machine_is_named(host):
-    with pytest.raises(UserError, match=f"--host {host}: no server can listen there"):
+    with pytest.raises(UserError, match=f"--host {host} --port 0: no server can listen there"):
         listen(host, 0)
-
-
-def test_loopback_needs_no_warning():
-    assert not any(map(warn_of_open_address, ("127.0.0.1", "127.0.0.2", "::1", "localhost")))
-    for host in ("0.0.0.0", "192.0.2.1", "server.example"):
-        assert warn_of_open_address(host).startswith(f"--host {host}: every machine")

@@ -7,12 +7,11 @@ from pathlib import Path
 from gshard_nmt.cli.checkpoint_command import CHECKPOINT_VERBS
 from gshard_nmt.cli.data_commands import DATA_VERBS
 from gshard_nmt.cli.decode_command import DECODE, TRANSLATE
+from gshard_nmt.cli.deploy_commands import EXPORT, IMPORT, SERVE
 from gshard_nmt.cli.eval_command import EVAL
-from gshard_nmt.cli.exchange_commands import EXPORT, IMPORT
 from gshard_nmt.cli.flags import Command, help_entry
 from gshard_nmt.cli.inspect_command import INSPECT
 from gshard_nmt.cli.runner import EXIT_USER_ERROR, HELP_WORDS, run
-from gshard_nmt.cli.serve_command import SERVE
 from gshard_nmt.cli.train_command import TRAIN
 from gshard_nmt.errors import did_you_mean
 from gshard_nmt.spmd.machine import restart_with_large_heaps
@@ -47,48 +46,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
             words.insert(0, program.removeprefix("gshard-"))
         if words[:1] == ["train"]:
             restart_with_large_heaps()
-    if words and words[0] in COMMANDS:
-        return run(COMMANDS[words[0]], words[1:])
-    if words and words[0] in VERBS:
-        name, verbs = words[0], VERBS[words[0]]
+    first = words[0] if words else ""
+    if first in COMMANDS:
+        return run(COMMANDS[first], words[1:])
+    if first in VERBS:
+        verbs, program = VERBS[first], f"gshard-{first}"
         if words[1:] and words[1] in verbs:
             return run(verbs[words[1]], words[2:])
-        entries = [line for verb in verbs.values() for line in help_entry(verb.name, verb.about)]
-        program = f"gshard-{name}"
-        text = [f"{program}: {_ABOUT[name]} Verbs:", "", *entries, ""]
-        text.append(f"Each verb has its own --help: {program} {next(iter(verbs))} --help")
-        see = f"{'The verb comes first. ' if words[1:] else ''}See {program} --help."
-        return _no_command(program, "verb", list(verbs), words[1:], text, see)
-    text = ["python -m gshard_nmt COMMAND [--flag value ...] runs a command. Commands:", ""]
-    for name, command in COMMANDS.items():
-        text += help_entry(name, command.about)
+        about = f"{program}: {_ABOUT[first]} Verbs:"
+        commands = {verb: command.about for verb, command in verbs.items()}
+        return _no_command(program, "verb", about, commands, words[1:], list(verbs))
+    about = "python -m gshard_nmt COMMAND [--flag value ...] runs a command. Commands:"
+    commands = {name: command.about for name, command in COMMANDS.items()}
     for name, verbs in VERBS.items():
-        for verb, command in verbs.items():
-            text += help_entry(f"{name} {verb}", command.about)
-    text += ["", "Each command has its own --help: python -m gshard_nmt train --help"]
-    names = [*COMMANDS, *VERBS]
-    return _no_command(
-        "gshard_nmt", "command", names, words, text, "See python -m gshard_nmt --help."
-    )
+        commands |= {f"{name} {verb}": command.about for verb, command in verbs.items()}
+    program = "python -m gshard_nmt"
+    return _no_command(program, "command", about, commands, words, [*COMMANDS, *VERBS])
 
 
 def _no_command(
     program: str,
     noun: str,
-    names: Sequence[str],
+    about: str,
+    commands: Mapping[str, str],
     words: Sequence[str],
-    text: Sequence[str],
-    see: str,
+    names: Sequence[str],
 ) -> int:
     """Answers words that name no command: with the help, the version, or a message."""
     if words and words[0] == "--version":
         return run(TRAIN, words[:1])
     if words and words[0] in (*HELP_WORDS, "help"):
-        overview = Command(program, "", "", (), lambda _: None, lambda _: print("\n".join(text)))
+        lines = [about, ""]
+        for name, text in commands.items():
+            lines += help_entry(name, text)
+        lines += ["", f"Each {noun} has its own --help: {program} {names[0]} --help"]
+        overview = Command(program, "", "", (), lambda _: None, lambda _: print("\n".join(lines)))
         return run(overview, [])
+    problem = f"the {noun} is missing."
     if words:
         problem = f"there is no {noun} {words[0]!r}{did_you_mean(words[0], names)}"
-    else:
-        problem = f"the {noun} is missing."
-    print(f"{program}: {problem} The {noun}s are: {', '.join(names)}. {see}", file=sys.stderr)
+    message = f"{problem} The {noun}s are: {', '.join(names)}. See {program} --help."
+    print(f"{program}: {message}", file=sys.stderr)
     return EXIT_USER_ERROR

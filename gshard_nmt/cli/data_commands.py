@@ -25,8 +25,8 @@ def define_corpora(flags: Flags, what: str = "the corpus folder to read") -> Non
     """Defines --corpus, which may be given several times; `what` says what the folder is."""
     # fmt: off
     flags.texts("corpus", "[NAME=]DIR|URL",
-        f"{what}; may be gs://bucket/folder or s3://bucket/folder. The flag may be "
-        "given several times, with a name for each further corpus: --corpus DIR --corpus back=DIR2")
+        f"{what}; may be gs://bucket/folder or s3://bucket/folder, and may be given several times with "
+        "names: --corpus DIR --corpus back=DIR2")
     # fmt: on
 
 
@@ -42,10 +42,9 @@ def read_corpora(values: FlagValues) -> dict[str, Path]:
                 "letters, digits, - and _. Write, for example, --corpus back=DIR."
             )
         if name in corpora:
-            what = f"names the corpus {name!r} twice" if name else "has two corpora without a name"
             raise UserError(
-                f"--corpus {text}: the command {what}; each corpus but one needs a name of its own. "
-                f"Write --corpus NAME={place}, or put the folders of both into one."
+                f"--corpus {text}: another corpus has the name {name!r}; each corpus but one needs a "
+                f"name of its own. Write --corpus NAME={place}, or put the folders of both into one."
             )
         corpora[name] = existing("corpus", place, _CORPUS_SOURCE, paths.source_path)
     return dict(sorted(corpora.items(), key=lambda item: item[0] != ""))
@@ -55,8 +54,7 @@ def _define_harvest(flags: Flags) -> None:
     # fmt: off
     flags.text("out", "DIR", "the corpus folder to make")
     flags.texts("root", "DIR",
-        "a folder to search in addition to the system's locale folders and Python's packages; may "
-        "be given several times")
+        "a folder to search besides the system's and Python's; may be given several times")
     # fmt: on
 
 
@@ -74,14 +72,11 @@ def _define_prepare(flags: Flags) -> None:
     define_corpora(flags)
     flags.text("out", "DIR", "the folder of prepared data to make")
     flags.integer("workers", "N",
-        "the number of processes; the default is the number of CPUs that this process may use",
-        None, minimum=1)
+        "the number of processes; if not given, that of the CPUs", None, minimum=1)
     flags.text("scheduler", "URL",
-        "the address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers do the work. "
-        "They must see --corpus and --out under the same paths")
+        "the address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers see the same paths")
     flags.text("vocabulary_of", "DIR",
-        "prepared data, or a run folder, whose vocabularies are used. Text that was tokenized with "
-        "them is taken over from --out")
+        "prepared data, or a run folder, whose vocabularies are used")
     # fmt: on
 
 
@@ -126,15 +121,8 @@ def _show(values: FlagValues) -> None:
     data = existing_folder(values, "data", "gshard-data prepare")
     from gshard_nmt.show_batches import show_batches
 
-    show_batches(
-        config.data,
-        data,
-        values.batches,
-        values.rows,
-        int(values["step"].value or 1),
-        values.pieces,
-        values.format == "jsonl",
-    )
+    step, as_json = int(values["step"].value or 1), values.format == "jsonl"
+    show_batches(config.data, data, values.batches, values.rows, step, values.pieces, as_json)
 
 
 def _define_plan(flags: Flags) -> None:
@@ -149,7 +137,7 @@ def _define_plan(flags: Flags) -> None:
 
 def _plan(values: FlagValues) -> None:
     config = read_config(values)
-    out = _output(values, "out", (".json",))
+    out = _json_file(values, "out")
     from gshard_nmt.ranges import MOST
 
     steps = values["steps"].value or config.train.steps
@@ -173,21 +161,20 @@ def _define_check(flags: Flags) -> None:
 def _check(values: FlagValues) -> None:
     config = read_config(values).data if values.config else None
     corpora = read_corpora(values)
-    report = _output(values, "report", (".json",))
+    report = _json_file(values, "report")
     from gshard_nmt.check_corpus import check_corpus
 
     check_corpus(corpora, config, report, values.strict)
 
 
-def _output(values: FlagValues, name: str, endings: tuple[str, ...]) -> Path | None:
+def _json_file(values: FlagValues, name: str) -> Path | None:
     """Returns the file of a flag, which can be written; None if the flag is not given."""
     text = values[name].value
     if not text:
         return None
     file = paths.local_path(name, text)
-    if file.suffix not in endings:
-        allowed = " or ".join(endings)
-        raise UserError(f"--{name} is {text!r}; it must end in {allowed}. Give another name.")
+    if file.suffix != ".json":
+        raise UserError(f"--{name} is {text!r}; it must end in .json. Give another name.")
     outputs.check_file(f"--{name}", file)
     return file
 

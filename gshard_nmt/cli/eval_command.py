@@ -24,7 +24,7 @@ from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
     from gshard_nmt.decoding.runs import RunTranslators
-    from gshard_nmt.settings.changes import Changes
+    from gshard_nmt.settings.values import Changes
 
 
 def _define_eval(flags: Flags) -> None:
@@ -68,7 +68,7 @@ def _eval(values: FlagValues) -> None:
     from gshard_nmt.decoding.runs import RunTranslators
     from gshard_nmt.decoding.text_translator import ending
     from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.settings.changes import read_changes
+    from gshard_nmt.settings.gin_reader import read_changes
     from gshard_nmt.settings.values import read_run_config
 
     changes = read_changes(values.gin)

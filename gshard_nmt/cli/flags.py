@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-import re
 import shlex
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from gshard_nmt import paths
-from gshard_nmt.cli.field_words import our_words
 from gshard_nmt.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -64,29 +62,35 @@ class _Parser(flags.ArgumentParser[Any]):
 
 
 class Flags:
-    """The flags of a command: absl's flags, and the placeholder of each value in `--help`.
+    """The flags of a command: absl's flags, and their texts for `--help`.
 
     Each method defines a flag. `about` is its text in `--help`, and `placeholder` stands for its value.
 
     Attributes:
       values: absl's flags.
-      placeholders: placeholder of each flag that takes a value.
+      placeholders: placeholder of each flag; "" if it takes no value.
+      abouts: text of each flag.
       lists: names of the flags that take several words.
     """
 
     def __init__(self) -> None:
         self.values = flags.FlagValues()
         self.placeholders: dict[str, str] = {}
+        self.abouts: dict[str, str] = {}
         self.lists: set[str] = set()
 
+    def _define(
+        self, define: Callable[..., Any], name: str, placeholder: str, about: str, *rest: Any
+    ) -> None:
+        self.placeholders[name], self.abouts[name] = placeholder, about
+        define(name, *rest, flag_values=self.values)
+
     def text(self, name: str, placeholder: str, about: str, default: str | None = None) -> None:
-        self.placeholders[name] = placeholder
-        flags.DEFINE_string(name, default, about, flag_values=self.values)
+        self._define(flags.DEFINE_string, name, placeholder, about, default, about)
 
     def texts(self, name: str, placeholder: str, about: str) -> None:
         """Defines a flag that may be given several times. Its value is a list."""
-        self.placeholders[name] = placeholder
-        flags.DEFINE_multi_string(name, [], about, flag_values=self.values)
+        self._define(flags.DEFINE_multi_string, name, placeholder, about, [], about)
 
     def words(self, name: str, placeholder: str, about: str) -> None:
         """Defines a flag with several words, as in `--metrics bleu chrf`. Its value is a list."""
@@ -96,8 +100,7 @@ class Flags:
     def integer(
         self, name: str, placeholder: str, about: str, default: int | None, minimum: int
     ) -> None:
-        self.placeholders[name] = placeholder
-        flags.DEFINE_integer(name, default, about, minimum, flag_values=self.values)
+        self._define(flags.DEFINE_integer, name, placeholder, about, default, about, minimum)
 
     def number(
         self,
@@ -108,15 +111,13 @@ class Flags:
         minimum: float | None = None,
     ) -> None:
         """Defines a flag with a finite number of at least `minimum`."""
-        self.placeholders[name] = placeholder
-        flags.DEFINE_float(name, default, about, minimum, flag_values=self.values)
+        self._define(flags.DEFINE_float, name, placeholder, about, default, about, minimum)
 
     def choice(self, name: str, placeholder: str, about: str, choices: Sequence[str]) -> None:
-        self.placeholders[name] = placeholder
-        flags.DEFINE_enum(name, None, choices, about, flag_values=self.values)
+        self._define(flags.DEFINE_enum, name, placeholder, about, None, choices, about)
 
     def switch(self, name: str, about: str) -> None:
-        flags.DEFINE_boolean(name, False, about, flag_values=self.values)
+        self._define(flags.DEFINE_boolean, name, "", about, False, about)
 
 
 def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
@@ -131,8 +132,7 @@ def parse_flags(command: Command, arguments: Sequence[str]) -> flags.FlagValues:
     try:
         words = values([command.name, *_spread(arguments, defined.lists)])[1:]
     except flags.UnrecognizedFlagError as error:
-        ours = our_words(error.flagname, arguments, list(values))
-        hint = f"; {ours}." if ours else did_you_mean(error.flagname, values, prefix="--")
+        hint = _our_flag(error.flagname, list(values)) or did_you_mean(error.flagname, values, "--")
         raise UserError(f"there is no flag --{error.flagname}{hint} {see}") from None
     except flags.IllegalFlagValueError as error:
         raise UserError(f"{error.__context__} {see}") from None
@@ -165,18 +165,56 @@ def _spread(arguments: Sequence[str], lists: Collection[str]) -> list[str]:
     """Repeats the name of a flag before each of its words: `--a x y` becomes `--a=x --a=y`."""
     result: list[str] = []
     current = ""
-    for place, argument in enumerate(arguments):
-        if not argument.startswith("-"):
+    for argument, following in zip(arguments, [*arguments[1:], "-"], strict=False):
+        if argument.startswith("-"):
+            name, equals, value = argument.lstrip("-").partition("=")
+            current = name if name in lists else ""
+            if not current:
+                result.append(argument)
+            elif equals or following.startswith("-"):
+                result.append(f"--{current}={value}")
+        else:
             result.append(f"--{current}={argument}" if current else argument)
-            continue
-        name, equals, value = argument.lstrip("-").partition("=")
-        current = name if name in lists else ""
-        following = arguments[place + 1 : place + 2]
-        if not current:
-            result.append(argument)
-        elif equals or not following or following[0].startswith("-"):
-            result.append(f"--{current}={value}")
     return result
+
+
+# fmt: off
+_WORDS = {
+    "the same command resumes the run": "resume restore continue resume_from_checkpoint",
+    "steps": "max_steps max_update train_steps num_train_steps epochs max_epoch num_train_epochs",
+    "rows": "batch batch_size bs",
+    "learning_rate": "lr",
+    "activation_dtype": "fp16 bf16 mixed_precision dtype",
+    "shape": "gpus num_gpus n_gpu devices num_devices",
+    "residual_dropout": "dropout",
+    "experts": "num_experts",
+    "config": "arch model",
+    "workdir": "output_dir save_dir model_dir run_dir model_path model",
+    "data": "data_dir data_path dataset",
+    "init_from": "finetune pretrained from_pretrained",
+    "beam": "beam_size num_beams",
+    "lang": "src source_lang src_lang",
+    "target": "tgt target_lang tgt_lang",
+}
+# fmt: on
+"""The words of other systems, by the name of our flag or setting, or by what to do."""
+
+
+def _our_flag(flag: str, known: Collection[str]) -> str:
+    """Returns the end of a sentence that says what to give in place of another system's flag, or ""."""
+    from gshard_nmt.settings.config import CLASSES
+
+    word = flag.replace("-", "_").lower()
+    for name in [name for name, words in _WORDS.items() if word in words.split()] or [word]:
+        if " " in name and "config" in known:
+            return f"; {name}."
+        if name in known:
+            return f"; use --{name}."
+        for class_name, cls in CLASSES.items() if "gin" in known else ():
+            is_meant = "config" in known or class_name in ("Decode", "Mesh")
+            if is_meant and name in [field.name for field in dataclasses.fields(cls)]:
+                return f"; use --gin '{class_name}.{name} = ...'."
+    return ""
 
 
 def command_text(program: str, values: flags.FlagValues) -> str:
@@ -184,18 +222,13 @@ def command_text(program: str, values: flags.FlagValues) -> str:
     words = [program]
     for name in values:
         value = values[name].value
-        if value != values[name].default:
-            if isinstance(value, bool):
-                words.append(f"--{name}" if value else f"--no{name}")
-            else:
-                texts = value if isinstance(value, list) else [value]
-                words += [f"--{name}={text}" for text in texts]
+        if isinstance(value, bool):
+            words += [f"--{name}"] if value else []
+        elif value != values[name].default:
+            words += [
+                f"--{name}={text}" for text in (value if isinstance(value, list) else [value])
+            ]
     return shlex.join(words)
-
-
-def flag_help(flag: flags.Flag[Any]) -> str:
-    """Returns the help text of a flag as we defined it, without what absl adds to it."""
-    return re.sub(r"^<[^>]*>: |;\s+repeat this option.*$", "", flag.help or "", flags=re.DOTALL)
 
 
 def help_text(command: Command) -> str:
@@ -204,17 +237,15 @@ def help_text(command: Command) -> str:
     command.define(defined)
     lines = [*textwrap.wrap(f"{command.name}: {command.about}", 96), "", "Example:"]
     lines += [f"  {command.example}", "", "Flags:"]
-    for name in defined.values:
-        flag = defined.values[name]
-        about = flag_help(flag)
+    for name, about in defined.abouts.items():
+        default = defined.values[name].default
         if name in command.replaced:
             about += f" (required, but not with --{command.replaced[name]})"
         elif name in command.required:
             about += " (required)"
-        elif flag.default:
-            is_float = isinstance(flag.default, float)
-            about += f" (default: {f'{flag.default:g}' if is_float else flag.default})"
-        lines += help_entry(f"--{name} {defined.placeholders.get(name, '')}", about)
+        elif default:
+            about += f" (default: {f'{default:g}' if isinstance(default, float) else default})"
+        lines += help_entry(f"--{name} {defined.placeholders[name]}", about)
     lines += help_entry("--help", "print this text")
     lines += help_entry("--version", "print the version")
     return "\n".join(lines) + "\n"
@@ -236,8 +267,8 @@ def define_run(defined: Flags) -> None:
 def define_changes(defined: Flags) -> None:
     # fmt: off
     defined.texts("gin", "'NAME = VALUE'",
-        "a setting of Mesh or Decode that replaces the run's, such as 'Mesh.shape = (8,)' for 8 "
-        "devices; may be given several times")
+        "a setting of Mesh or Decode in place of the run's, such as 'Mesh.shape = (8,)'; may be given "
+        "several times")
     # fmt: on
 
 
@@ -245,8 +276,7 @@ def define_config(defined: Flags) -> None:
     # fmt: off
     defined.text("config", "NAME|FILE", "a gin file, or the name of one in configs/experiments")
     defined.texts("gin", "'NAME = VALUE'",
-        "a setting that replaces the config's, such as 'Train.steps = 100'; may be given several "
-        "times")
+        "a setting in place of the config's, such as 'Train.steps = 100'; may be given several times")
     # fmt: on
 
 
@@ -265,9 +295,8 @@ def define_checkpoint(
 def define_trust(defined: Flags) -> None:
     # fmt: off
     defined.switch("trust_programs",
-        "use the compiled programs in the run folder, which saves time. Programs are code that is "
-        "executed, so do this only if you trust everybody who could write to the folder. If not "
-        "given, programs are compiled once and kept in your own cache folder")
+        "execute the compiled programs in the run folder, which saves compiling them once: only if you "
+        "trust everybody who could write to the folder")
     # fmt: on
 
 
@@ -300,15 +329,11 @@ def existing(
 
 def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | None:
     """Returns the file that a flag names; None if the flag is not given. The advice says what to give."""
-    return next(iter(existing_files(values, name, advice)), None)
-
-
-def existing_files(values: flags.FlagValues, name: str, advice: str) -> list[Path]:
-    given = values[name].value or []
-    files = [Path(text) for text in (given if isinstance(given, list) else [given])]
-    for path in files:
-        if path.is_dir():
-            raise UserError(f"--{name} {path}: it is a folder; {advice}.")
-        if not path.exists():
-            raise UserError(f"--{name} {path}: there is no such file; {advice}.")
-    return files
+    if not values[name].value:
+        return None
+    path = Path(str(values[name].value))
+    if path.is_dir():
+        raise UserError(f"--{name} {path}: it is a folder; {advice}.")
+    if not path.exists():
+        raise UserError(f"--{name} {path}: there is no such file; {advice}.")
+    return path

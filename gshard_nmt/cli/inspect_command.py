@@ -60,37 +60,31 @@ The name "" is the default inspection: it compiles a step and reports what the s
 
 
 def _check_flags_belong_together(values: FlagValues) -> None:
-    def is_given(name: str) -> bool:
-        return bool(values[name].value) and not values[name].using_default_value
-
-    chosen = [name for name in _INSPECTIONS if name and is_given(name)]
+    given = {name for name in values if values[name].value and not values[name].using_default_value}
+    chosen = [name for name in _INSPECTIONS if name in given] or [""]
     if len(chosen) > 1:
         listed = " and ".join(f"--{name}" for name in chosen)
         raise UserError(f"{listed} are different inspections; give only one of them at a time.")
-    inspection = chosen[0] if chosen else ""
-    optional = dict.fromkeys(name for names in _INSPECTIONS.values() for name in names)
-    allowed = _INSPECTIONS[inspection]
-    unused = [f"--{name}" for name in optional if is_given(name) and name not in allowed]
-    if not unused:
-        return
-    from gshard_nmt.terminal import aligned
-
-    rows = []
-    for name, names in _INSPECTIONS.items():
-        listed = ", ".join(f"--{flag}" for flag in names) or "no other flag"
-        rows.append((f"  --{name}" if name else "  the default", f"takes {listed}"))
-    verb = "has" if len(unused) == 1 else "have"
-    task = f"with --{inspection}" if inspection else "on the default inspection"
-    raise UserError(
-        f"{', '.join(unused)} {verb} no effect {task}. Give only flags of one inspection. "
-        f"Besides --config and --gin,\n{aligned(rows).rstrip()}"
-    )
+    allowed = _INSPECTIONS[chosen[0]]
+    if unused := given - {*allowed, *chosen, "config", "gin"}:
+        task = f"with --{chosen[0]}" if chosen[0] else "on the default inspection"
+        listed = ", ".join(f"--{name}" for name in allowed) or "no other flag"
+        raise UserError(
+            f"--{min(unused)} has no effect {task}, which takes {listed} besides --config and --gin. "
+            "Leave it out, or choose another inspection."
+        )
 
 
 def _inspect(values: FlagValues) -> None:
     _check_flags_belong_together(values)
     if values.doctor:
-        _examine(values)
+        from gshard_nmt.inspection.doctor import DoctorRequest, show_doctor
+
+        data, workdir = (
+            paths.folder_path(name, text) if text else None
+            for name, text in (("data", values.data), ("workdir", values.workdir))
+        )
+        show_doctor(DoctorRequest(values.config, values.gin, data, workdir, values.read_data))
         return
     config, name = read_config(values), Path(values.config).stem
     if values.parameters:
@@ -105,19 +99,10 @@ def _inspect(values: FlagValues) -> None:
         _compile(values, config, name)
 
 
-def _examine(values: FlagValues) -> None:
-    from gshard_nmt.inspection.doctor import DoctorRequest, show_doctor
-
-    data, workdir = (
-        paths.folder_path(name, text) if text else None
-        for name, text in (("data", values.data), ("workdir", values.workdir))
-    )
-    show_doctor(DoctorRequest(values.config, values.gin, data, workdir, values.read_data))
-
-
 def _compile(values: FlagValues, config: "Config", name: str) -> None:
     """Compiles the step of the config for each topology, or the best meshes of one (--advise)."""
     from gshard_nmt import inspect_config as inspect
+    from gshard_nmt.settings.config import find_config
 
     if values.advise and len(values.topology) != 1:
         raise UserError(
@@ -131,24 +116,15 @@ def _compile(values: FlagValues, config: "Config", name: str) -> None:
         values.scale_with_devices,
         values.tokens,
     )
-    json_file = _json_file(values)
-    if values.advise:
-        inspect.advise(request, values.best, json_file)
-    else:
-        inspect.inspect(request, json_file)
-
-
-def _json_file(values: FlagValues) -> Path | None:
-    from gshard_nmt.settings.config import find_config
-
-    if not values.json:
-        return None
-    file = Path(values.json)
-    if not file.absolute().parent.is_dir():
+    file = Path(values.json) if values.json else None
+    if file and not file.absolute().parent.is_dir():
         raise UserError(f"--json {file}: there is no folder {file.parent}; make it first.")
-    if outputs.is_same_file(file, find_config(values.config)):
+    if file and outputs.is_same_file(file, find_config(values.config)):
         raise UserError(f"--json {file} is the config itself. Give it another file.")
-    return file
+    if values.advise:
+        inspect.advise(request, values.best, file)
+    else:
+        inspect.inspect(request, file)
 
 
 INSPECT = Command(

@@ -36,8 +36,7 @@ def define_processes(flags: Flags) -> None:
     flags.integer("num_processes", "N", "number of processes", 1, minimum=1)
     flags.integer("process_id", "I", "number of this process, from 0", 0, minimum=0)
     flags.integer("peer_timeout", "SECONDS",
-        "seconds without a sign of life after which another process counts as lost. At the start a "
-        "process waits five times as long for the others", 60, minimum=1)
+        "seconds without a sign of life after which another process counts as lost", 60, minimum=1)
     # fmt: on
 
 

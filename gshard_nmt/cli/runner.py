@@ -41,9 +41,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
       130: the user interrupted the command.
       141: the reader of stdout closed it, as in `| head`.
     """
-    _open_closed_streams()
-    _show_any_text()
-    _outlive_stderr()
+    _prepare_streams()
     signals: list[int] = []
     try:
         with _interrupted_by_signals(signals), _no_interruption_is_lost():
@@ -165,43 +163,17 @@ def _no_interruption_is_lost() -> Iterator[None]:
         sys.unraisablehook = previous_hook
 
 
-def _open_closed_streams() -> None:
-    """Opens /dev/null as stdin, stdout or stderr if the caller has closed it, as the shell's `>&-` does.
-
-    The next file that is opened would otherwise get the number 0, 1 or 2, and libraries print there.
-    `sys.stdin` stays None, and `sys.stdout` gets an attribute, so that a command that needs one of them
-    can tell the user.
-    """
-    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+def _prepare_streams() -> None:
+    """Makes streams that are closed or cannot take a text no reason to end a program."""
+    # If the caller has closed a stream, as the shell's `>&-` does, the next file that is opened would
+    # get its number, and libraries print there.
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            devnull = os.open(os.devnull, os.O_RDWR)
-            if devnull != number:
-                os.dup2(devnull, number)
-                os.close(devnull)
-            if number:
-                stream = os.fdopen(number, "w", encoding="utf-8", closefd=False)
-                stream.was_closed = True  # type: ignore[attr-defined]
-                setattr(sys, name, stream)
-
-
-def _show_any_text() -> None:
-    """Makes stdout print escapes for text that it cannot encode, such as an odd file name."""
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            stream = os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-class _Stderr(io.FileIO):
-    """stderr, whose messages are lost if nobody reads them any more, or if their disk is full."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except OSError:
-            return len(data)
-
-
-def _outlive_stderr() -> None:
-    """Lets the program go on if a message cannot be written: a long training must not end for it."""
     # Tests, and programs that call `run`, may have an object of their own as stderr.
     if isinstance(sys.stderr, io.TextIOWrapper) and sys.stderr is sys.__stderr__:
         sys.stderr = io.TextIOWrapper(
@@ -210,6 +182,19 @@ def _outlive_stderr() -> None:
             errors="backslashreplace",
             line_buffering=True,
         )
+
+
+class _Stderr(io.FileIO):
+    """stderr, whose messages are lost if nobody reads them any more, or if their disk is full.
+
+    A long training must not end because a message cannot be written.
+    """
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
 
 
 def _was_in_jax(interruption: KeyboardInterrupt) -> bool:
@@ -230,48 +215,37 @@ def _stdout_is_broken() -> bool:
 
 _NO_SPACE = "Free some space, or give a place on another disk."
 _PERMISSION = "Give another file or folder, or change its permissions."
-_TRY_AGAIN = "The disk or the file server has failed; try again when it works."
 _OPEN_FILES = "Raise the limit of open files, for instance with ulimit -n 65536."
-
-_ADVICE = {
-    errno.EACCES: _PERMISSION,
-    errno.EPERM: _PERMISSION,
-    errno.EROFS: _PERMISSION,
-    errno.ENOSPC: _NO_SPACE,
-    errno.EDQUOT: _NO_SPACE,
-    errno.EFBIG: "Raise the limit of file sizes (ulimit -f), or give a place on another disk.",
+_TOO_LARGE = "Raise the limit of file sizes (ulimit -f), or give a place on another disk."
+_OF_MACHINE = {
+    **dict.fromkeys((errno.EACCES, errno.EROFS), _PERMISSION),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _NO_SPACE),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), _OPEN_FILES),
+    errno.EFBIG: _TOO_LARGE,
     errno.ENAMETOOLONG: "Give a shorter name.",
+}
+_ADVICE = {
+    **_OF_MACHINE,
+    errno.EPERM: _PERMISSION,
     errno.ENOENT: "Give a file or folder that exists.",
-    errno.EEXIST: "Give a new name, or remove the file or folder that has this name.",
     errno.ENOTDIR: "A part of this path is a file; give a folder.",
     errno.EISDIR: "It is a folder; give a file.",
-    errno.ENOTEMPTY: "Give an empty folder, or the name of a new one.",
-    errno.ELOOP: "Its symbolic links form a loop; give the path of the file or folder itself.",
-    errno.EMFILE: _OPEN_FILES,
-    errno.ENFILE: _OPEN_FILES,
-    errno.EBUSY: "Another program uses it, or it is a mount point; give another folder.",
-    errno.EXDEV: "It is on another disk; give a folder on the same disk.",
 }
-"""What the user can do about each error of the operating system."""
+"""What the user can do about an error of the operating system."""
 
 AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EREMOTEIO)
 """Errors of a disk or a file server that may pass by themselves."""
 
-_ALWAYS = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EIO),
-    *(errno.ESTALE, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG),
-)
+_ALWAYS = (*_OF_MACHINE, errno.EIO, errno.ESTALE)
 """Errors that only the user can mend, even if the exception names no file."""
 
 _MEMORY = (
     "out of memory: {what}. Lower Data.rows to train, or Decode.rows and --beam to decode; make the "
     "model smaller, or give the mesh more devices. gshard-inspect shows the memory of a step."
 )
-
-
 _OF_LIBRARIES = {
     ("No space left on device", "Disk quota exceeded"): f"the disk is full: {{what}}. {_NO_SPACE}",
-    ("File too large",): f"a file is too large: {{what}}. {_ADVICE[errno.EFBIG]}",
+    ("File too large",): f"a file is too large: {{what}}. {_TOO_LARGE}",
     ("Too many open files",): f"too many files are open: {{what}}. {_OPEN_FILES}",
     ("RESOURCE_EXHAUSTED", "Out of memory"): _MEMORY,
 }
@@ -280,16 +254,18 @@ _OF_LIBRARIES = {
 
 def user_message(error: Exception) -> str | None:
     """Returns the message for a failure that the user can mend; None for a defect of the program."""
+    lines = str(error).strip().splitlines()
+    what = lines[0][:300].rstrip(".") if lines else ""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, UnicodeDecodeError):
         return f"the input is not UTF-8 ({error.reason}). Convert it, for instance with iconv."
     if isinstance(error, MemoryError):
-        return _MEMORY.format(what=_first_line(error) or "this machine has no more")
+        return _MEMORY.format(what=what or "this machine has no more")
     if isinstance(error, OSError):
         return _system_message(error)
     messages = (
-        message.format(what=_first_line(error))
+        message.format(what=what)
         for words, message in _OF_LIBRARIES.items()
         if any(word in str(error) for word in words)
     )
@@ -297,19 +273,15 @@ def user_message(error: Exception) -> str | None:
 
 
 def _system_message(error: OSError) -> str | None:
+    # An error while reading or writing an open file, such as stdout, does not name the file.
     if error.errno is None or (error.filename is None and error.errno not in _ALWAYS):
         return None
-    # An error while reading or writing an open file, such as stdout, does not name the file.
     file = error.filename if error.filename is not None else "stdout, or a file that was being used"
     if isinstance(file, bytes):
         file = file.decode(errors="backslashreplace")
     if error.filename2 is not None:
         file = f"{file} -> {error.filename2}"
-    default = _TRY_AGAIN if error.errno in AWAY else "Give another file or folder."
-    return f"{file}: {error.strerror}. {_ADVICE.get(error.errno, default)}"
-
-
-def _first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, at most 300 characters, without a full stop."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:300].rstrip(".") if lines else ""
+    advice = "Give another file or folder."
+    if error.errno in AWAY:
+        advice = "The disk or the file server has failed; try again when it works."
+    return f"{file}: {error.strerror}. {_ADVICE.get(error.errno, advice)}"

@@ -11,9 +11,8 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import pieces_note
 from gshard_nmt.decoding.text_translator import TextTranslator, call, follow, load_translator
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.changes import Changes
 from gshard_nmt.settings.config import differences
-from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.settings.values import Changes, read_run_config
 from gshard_nmt.spmd.processes import ALONE, Processes
 
 RULES_VERSION = 3

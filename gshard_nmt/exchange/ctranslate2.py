@@ -19,14 +19,6 @@ from gshard_nmt.model.attention import MAX_DISTANCE
 from gshard_nmt.model.config import SINUSOIDS, Model
 from gshard_nmt.model.layers import EPSILONS
 
-# fmt: off
-FILES = (
-    "model.bin", "config.json", "source_vocabulary.json", "target_vocabulary.json",
-    "shared_vocabulary.json", "source.model", "target.model",
-)
-# fmt: on
-"""The files that `write` makes. Equal vocabularies are one shared file."""
-
 _ACTIVATIONS = {"relu": "RELU", "geglu": "GELUTanh", "swish": "SWISH", "gelu": "GELU"}
 """The names of CTranslate2's activations. "geglu" has the approximate GELU, as in T5."""
 _POSITIONS = 1024

@@ -21,7 +21,6 @@ import numpy as np
 from gshard_nmt import json_shape
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import Order
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.model.config import Model
 from gshard_nmt.ranges import LARGEST_SIZE
@@ -34,6 +33,9 @@ NEW_IDS = (1, 2, 3, 0)
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 REMEDY = "Copy the file again from where the model was published."
+NEVER = -100.0
+"""The bias of the logit of an id that is never written. In float32 it adds nothing to the softmax, and it
+is small enough for a loss with label smoothing."""
 _SIZE = whole(1, LARGEST_SIZE)
 _SIZES = ("layers", "ffn_dim", "attention_heads")
 _CONFIG = fields(
@@ -47,7 +49,7 @@ _CONFIG = fields(
         **dict.fromkeys(("pad_token_id", "eos_token_id", "decoder_start_token_id"), whole()),
         **dict.fromkeys(("encoder_sparse_step", "decoder_sparse_step", "num_experts"), whole()),
         **dict.fromkeys(("dropout", "attention_dropout", "moe_token_dropout"), number()),
-        **dict.fromkeys(("decoder_vocab_size", "max_position_embeddings"), _SIZE),
+        "max_position_embeddings": _SIZE,
         "activation_function": text(),
     },
 )
@@ -77,12 +79,20 @@ _FAMILIES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 out, with their values in transformers."""
 
 
+class Order(NamedTuple):
+    """A SentencePiece model with our special ids, and the ids that its pieces have in the family."""
+
+    model: bytes
+    rows: np.ndarray  # int32[V], the family's id of each of our ids
+    never: Sequence[int]  # our ids that are no tokens of the decoder; their probability is 0
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """A model in the layout of a family of transformers.
 
     `config` is config.json with the defaults of the family, and `orders` the vocabularies of "source" and
-    "target"; their `rows` are the ids of the family.
+    "target".
     """
 
     config: Mapping[str, Any]
@@ -116,12 +126,10 @@ def model_of(config: Mapping[str, Any]) -> Model:
     """Returns the model that config.json describes; raises UserError if ours lacks a part of it."""
     kind, heads = config["model_type"], config["encoder_attention_heads"]
     settings, activation = _FAMILIES[kind][0], config["activation_function"]
-    steps: dict[str, int] = {}
-    if kind == "nllb-moe":
-        steps = {s: n for s in ("encoder", "decoder") if (n := config[f"{s}_sparse_step"])}
+    stacks = ("encoder", "decoder") if kind == "nllb-moe" else ()
+    steps = {stack: step for stack in stacks if (step := config[f"{stack}_sparse_step"])}
     same = {"ffn_dim": "hidden_dim", "attention_heads": "heads"}
     same |= {"sparse_step": "moe_every"} if len(steps) == 2 else {}
-    tied, scaled = config.get("tie_word_embeddings", True), config.get("scale_embedding")
     # The keys, whether they are right, and what they must be.
     # fmt: off
     rules = [
@@ -129,8 +137,9 @@ def model_of(config: Mapping[str, Any]) -> Model:
            f"equal, as both are Model.{ours}") for name, ours in same.items()),
         ("d_model", config["d_model"] % heads == 0, f"a multiple of the {heads} attention heads"),
         ("activation_function", activation in _ACTIVATIONS, f"one of {', '.join(_ACTIVATIONS)}"),
-        ("tie_word_embeddings", tied, "true, as the logits use the target embedding"),
-        ("scale_embedding", kind != "marian" or scaled, "true in a Marian model"),
+        *((key, config.get(key, True), "true, as all embeddings are one")
+          for key in ("tie_word_embeddings", "share_encoder_decoder_embeddings")),
+        ("scale_embedding", config.get("scale_embedding", kind != "marian"), "true, as in our weights"),
         ("router_bias", not config.get("router_bias"), "false, as our gate has no bias"),
         *((f"{side}_layers", config[f"{side}_layers"] % step == 0,
            f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks")
@@ -158,7 +167,7 @@ def model_of(config: Mapping[str, Any]) -> Model:
         heads=heads,
         head_dim=config["d_model"] // heads,
         activation=_ACTIVATIONS[activation],
-        shared_embedding=config.get("share_encoder_decoder_embeddings", True),
+        shared_embedding=True,
         position_offset=config["pad_token_id"] + 1 if settings["positions"] == "sinusoidal" else 0,
         input_dropout=config["dropout"],
         residual_dropout=config["dropout"],
@@ -177,32 +186,30 @@ _OUR_ROUTER = {
 """The settings of NLLB-MoE that transformers uses, and that our evaluation always has."""
 
 
+# fmt: off
+_M2M = {
+    "norm": ("layer",), "norm_place": ("before",), "biases": (True,), "shared_embedding": (True,),
+    "positions": ("sinusoidal",), "activation": ("relu", "gelu", "swish"),
+    # transformers counts positions from the id of PAD, which is 1, plus 1.
+    "position_offset": (2,),
+}
+_ALLOWED: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "CTranslate2": {"experts": (0,)},
+    "M2M-100": {**_M2M, "experts": (0,)},
+    "NLLB-MoE": {
+        **_M2M, "moe_place": ("last",), "routing": ("top2",), "eval_second_expert": ("all",),
+        "shared_expert_dim": (0,), "expert_hidden_dim": (0,),
+    },
+}
+# fmt: on
+"""The values that settings of `Model` may have in each layout of an export."""
+
+
 def check_settings(model: Model, kind: str) -> None:
-    """Raises UserError with each setting of `Model` that a layout lacks, M2M-100's or another's."""
-    allowed: dict[str, tuple[Any, ...]] = {"experts": (0,)}
-    remedy = "Choose another --format, or train a dense student on the translations of this model "
-    remedy += "(configs/experiments/student.gin)."
-    if kind != "CTranslate2":
-        allowed = {
-            "norm": ("layer",),
-            "norm_place": ("before",),
-            "biases": (True,),
-            "shared_embedding": (True,),
-            "positions": ("sinusoidal",),
-            # transformers counts positions from the id of PAD, which is 1, plus 1.
-            "position_offset": (2,),
-            "activation": ("relu", "gelu", "swish"),
-        }
-        remedy = (
-            "Train a model with these settings (configs/models/m2m_100.gin has them), or choose "
-        )
-        remedy += "--format savedmodel."
-    if kind == "NLLB-MoE":
-        allowed |= {"moe_place": ("last",), "routing": ("top2",), "eval_second_expert": ("all",)}
-        allowed |= {"shared_expert_dim": (0,), "expert_hidden_dim": (0, model.hidden_dim)}
+    """Raises UserError with each setting of `Model` that a layout lacks."""
     wrong = [
         f"Model.{setting} is {getattr(model, setting)!r}; it must be {' or '.join(map(repr, values))}"
-        for setting, values in allowed.items()
+        for setting, values in _ALLOWED[kind].items()
         if getattr(model, setting) not in values
     ]
     if not model.encoder_layers:
@@ -212,45 +219,50 @@ def check_settings(model: Model, kind: str) -> None:
         wrong.append(f"Model.heads * Model.head_dim is {width}; it must be {right}")
     if wrong:
         lines = "".join(f"\n  {line}" for line in wrong)
-        raise UserError(f"the model does not have the layout of {kind}:{lines}\n{remedy}")
+        raise UserError(
+            f"the model does not have the layout of {kind}:{lines}\nChoose another --format, or train a "
+            "model with these settings (configs/models/m2m_100.gin has those of M2M-100, "
+            "configs/experiments/student.gin trains a dense student)."
+        )
 
 
 def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
     """Returns the layout of a model of our own, or raises UserError with each setting that it lacks."""
     model = config.model
     check_settings(model, "NLLB-MoE" if model.experts else "M2M-100")
-    orders = {side: own_order(vocabulary) for side, vocabulary in vocabularies.items()}
+    orders = {side: _own_order(vocabulary) for side, vocabulary in vocabularies.items()}
     lengths = (config.data.source_length, config.data.target_length, *config.decode.source_lengths)
-    kind, name = ("nllb-moe", "NllbMoe") if model.experts else ("m2m_100", "M2M100")
-    stacks: dict[str, Any] = {}
-    for stack in ("encoder", "decoder"):
-        sizes = (model.depth(stack), model.hidden_dim, model.heads)
-        stacks |= {f"{stack}_{k}": size for k, size in zip(_SIZES, sizes, strict=True)}
-        if model.experts:
-            step = model.moe_every if model.has_experts(stack) else 0
-            stacks[f"{stack}_sparse_step"] = step
-    if model.experts:
-        stacks |= {"num_experts": model.experts, "moe_token_dropout": 0.0, **_OUR_ROUTER}
-        stacks |= {"router_bias": False, "normalize_router_prob_before_dropping": False}
     # fmt: off
     content = {
-        "architectures": [f"{name}ForConditionalGeneration"], "model_type": kind,
-        "vocab_size": len(orders["target"].rows), "d_model": model.model_dim, **stacks,
+        "architectures": ["M2M100ForConditionalGeneration"], "model_type": "m2m_100",
+        "vocab_size": len(orders["target"].rows), "d_model": model.model_dim,
         "activation_function": model.activation, "dropout": model.residual_dropout,
         "attention_dropout": model.attention_dropout, "activation_dropout": 0.0,
         "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
         "scale_embedding": True, "tie_word_embeddings": True, "max_position_embeddings": max(lengths),
         "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
     }
+    if model.experts:
+        content |= {
+            "architectures": ["NllbMoeForConditionalGeneration"], "model_type": "nllb-moe",
+            "num_experts": model.experts, "moe_token_dropout": 0.0, **_OUR_ROUTER,
+            "router_bias": False, "normalize_router_prob_before_dropping": False,
+        }
     # fmt: on
+    for stack in ("encoder", "decoder"):
+        sizes = (model.depth(stack), model.hidden_dim, model.heads)
+        content |= {f"{stack}_{k}": size for k, size in zip(_SIZES, sizes, strict=True)}
+        if model.experts:
+            step = model.moe_every if model.has_experts(stack) else 0
+            content[f"{stack}_sparse_step"] = step
     return Layout(content, model, orders)
 
 
-def own_order(vocabulary: Vocabulary, never: Sequence[int] = ()) -> Order:
+def _own_order(vocabulary: Vocabulary) -> Order:
     """Returns a vocabulary of our own with the new ids."""
     rows = np.arange(vocabulary.size, dtype=np.int32)
     rows[: len(NEW_IDS)] = NEW_IDS
-    return Order(vocabulary.content, rows, never)
+    return Order(vocabulary.content, rows, ())
 
 
 _SEARCH = fields(
@@ -261,14 +273,6 @@ _SEARCH = fields(
         "num_beams": whole(1),
     },
 )
-# fmt: off
-_SETTLED = (
-    "bad_words_ids", "suppress_tokens", "num_beams",
-    "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "renormalize_logits",
-    "use_cache", "transformers_version", "_from_model_config", "max_length",
-)
-# fmt: on
-"""Keys that we read, that the model and `Data.target_length` settle, or that change no translation."""
 
 
 class Generation(NamedTuple):
@@ -277,30 +281,19 @@ class Generation(NamedTuple):
     content: Mapping[str, Any]  # of generation_config.json; {} if there is none
     never: frozenset[int]  # the ids of the folder that are never written
     beam: int | None  # None if the folder does not say
-    unused: list[str]  # settings that our search does not have, such as "length_penalty = 2.0"
 
 
 def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
     """Reads generation_config.json. Older folders have its keys in config.json, which is `config`."""
     file = folder / GENERATION
     content = read_object(file)
-    known = {key: config[key] for key in _SETTLED[:3] if key in config}
-    known |= {key: value for key, value in content.items() if value is not None}
+    known = {**config, **{key: value for key, value in content.items() if value is not None}}
     if problem := json_shape.problem(_SEARCH, known):
         raise UserError(f"{file} is damaged: {problem}. {REMEDY}")
-    phrases, eos = known.get("bad_words_ids", []), config["eos_token_id"]
-    never = {phrase[0] for phrase in phrases if len(phrase) == 1}
+    never = {phrase[0] for phrase in known.get("bad_words_ids", []) if len(phrase) == 1}
     never |= set(known.get("suppress_tokens", []))
-    settled = set(_SETTLED)
-    if config["model_type"] != "marian":
-        settled.add("forced_bos_token_id")  # the direction chooses the tag of a translation
-    if known.get("forced_eos_token_id") in (eos, [eos]):
-        settled.add("forced_eos_token_id")  # a hypothesis of the longest length ends with EOS
-    ours = _OUR_ROUTER if config["model_type"] == "nllb-moe" else {}
-    unused = [f"{k} = {config[k]!r}" for k, value in ours.items() if config.get(k, value) != value]
-    unused += [f"bad_words_ids with {phrase}" for phrase in phrases if len(phrase) > 1]
-    unused += [f"{k} = {v}" for k, v in known.items() if v is not False and k not in settled]
-    return Generation(content, frozenset(never - {eos}), known.get("num_beams"), unused)
+    never.discard(config["eos_token_id"])
+    return Generation(content, frozenset(never), known.get("num_beams"))
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -1,56 +1,68 @@
-"""The tokenizer files of Hugging Face folders: their tokens, languages and directions of translation.
+"""The tokenizer files of Hugging Face folders: tokens, languages, and SentencePiece models with our ids.
 
 M2M-100   vocab.json lists the tokens, and the languages `__fr__` follow. A source begins with the token
           of its own language, a translation with that of its language.
 NLLB      the token of a piece is one id after the piece of sentencepiece.bpe.model, because `<pad>` comes
-          before EOS; tokenizer.json may take its place. The languages `fra_Latn` follow. Sources and
-          translations are like those of M2M-100.
+          before EOS. The languages `fra_Latn` follow. Sources and translations are like those of M2M-100.
 Marian    vocab.json lists the tokens of both sides, and each side has a SentencePiece model. A source
           begins with the token `>>fra<<` of the language to translate into, if there are several.
+
+transformers keeps its own list of tokens beside a SentencePiece model. We write both as one SentencePiece
+model: the pieces keep their scores, so text is split as before, but they get other ids.
+
+    new id   0     1     2     3                4, 5, ...
+    token    PAD   EOS   UNK   what begins a    all tokens but PAD, EOS and UNK, in their
+                               translation      old order, then pieces that are no tokens
+
+The rows of the embeddings move with the ids (`Order.rows`). A piece that is no token reads as UNK, as in
+transformers, but keeps its id. Token 3 stands twice: a decoder can read it, but must not write it.
 """
 
 import collections
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import sentencepiece
+
 from gshard_nmt import json_shape
 from gshard_nmt.data.language_codes import understand
-from gshard_nmt.data.text.vocabulary import PAD, Vocabulary, first_tag, source_tag, target_tag
+from gshard_nmt.data.text.vocabulary import (
+    PAD,
+    SPECIALS,
+    UNK,
+    first_tag,
+    source_tag,
+    target_tag,
+)
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import Order, Tokens, of_bpe, piece_names, reordered
-from gshard_nmt.exchange.huggingface import REMEDY, own_order, read_object
-from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole
+from gshard_nmt.exchange.huggingface import REMEDY, Order, read_object
+from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, whole
 
 # fmt: off
 TOKENIZER_FILES = (
-    "sentencepiece.bpe.model", "vocab.json", "source.spm", "target.spm", "target_vocab.json",
+    "sentencepiece.bpe.model", "vocab.json", "source.spm", "target.spm",
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
 )
 # fmt: on
 """The files of the tokenizer of a Hugging Face folder. No family has all of them."""
 IMPORTED = "imported"
 """The folder of an imported run that keeps config.json and these files."""
-FACTS = "gshard_nmt.json"
-"""The file of an export that says which model it has."""
-SIDES = {"source": "source.model", "target": "target.model"}
-"""The SentencePiece model files of a model that was trained here."""
 
 _SPECIAL_PIECES = 3
 """The special pieces of fairseq's SentencePiece models: <unk>, <s>, </s>."""
 _FAIRSEQ_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
 _FAIRSEQ_LANGUAGE = "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})"
 _MARIAN_LANGUAGE = ">>([A-Za-z_-]+)<<"
-_LIST = list_of(anything())
-_OWN_FACTS = fields(
-    {"directions": list_of(list_of(text(), least=2), least=1), "never": list_of(whole())}
+_SPECIAL_TOKENS = fields(
+    {},
+    {
+        **dict.fromkeys(("additional_special_tokens", "extra_special_tokens"), list_of(anything())),
+        "added_tokens_decoder": mapping_of(anything()),
+    },
 )
-_BPE = fields(
-    {"type": text("BPE", "'BPE'"), "vocab": mapping_of(whole()), "merges": list_of(anything())}
-)
-"""The part of tokenizer.json that can take the place of a SentencePiece model."""
 
 
 class Tokenizer(NamedTuple):
@@ -69,82 +81,39 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     return _marian(folder, config) if config["model_type"] == "marian" else _fairseq(folder, config)
 
 
-def own_tokenizer(folder: Path) -> Tokenizer | None:
-    """Returns the vocabularies and directions of a folder that `gshard-export` wrote, else None.
-
-    An imported model is exported with the tokenizer files of its family, so this is None for it too.
-    """
-    if not (folder / FACTS).is_file() or not (folder / SIDES["target"]).is_file():
-        return None
-    facts = json_shape.read(folder / FACTS, _OWN_FACTS, "Export the model again.")
-    orders = {
-        side: own_order(Vocabulary.load(folder / file), facts["never"])
-        for side, file in SIDES.items()
-    }
-    return Tokenizer(orders, [(pair[0], pair[1]) for pair in facts["directions"]])
-
-
 def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    spm = _fairseq_pieces(folder)
+    spm = _bytes(folder / "sentencepiece.bpe.model")
     if (folder / "vocab.json").is_file():
-        names = _listed(folder, "vocab.json")
+        names = _listed(folder)
     else:
-        names = [*_FAIRSEQ_TOKENS, *piece_names(spm)[_SPECIAL_PIECES:]]
+        pieces = [piece.piece for piece in parsed(spm).pieces]
+        names = [*_FAIRSEQ_TOKENS, *pieces[_SPECIAL_PIECES:]]
     names = _with_special_tokens(folder, names, config["vocab_size"])
     languages = _languages(names, _FAIRSEQ_LANGUAGE)
     if len(languages) < 2:
         raise UserError(
-            f"--from {folder} names {len(languages)} languages in tokenizer.json, tokenizer_config.json "
-            "and special_tokens_map.json; a model of this kind has at least two. Copy these files too."
+            f"--from {folder} names {len(languages)} languages in tokenizer_config.json and "
+            "special_tokens_map.json; a model of this kind has at least two. Copy these files too."
         )
-    orders = {}
+    special, orders = _special_ids(folder, names, config), {}
     for side, tag in (("source", source_tag), ("target", first_tag)):
         tags = {i: tag(language) for i, language in languages.items()}
-        orders[side] = reordered(spm, _tokens(folder, names, config, tags))
+        orders[side] = reordered(spm, names, special, tags)
     known = sorted(languages.values())
     return Tokenizer(orders, [(a, b) for a in known for b in known if a != b])
 
 
-def _fairseq_pieces(folder: Path) -> bytes:
-    """Returns the SentencePiece model; transformers 5 writes the one of NLLB as tokenizer.json."""
-    file = folder / "sentencepiece.bpe.model"
-    content = {} if (folder / "vocab.json").is_file() else read_object(folder / "tokenizer.json")
-    if file.is_file() or not content:
-        return _bytes(file)
-    if not (problem := json_shape.problem(_BPE, content.get("model", {}))):
-        ids = [content["model"]["vocab"].get(name) for name in _FAIRSEQ_TOKENS]
-        if ids == [0, 1, 2, 3]:
-            return of_bpe(content, len(ids))
-        problem = f"its ids of {', '.join(_FAIRSEQ_TOKENS)} are {ids}, not 0 to 3"
-    raise UserError(
-        f"{file} is missing, and tokenizer.json cannot take its place: in model, {problem}. Copy "
-        f"{file.name} from where the model was published; save_pretrained of transformers may not write "
-        "it."
-    )
-
-
 def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    is_shared = config.get("share_encoder_decoder_embeddings", True)
-    size = config["vocab_size"]
-    sizes = {"source": size, "target": config.get("decoder_vocab_size", size)}
-    files = {"source": "vocab.json", "target": "vocab.json" if is_shared else "target_vocab.json"}
-    names = {
-        s: _padded(folder, dict(enumerate(_listed(folder, files[s]))), sizes[s]) for s in sizes
-    }
-    languages = _languages(names["source"], _MARIAN_LANGUAGE)
+    names = _padded(folder, dict(enumerate(_listed(folder))), config["vocab_size"])
+    languages = _languages(names, _MARIAN_LANGUAGE)
     tags = {"source": {i: target_tag(tag) for i, tag in languages.items()}, "target": {}}
-
-    def order(side: str, least: int = 0) -> Order:
-        tokens = _tokens(folder, names[side], config, tags[side])
+    special, least, orders = _special_ids(folder, names, config), 0, {}
+    # Both sides use one embedding, so they need the same number of ids.
+    for side in ("source", "target", "source", "target"):
+        order = reordered(_bytes(folder / f"{side}.spm"), names, special, tags[side], least)
+        least = max(least, len(order.rows))
         # Marian has no PAD: transformers added it, with a logit of 0.
-        order = reordered(_bytes(folder / f"{side}.spm"), tokens, least)
-        return dataclasses.replace(order, never=[PAD, *order.never])
-
-    orders = {side: order(side) for side in sizes}
-    if is_shared:
-        # Both sides use one embedding, so they need the same number of ids.
-        most = max(len(each.rows) for each in orders.values())
-        orders = {side: order(side, most) for side in sizes}
+        orders[side] = order._replace(never=[PAD, *order.never])
     settings = read_object(folder / "tokenizer_config.json")
     source, target = (
         _tag(str(settings.get(f"{side}_lang") or "und")) for side in ("source", "target")
@@ -153,48 +122,37 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     return Tokenizer(orders, [(source, language) for language in targets])
 
 
-def _tokens(
-    folder: Path, names: Sequence[str], config: Mapping[str, Any], tags: Mapping[int, str]
-) -> Tokens:
-    """Returns the tokens of a side, with the ids of the special ones."""
+def _special_ids(folder: Path, names: Sequence[str], config: Mapping[str, Any]) -> list[int]:
+    """Returns the ids of PAD, EOS, UNK and of the token that the decoder reads first."""
     if "<unk>" not in names:
         raise UserError(f"--from {folder}: its tokens have no <unk>. {REMEDY}")
-    names_of = ("pad", "eos", "decoder_start")
-    special = [config[f"{name}_token_id"] for name in names_of]
-    for name, i in zip(names_of, special, strict=True):
+    ids = {name: config[f"{name}_token_id"] for name in ("pad", "eos", "decoder_start")}
+    for name, i in ids.items():
         if i >= len(names):
             raise UserError(
                 f"in config.json {name}_token_id is {i}; it must be below vocab_size = {len(names)}. "
                 f"{REMEDY}"
             )
-    pad, eos, start = special
-    return Tokens(names, pad, eos, names.index("<unk>"), start, tags)
+    return [ids["pad"], ids["eos"], names.index("<unk>"), ids["decoder_start"]]
 
 
 def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[str]:
     """Returns the token of each id: pieces, then languages and other special tokens, then fillers."""
-
-    def part(file: str, key: str, shape: json_shape.Shape = _LIST) -> Any:
-        value = read_object(folder / file).get(key) or ()
-        if value and (problem := json_shape.problem(shape, value)):
-            raise UserError(f"in {folder / file} {key} is wrong: {problem}. {REMEDY}")
-        return value
+    settings: dict[str, Any] = {}
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        content = {key: value for key, value in read_object(folder / file).items() if value}
+        if problem := json_shape.problem(_SPECIAL_TOKENS, content):
+            raise UserError(f"{folder / file} is damaged: {problem}. {REMEDY}")
+        settings |= content
 
     def name(entry: object) -> str:
         return str(entry.get("content", "")) if isinstance(entry, dict) else str(entry)
 
-    settings = "tokenizer_config.json"
-    added = part("tokenizer.json", "added_tokens", list_of(fields({"id": whole()})))
-    decoder = part(settings, "added_tokens_decoder", mapping_of(anything()))
-    by_id = {entry["id"]: name(entry) for entry in added}
-    by_id |= {int(i): name(entry) for i, entry in dict(decoder).items() if i.isdecimal()}
-    beyond = {i: token for i, token in by_id.items() if i >= len(names)}
+    decoder = settings.get("added_tokens_decoder", {}).items()
+    beyond = {int(i): name(e) for i, e in decoder if i.isdecimal() and int(i) >= len(names)}
     if not beyond:
-        listed = (
-            part("special_tokens_map.json", "additional_special_tokens")
-            or part(settings, "additional_special_tokens")
-            or part(settings, "extra_special_tokens")
-        )
+        keys = ("additional_special_tokens", "extra_special_tokens")
+        listed = next((settings[key] for key in keys if key in settings), ())
         new = [token for token in map(name, listed) if token not in names]
         beyond = dict(enumerate(new, len(names)))
     return _padded(folder, dict(enumerate(names)) | beyond, size)
@@ -227,17 +185,100 @@ def _tag(code: str) -> str:
     return language.tag if language else code.replace("_", "-")
 
 
-def _listed(folder: Path, file: str) -> list[str]:
+def _listed(folder: Path) -> list[str]:
     """Returns the tokens of vocab.json in the order of their ids."""
-    _bytes(folder / file)
-    by_name = json_shape.read(folder / file, mapping_of(whole()), REMEDY)
+    file = folder / "vocab.json"
+    _bytes(file)
+    by_name = json_shape.read(file, mapping_of(whole()), REMEDY)
     names = sorted(by_name, key=by_name.__getitem__)
     if [by_name[name] for name in names] != list(range(len(names))) or not names:
-        raise UserError(f"{folder / file} is damaged: its ids are not 0, 1, 2 ... {REMEDY}")
+        raise UserError(f"{file} is damaged: its ids are not 0, 1, 2 ... {REMEDY}")
     return names
 
 
 def _bytes(file: Path) -> bytes:
     if not file.is_file():
-        raise UserError(f"{file} is missing, and the tokenizer needs it. {REMEDY}")
+        raise UserError(
+            f"{file} is missing, and the tokenizer needs it. Copy it from where the model was published; "
+            "save_pretrained of transformers may not write it."
+        )
     return file.read_bytes()
+
+
+_START = "<start>"
+_UNKNOWN_PENALTY = 10.0
+"""SentencePiece gives an unknown character a score that is lower than all others by this number."""
+
+
+def reordered(
+    spm: bytes, names: Sequence[str], special: Sequence[int], tags: Mapping[int, str], size: int = 0
+) -> Order:
+    """Returns a vocabulary that splits text as a SentencePiece model, with new ids (see the table above).
+
+    Args:
+      spm: the SentencePiece model.
+      names: the name of each old id.
+      special: the old ids of PAD, EOS, UNK and of what begins a translation.
+      tags: the symbols that replace some names, such as `<fr>`, by their old ids.
+      size: the least number of new ids; those without a piece read as UNK.
+    """
+    model = parsed(spm)
+    known = {p.piece: p for p in model.pieces if p.type not in (p.CONTROL, p.UNKNOWN)}
+    lowest = min((p.score for p in known.values() if p.type == p.NORMAL), default=0.0)
+    is_bpe = model.trainer_spec.model_type == model.trainer_spec.BPE
+    rows, pieces = [*special, *(i for i in range(len(names)) if i not in special[:3])], []
+    for new, old in enumerate(rows):
+        name = _START if new == SPECIALS - 1 else tags.get(old, names[old])
+        if new >= SPECIALS and old not in tags and name in known:
+            pieces.append(known.pop(name))
+        else:
+            pieces.append(_new_piece(model, name, new, lowest, is_bpe))
+    pieces += [piece for piece in known.values() if piece.piece not in tags.values()]
+    pieces += [
+        _new_piece(model, f"<unused{n}>", SPECIALS, lowest, is_bpe)
+        for n in range(len(pieces), size)
+    ]
+    never = [SPECIALS - 1, *range(len(rows), len(pieces))]
+    rows = [*rows, *[special[UNK]] * (len(pieces) - len(rows))]
+    spec = model.trainer_spec
+    for kind, new in (("pad", 0), ("eos", 1), ("unk", 2), ("bos", 3)):
+        setattr(spec, f"{kind}_id", new)
+        setattr(spec, f"{kind}_piece", pieces[new].piece)
+    spec.vocab_size, spec.unk_surface = len(pieces), ""
+    kept = [type(piece).FromString(piece.SerializeToString()) for piece in pieces]
+    del model.pieces[:]
+    model.pieces.extend(kept)
+    return Order(model.SerializeToString(deterministic=True), np.array(rows, np.int32), never)
+
+
+def _new_piece(model: Any, name: str, new: int, lowest: float, is_bpe: bool) -> Any:
+    """Returns the piece of a token that is none of the SentencePiece model.
+
+    transformers looks up unknown characters among the tokens. So a token of one character gets the score
+    of an unknown character, which is 10 below the lowest. No text is split into longer tokens. In a
+    unigram model they are UNUSED, and still have their text. BPE would first merge characters to an
+    unused piece and then take it apart, so there they are control symbols, whose text is lost.
+    """
+    piece = model.SentencePiece(piece=name, score=0.0)
+    piece.type = piece.CONTROL
+    if new == UNK:
+        piece.type = piece.UNKNOWN
+    elif new >= SPECIALS and len(name) == 1:
+        piece.type, piece.score = piece.NORMAL, lowest - _UNKNOWN_PENALTY
+    elif new >= SPECIALS and not is_bpe and not re.fullmatch("<[^<>]+>", name):
+        piece.type = piece.UNUSED
+    return piece
+
+
+def parsed(spm: bytes) -> Any:
+    """Returns a SentencePiece model as a protocol message; raises UserError if it is damaged."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    try:
+        # SentencePiece takes an empty text as no model at all.
+        sentencepiece.SentencePieceProcessor(model_proto=spm or b"empty")
+    except RuntimeError as error:
+        raise UserError(
+            f"the SentencePiece file of the folder is damaged: {error}. {REMEDY}"
+        ) from None
+    return sentencepiece_model_pb2.ModelProto.FromString(spm)

@@ -4,8 +4,7 @@ Some constants of transformers are part of our weights:
 
 - Our attention does not multiply its logits by D**-0.5, so the query has this factor.
 - Our logits are products with x * M**-0.5, so the embedding has the factor M**0.5. Their encoders and
-  decoders multiply the embedding by the same factor, and ours do not. If theirs do not either
-  (`scale_embedding`), the norm that ends the decoder has it instead, and the embedding has none.
+  decoders multiply the embedding by the same factor, and ours do not.
 - NLLB-MoE multiplies the outputs of experts by 1 - moe_token_dropout after training.
 
 `_tensor_of` has the name and the factor of each tensor, for both ways.
@@ -22,18 +21,13 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from gshard_nmt import json_shape
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import NEVER
-from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, Layout
-from gshard_nmt.json_shape import fields, mapping_of, text
+from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, NEVER, REMEDY, Layout
 from gshard_nmt.model.parameters import Parameter
 
 SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 
 _DTYPES = ("F64", "F32", "F16", "BF16")
-_REMEDY = "Copy the file again from where it was made."
 # fmt: off
 _LINEAR = {
     "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj",
@@ -53,6 +47,13 @@ _MOE_NAMES = {
     "moe": ("ffn.", "ff_layer_norm"),
 }
 """The beginnings of the names of a sublayer and of its norm, by our names; and those of NLLB-MoE."""
+# fmt: off
+_EMBEDDINGS = (
+    "model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+)
+# fmt: on
+"""The names of the embedding. Equal tensors are stored once, under one of them."""
 _UNREAD = ("embed_positions", "embed_tokens", "lm_head")
 """Words in the names of tensors that hold nothing we need."""
 
@@ -64,15 +65,19 @@ class Tensors:
         """Reads the headers of all files; raises UserError if there is none, or one is damaged."""
         self.folder = folder
         self._files: dict[str, Any] = {}
-        for name in _names(folder):
+        single = folder / SINGLE
+        files = [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
+        if not files:
+            raise UserError(
+                f"--from {folder} has no {SINGLE}; other files of weights are not read, because pickled "
+                "ones can run code. Load the model with transformers, and write it with save_pretrained."
+            )
+        for path in files:
             try:
-                file = safetensors.safe_open(folder / name, framework="numpy")
+                file = safetensors.safe_open(path, framework="numpy")
                 self._files |= dict.fromkeys(file.keys(), file)
-            except FileNotFoundError:
-                problem = "is missing, but the index names it"
-                raise UserError(f"{folder / name} {problem}. {_REMEDY}") from None
             except (safetensors.SafetensorError, OSError) as error:
-                raise UserError(f"{folder / name} is damaged: {error}. {_REMEDY}") from None
+                raise UserError(f"{path} is damaged: {error}. {REMEDY}") from None
         self.unread = set(self._files)
         """The names of the tensors that have not been read."""
 
@@ -81,42 +86,21 @@ class Tensors:
 
     def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Returns a tensor as float32; raises UserError if it is missing, or of another shape or kind."""
-        place = f"--from {self.folder}: the tensor {name}"
-        if name not in self._files:
+        problem = "is missing, so this is not the whole model that config.json describes"
+        if name in self._files:
+            tensor = self._files[name].get_slice(name)
+            found, dtype = tensor.get_shape(), tensor.get_dtype()
+            problem = ""
+            if found != list(shape) or dtype not in _DTYPES:
+                problem = f"is {dtype} {found}, but by config.json it must be floats {list(shape)}"
+        if problem:
             raise UserError(
-                f"{place} is missing, so this is not the whole model that config.json describes. Copy "
-                "the folder again, with all its files."
-            )
-        tensor = self._files[name].get_slice(name)
-        found, dtype = tensor.get_shape(), tensor.get_dtype()
-        if found != list(shape):
-            raise UserError(
-                f"{place} has the shape {found}, but by config.json it must have {list(shape)}. Take "
-                "both files from the same model."
-            )
-        if dtype not in _DTYPES:
-            raise UserError(
-                f"{place} has the dtype {dtype}; it must be one of {', '.join(_DTYPES)}. Load the model "
-                "with transformers, and save it as float32."
+                f"--from {self.folder}: the tensor {name} {problem}. Copy the whole model again, or "
+                "save it with transformers as float32."
             )
         self.unread.discard(name)
         values: np.ndarray = self._files[name].get_tensor(name)
         return values.astype(np.float32)
-
-
-def _names(folder: Path) -> list[str]:
-    """Returns the names of the files of tensors."""
-    if (folder / SINGLE).is_file():
-        return [SINGLE]
-    if not (folder / INDEX).is_file():
-        raise UserError(
-            f"--from {folder} has neither {SINGLE} nor {INDEX}; other files of weights are not read, "
-            "because pickled ones can run code. Load the model with transformers, and write it with "
-            "save_pretrained."
-        )
-    index = json_shape.read(folder / INDEX, fields({"weight_map": mapping_of(text())}), _REMEDY)
-    # Only files of the folder itself: the index may come from somebody else.
-    return sorted({Path(name).name for name in index["weight_map"].values()})
 
 
 def read_weights(
@@ -140,16 +124,14 @@ def read_weights(
 
 def read_weight(layout: Layout, tensors: Tensors, name: str, parameter: Parameter) -> np.ndarray:
     """Returns one of our parameters, float32 of its declared shape."""
-    order = layout.orders["source" if name == "source_embedding" else "target"]
-    if name.endswith("_embedding"):
-        names, size = _embedding(layout, name)
-        known = next((known for known in names if known in tensors), names[0])
+    order, size = layout.orders["target"], layout.config["vocab_size"]
+    if name == "target_embedding":
+        known = next((known for known in _EMBEDDINGS if known in tensors), _EMBEDDINGS[0])
         table = tensors.read(known, (size, layout.model.model_dim))
-        return table[order.rows] * _embedding_scale(layout)
+        return table[order.rows] * np.float32(math.sqrt(layout.model.model_dim))
     if name == "output_bias":
         bias = np.zeros(len(order.rows), np.float32)
         if "final_logits_bias" in tensors:
-            size = int(order.rows.max()) + 1
             bias = tensors.read("final_logits_bias", (1, size))[0][order.rows]
         bias[list(order.never)] = NEVER
         return bias
@@ -168,18 +150,15 @@ def tensors_of(layout: Layout, weights: Mapping[str, np.ndarray]) -> dict[str, n
     tensors: dict[str, np.ndarray] = {}
     for name, array in weights.items():
         values = np.asarray(array, np.float32)
-        if name.endswith("_embedding"):
-            names, _ = _embedding(layout, name)
-            tensors[names[0]] = _in_new_order(layout, name, values) / _embedding_scale(layout)
+        if name == "target_embedding":
+            scale = np.float32(math.sqrt(layout.model.model_dim))
+            tensors[_EMBEDDINGS[0]] = _in_their_order(layout, values) / scale
         elif name == "output_bias":
-            is_usual = (values == 0) | (values == NEVER)
+            # PAD has the bias 0 in Marian; generation_config.json says that it is never written.
+            bias = np.where(values == NEVER, 0, values)
             if layout.config["model_type"] == "marian":
-                # PAD has the bias 0 in Marian; generation_config.json says that it is never written.
-                bias = _in_new_order(
-                    layout, "target_embedding", np.where(values == NEVER, 0, values)
-                )
-                tensors["final_logits_bias"] = bias[np.newaxis]
-            elif learned := int(np.count_nonzero(~is_usual)):
+                tensors["final_logits_bias"] = _in_their_order(layout, bias)[np.newaxis]
+            elif learned := int(np.count_nonzero(bias)):
                 raise UserError(
                     f"Model.output_bias is True and {learned} of its values are not 0; transformers' "
                     f"{layout.config['model_type']} has no such bias. Train with Model.output_bias = "
@@ -192,6 +171,15 @@ def tensors_of(layout: Layout, weights: Mapping[str, np.ndarray]) -> dict[str, n
                 theirs = (-1,) if _is_vector(name) else _matrix_shape(name, part.shape)
                 tensors[tensor] = part.reshape(theirs).T / factor
     return tensors
+
+
+def _in_their_order(layout: Layout, values: np.ndarray) -> np.ndarray:
+    """Returns values [V, ...] of our ids in the order of the family's ids, [vocab_size, ...]."""
+    rows = layout.orders["target"].rows
+    moved = np.zeros((layout.config["vocab_size"], *values.shape[1:]), np.float32)
+    # A token has a lower id than its copies, so its value is written last.
+    moved[rows[::-1]] = values[::-1]
+    return moved
 
 
 def _parts(name: str, shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -208,9 +196,7 @@ def _tensor_of(layout: Layout, name: str, index: tuple[int, ...]) -> tuple[str, 
     end = "bias" if name.endswith("bias") else "weight"
     stack, _, place = name.partition("/")
     if place.startswith("final_norm/"):
-        is_scaled = stack == "encoder" or layout.config.get("scale_embedding", True)
-        factor = one if is_scaled else np.float32(math.sqrt(layout.model.model_dim))
-        return f"model.{stack}.layer_norm.{end}", factor
+        return f"model.{stack}.layer_norm.{end}", one
     sublayer, _, leaf = place.removeprefix("block/").partition("/")
     kind, _, number = sublayer.rpartition("_")
     layer = index[0] * layout.model.block_layers(stack) + int(number)
@@ -237,34 +223,6 @@ def _matrix_shape(name: str, shape: Sequence[int]) -> tuple[int, int]:
     """Returns the numbers of inputs and outputs of a matrix of ours."""
     inputs = 2 if name.endswith("/output") else 1  # an output is [N, D, M]
     return math.prod(shape[:inputs]), math.prod(shape[inputs:])
-
-
-def _embedding(layout: Layout, name: str) -> tuple[list[str], int]:
-    """Returns the name of an embedding and its number of ids.
-
-    Equal tensors are stored once, so other names that it may have follow.
-    """
-    own = [f"model.{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")]
-    size = layout.config["vocab_size"]
-    if layout.model.shared_embedding:
-        return ["model.shared.weight", *own, "lm_head.weight"], size
-    if name == "source_embedding":
-        return own[:1], size
-    return [own[1], "lm_head.weight"], layout.config.get("decoder_vocab_size", size)
-
-
-def _embedding_scale(layout: Layout) -> np.float32:
-    is_scaled = layout.config.get("scale_embedding", True)
-    return np.float32(math.sqrt(layout.model.model_dim) if is_scaled else 1.0)
-
-
-def _in_new_order(layout: Layout, name: str, values: np.ndarray) -> np.ndarray:
-    """Returns values [V, ...] of our ids in the order of an embedding of the family, [size, ...]."""
-    rows = layout.orders[name.removesuffix("_embedding")].rows
-    moved = np.zeros((_embedding(layout, name)[1], *values.shape[1:]), np.float32)
-    # A token has a lower id than its copies, so its value is written last.
-    moved[rows[::-1]] = values[::-1]
-    return moved
 
 
 def write(

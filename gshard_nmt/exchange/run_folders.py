@@ -1,8 +1,14 @@
-"""Run folders that were not trained here: an imported model, and a smaller model for some languages."""
+"""Run folders that were not trained here: an imported model, and a smaller model for some languages.
+
+A smaller model lacks rows of the vocabulary that its languages do not use. A BPE vocabulary splits a word
+by merges, so the pieces that a merge passes through stay too. Then all text that the cut was made with is
+split as before, and its tokens have the same embeddings.
+"""
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +18,14 @@ from gshard_nmt import files, outputs
 from gshard_nmt.data.config import SMALLEST_VOCABULARY
 from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.data.sets.manifest import checksum
-from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import (
+    SPACE,
+    SPECIALS,
+    Vocabulary,
+    first_tag,
+    source_tag,
+    target_tag,
+)
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
@@ -85,3 +98,81 @@ def write_run(
         writer.save(0, {"parameters": dict(weights)}, letters, {})
     prepared = dataclasses.asdict(config.data)
     run.write_json("data.json", {**facts, "files": identity, **sizes, "prepared": prepared})
+
+
+def used_ids(vocabulary: Vocabulary, texts: Iterable[Sequence[str]]) -> set[int]:
+    """Returns the ids that occur in blocks of lines, with the ids that their merges pass through.
+
+    The ids of single characters in the text are among them, so that new words have few bytes.
+    """
+    used: set[int] = set()
+    # Spelled in bytes, SentencePiece's space would not become a space again.
+    characters = {SPACE}
+    for lines in texts:
+        for line, ids in zip(lines, vocabulary.encode(lines), strict=True):
+            used.update(ids)
+            characters.update(line)
+    scores = {piece: score for piece, (_, score) in vocabulary.subwords.items()}
+    pieces = [piece for piece in vocabulary.pieces(sorted(used)) if piece in scores]
+    # A vocabulary may replace characters before it splits a text.
+    characters.update(itertools.chain.from_iterable(pieces))
+    needed = {character for character in characters if character in scores}
+    if vocabulary.algorithm == "bpe":
+        for piece in pieces:
+            needed |= merges(piece, scores)
+    return used | {vocabulary.subwords[piece][0] for piece in needed}
+
+
+def merges(piece: str, scores: Mapping[str, float]) -> set[str]:
+    """Returns the pieces that BPE makes on its way to a piece, with the piece itself.
+
+    Each step merges the two neighbours whose piece has the highest score; of equal ones the first.
+    """
+    symbols = list(piece)
+    merged: set[str] = set()
+    while True:
+        joined = [a + b for a, b in itertools.pairwise(symbols)]
+        known = [i for i, text in enumerate(joined) if text in scores]
+        if not known:
+            return merged
+        best = max(known, key=lambda i: (scores[joined[i]], -i))
+        symbols[best : best + 2] = [joined[best]]
+        merged.add(joined[best])
+
+
+def kept_ids(
+    vocabulary: Vocabulary, used: Collection[int], dropped_languages: Collection[str]
+) -> np.ndarray:
+    """Returns the ids that stay, int64[V'], in rising order.
+
+    Special ids, bytes and all tags stay, but those of languages that are dropped.
+    """
+    tags = {
+        tag(language)
+        for language in dropped_languages
+        for tag in (source_tag, target_tag, first_tag)
+    }
+    kept = [
+        i
+        for i, (kind, piece) in enumerate(vocabulary.keys())
+        if i < SPECIALS or i in used or kind == "byte" or (kind == "control" and piece not in tags)
+    ]
+    return np.array(kept)
+
+
+def cut_vocabulary(vocabulary: Vocabulary, kept: np.ndarray) -> bytes:
+    """Returns the content of a SentencePiece model that has only some of the ids, in their order."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.content)
+    pieces = [model.pieces[int(i)] for i in kept]
+    copies = [type(piece).FromString(piece.SerializeToString()) for piece in pieces]
+    names = {piece.piece for piece in copies}
+    del model.pieces[:]
+    model.pieces.extend(copies)
+    symbols = [symbol for symbol in model.trainer_spec.control_symbols if symbol in names]
+    del model.trainer_spec.control_symbols[:]
+    model.trainer_spec.control_symbols.extend(symbols)
+    model.trainer_spec.vocab_size = len(copies)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content

@@ -23,14 +23,6 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import silenced_stderr
 
-# fmt: off
-FILES = (
-    "saved_model.pb", "fingerprint.pb", "variables/variables.index",
-    "variables/variables.data-00000-of-00001",
-)
-# fmt: on
-"""The files that `write` makes, as paths in the folder."""
-
 FEW = 4
 """The number of rows of a small batch. A large batch takes as long for one sentence as for all of its
 `Decode.rows` sentences, so that calls with few sentences use small batches."""

@@ -1,10 +1,12 @@
 """The HTTP interface of LibreTranslate, as an ASGI application.
 
-POST /translate and /detect, GET /languages, /health and /frontend/settings. Every answer is JSON, and an
-error is {"error": "..."}.
+POST /translate and /detect, GET /languages and /health. Every answer is JSON, and an error is
+{"error": "..."}. The `directions` are the (source, target) pairs of the model, as BCP 47 tags.
 """
 
 import asyncio
+import itertools
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -19,15 +21,22 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from gshard_nmt.data.cleaning.text_filters import identifier, label_of
+from gshard_nmt.data.language_codes import language_name, nearest
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.serving.batching import Batcher
-from gshard_nmt.serving.languages import can_detect, detect, direction_of, listed
 from gshard_nmt.serving.requests import Limits, read_fields, read_request, read_texts
+
+Directions = Sequence[tuple[str, str]]
 
 _CLIENT_GONE = 499
 """The status in the log, as nginx has it, of a request whose client went away."""
-
-_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
+_SHOWN = 40
+"""The most characters of a language in an error message. A client may send any text there."""
+_CHARACTERS = 5000
+"""The characters of a text that the detector looks at."""
 
 
 class Application:
@@ -43,27 +52,15 @@ class Application:
     ) -> None:
         """Takes what answers come from, a log of requests, and the origins of pages, "*" for all."""
         self._directions, self._batcher, self._limits = sorted(set(directions)), batcher, limits
-        self._languages = listed(self._directions)
-        self._log, self._origins, self._can_detect = log, frozenset(origins), can_detect()
-        # Clients read the limits here.
-        settings = {
-            **dict.fromkeys(("apiKeys", "keyRequired", "suggestions", "filesTranslation"), False),
-            "charLimit": limits.characters,
-            "batchLimit": limits.texts,
-            "frontendTimeout": 500,
-            "supportedFilesFormat": [],
-            "language": {"source": {"code": self._directions[0][0]}, "target": {"code": ""}},
-        }
+        self._log, self._origins = log, frozenset(origins)
         routes = [
             Route("/translate", self._translate, methods=["POST"]),
             Route("/detect", self._detect, methods=["POST"]),
-            Route("/languages", lambda _: _json(self._languages)),
+            Route("/languages", lambda _: _json(listed(self._directions))),
             Route("/health", lambda _: _json({"status": "ok"})),
-            Route("/frontend/settings", lambda _: _json(settings)),
         ]
         self._paths = [route.path for route in routes]
-        names = ", ".join(self._paths)
-        no_address = {"error": f"there is no such address. There are: {names}."}
+        no_address = {"error": f"there is no such address. There are: {', '.join(self._paths)}."}
         failed = {"error": "the server has failed. Its log says why."}
         cors = Middleware(
             CORSMiddleware,
@@ -74,7 +71,6 @@ class Application:
         )
         handlers: dict[Any, Any] = {
             404: lambda *_: _json(no_address, 404),
-            405: _other_method,
             HTTPException: lambda _, e: _json({"error": e.detail}, e.status_code, e.headers),
             ClientDisconnect: lambda *_: Response(status_code=_CLIENT_GONE),
             Exception: lambda *_: _json(failed, 500),
@@ -107,13 +103,21 @@ class Application:
                 await _json({"error": problem}, 403)(scope, receive, send_and_note)
         finally:
             client = (scope.get("client") or ("-",))[0]
-            path = scope["path"] if scope["path"] in self._paths else "(unknown)"
-            method = scope["method"] if scope["method"] in _METHODS else "(other)"
+            # Paths and methods of a client's own might be text of users.
+            place = "(unknown)"
+            if scope["path"] in self._paths and scope["method"] in _METHODS:
+                place = f"{scope['method']} {scope['path']}"
             milliseconds = round(1000 * (time.monotonic() - start))
-            self._log(f"{client} {method} {path} {status} {milliseconds} ms{state['note']}")
+            self._log(f"{client} {place} {status} {milliseconds} ms{state['note']}")
 
     async def _translate(self, request: Request) -> Response:
-        asked, lines, (source, target, confidence) = await self._read(request, self._asked)
+        def reader(fields: Mapping[str, object]) -> Any:
+            asked = read_request(fields, self._limits)
+            lines = [line for part, _ in asked.texts for line in part]
+            languages = (asked.source, asked.target)
+            return asked, lines, direction_of(self._directions, *languages, "\n".join(lines))
+
+        asked, lines, (source, target, confidence) = await self._read(request, reader)
         nbest: Sequence[Sequence[str]] = [[line] for line in lines]
         if lines and source != target:
             nbest = await self._translations((source, target), lines, request.receive)
@@ -123,24 +127,13 @@ class Application:
         request.state.note = f" {source}-{target} {number} texts {characters} characters"
         return _json(await asyncio.to_thread(asked.answer, nbest, **of_each))
 
-    def _asked(self, fields: Mapping[str, object]) -> Any:
-        """Returns a request, its lines and its direction; see `direction_of`."""
-        asked = read_request(fields, self._limits)
-        lines = [line for part, _ in asked.texts for line in part]
-        languages = (asked.source, asked.target)
-        text = "\n".join(lines)
-        return asked, lines, direction_of(self._directions, *languages, text, self._can_detect)
-
     async def _detect(self, request: Request) -> Response:
-        if not self._can_detect:
-            problem = "this server does not detect languages: it lacks py3langid. Name the source."
-            raise HTTPException(501, problem)
-        languages = [str(language["code"]) for language in self._languages]
+        known = sorted(set(itertools.chain(*self._directions)))
 
-        def detected(fields: Mapping[str, object]) -> list[tuple[str, float]]:
-            return detect("\n".join(read_texts(fields, self._limits)), languages)
+        def reader(fields: Mapping[str, object]) -> list[tuple[str, float]]:
+            return detect("\n".join(read_texts(fields, self._limits)), known)
 
-        ranked = await self._read(request, detected)
+        ranked = await self._read(request, reader)
         return _json([{"confidence": share, "language": language} for language, share in ranked])
 
     async def _read(self, request: Request, reader: Callable[[Mapping[str, object]], Any]) -> Any:
@@ -150,8 +143,6 @@ class Application:
         """
         limit, seconds = self._limits.body_bytes, self._limits.body_seconds
         too_large = HTTPException(413, f"the body has more than {limit} bytes. Send less text.")
-        if int(request.headers.get("content-length", "0")[:20]) > limit:
-            raise too_large
         body = bytearray()
         try:
             async with asyncio.timeout(seconds):
@@ -197,10 +188,64 @@ async def _disconnection(receive: Receive) -> None:
         pass
 
 
-def _other_method(_: Request, error: HTTPException) -> Response:
-    allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
-    return _json({"error": f"this address takes {allowed}. Use it."}, 405, {"Allow": allowed})
-
-
 def _json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return JSONResponse(content, status, {**_HEADERS, **(headers or {})})
+
+
+def direction_of(
+    directions: Directions, source: str, target: str, text: str
+) -> tuple[str, str, float | None]:
+    """Returns source and target as the model knows them, and how sure a detected source is, in percent.
+
+    pt_BR finds pt-BR, or pt if the model has no pt-BR. The source may be "auto". Then it is the target
+    itself if the text seems to be in the target language.
+
+    Raises:
+      HTTPException: the model does not know the direction, or the source cannot be detected.
+    """
+    if source.lower() != "auto":
+        source = _known(source, sorted({a for a, _ in directions}), "from")
+        targets = [b for a, b in directions if a == source]
+        return source, _known(target, targets, f"from {source} to"), None
+    target = _known(target, sorted({b for _, b in directions}), "to")
+    sources = [a for a, b in directions if b == target]
+    if len(sources) == 1:
+        return sources[0], target, 100.0
+    if ranked := detect(text, [*sources, target]):
+        source, confidence = ranked[0]
+        return source, target, confidence
+    raise HTTPException(400, f"the source is not detected. Give one of: {', '.join(sources)}.")
+
+
+def _known(tag: str, known: Collection[str], verb: str) -> str:
+    if found := nearest(tag[:_SHOWN], known):
+        return found
+    hint = did_you_mean(tag[:_SHOWN], known)
+    raise HTTPException(
+        400,
+        f"{tag[:_SHOWN]} is not supported: this server translates {verb} {', '.join(known)}{hint} "
+        "GET /languages lists the directions.",
+    )
+
+
+def listed(directions: Directions) -> list[dict[str, object]]:
+    """Returns the answer to /languages: the code, name and targets of each language."""
+    return [
+        {"code": tag, "name": language_name(tag), "targets": [b for a, b in directions if a == tag]}
+        for tag in sorted(set(itertools.chain(*directions)))
+    ]
+
+
+def detect(text: str, languages: Collection[str]) -> list[tuple[str, float]]:
+    """Returns the languages that the detector knows with their confidence in percent, best first."""
+    try:
+        ranking = identifier().rank(text[:_CHARACTERS])
+    except UserError:
+        problem = "this server does not detect languages: it lacks py3langid. Name the source."
+        raise HTTPException(501, problem) from None
+    names: dict[str, str] = {}
+    for language in languages:
+        names.setdefault(label_of(language), language)
+    ranked = [(names[label], share) for label, share in ranking if label in names]
+    total = math.fsum(share for _, share in ranked) or 1.0
+    return [(language, round(100 * share / total, 1)) for language, share in ranked]

@@ -99,29 +99,22 @@ class Batcher:
             await self._translate(direction, batch)
 
     async def _translate(self, direction: _Direction, batch: Sequence[_Line]) -> None:
-        """Translates a batch. If it fails, each line is tried alone: it cannot make others fail."""
-
         def translated() -> list[list[str]]:
             nbests = self._translator.translate([line for line, _ in batch], *direction)
             return [[translation.text for translation in nbest] for nbest in nbests]
 
+        failure = None
+        texts: list[list[str]] = [[] for _ in batch]
         try:
             texts = await asyncio.get_running_loop().run_in_executor(self._worker, translated)
         except Exception as error:
-            if len(batch) > 1:
-                for line in batch:
-                    if not line[1].done():
-                        await self._translate(direction, [line])
-            elif not batch[0][1].done():
-                # The message of the error is left out: it may quote the text of a user.
-                sys.stderr.write(f"the translator failed: {type(error).__name__}\n")
-                sys.stderr.writelines(traceback.format_tb(error.__traceback__))
-                problem = "the model failed to translate this text. Try another."
-                batch[0][1].set_exception(HTTPException(500, problem))
-            return
+            # The message of the error is left out: it may quote the text of a user.
+            sys.stderr.write(f"the translator failed: {type(error).__name__}\n")
+            sys.stderr.writelines(traceback.format_tb(error.__traceback__))
+            failure = HTTPException(500, "the model failed to translate this text. Try again.")
         for (_, future), nbest in zip(batch, texts, strict=True):
             if not future.done():
-                future.set_result(nbest)
+                future.set_exception(failure) if failure else future.set_result(nbest)
 
 
 def _stopping() -> HTTPException:

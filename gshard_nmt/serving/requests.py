@@ -1,16 +1,19 @@
-"""What a request asks: its query arguments and its body, JSON or a form, and the limits on them."""
+"""What a request asks: its query arguments and its body, JSON or a form, and the lines of its texts."""
 
 import dataclasses
+import html
 import itertools
 import json
 import re
 import urllib.parse
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
+from lxml import etree
 from starlette.exceptions import HTTPException
 
-from gshard_nmt.serving.text_parts import Parts, html_parts, plain_parts
+Parts = tuple[list[str], Callable[[Sequence[str]], str]]
+"""The lines of a text, and the function that returns the text with their translations."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_FIELDS = 1000
@@ -110,26 +113,21 @@ def read_fields(query: bytes, content_type: str, body: bytes) -> dict[str, objec
     """
     media_type = content_type.partition(";")[0].strip().lower()
     is_form = media_type == "application/x-www-form-urlencoded"
+    # curl -d calls JSON a form unless it is told otherwise.
+    is_json = media_type == "application/json" or (is_form and body.lstrip()[:1] == b"{")
+    if body and not (is_form or is_json):
+        types = "application/json or application/x-www-form-urlencoded"
+        raise HTTPException(415, f"Content-Type must be {types}. Send the fields in such a body.")
     try:
         fields = _pairs(query)
         if not body:
             return fields
-        # curl -d calls JSON a form unless it is told otherwise.
-        if media_type == "application/json" or (is_form and body.lstrip()[:1] == b"{"):
-            value = json.loads(body.decode("utf-8-sig"))
-            if not isinstance(value, dict):
-                _refuse("the body is not a JSON object. Send one.")
-            return fields | value
-        if is_form:
-            return fields | _pairs(body)
-    except UnicodeDecodeError:
-        _refuse("the body or the query is not UTF-8. Send UTF-8.")
-    except json.JSONDecodeError as error:
-        _refuse(f"the body is not JSON (line {error.lineno}, column {error.colno}). Correct it.")
-    except (ValueError, RecursionError):
-        _refuse("the body has too many fields, digits or levels. Send q, source and target.")
-    types = "application/json or application/x-www-form-urlencoded"
-    raise HTTPException(415, f"Content-Type must be {types}. Send the fields in such a body.")
+        value: Any = json.loads(body.decode("utf-8-sig")) if is_json else _pairs(body)
+    except (ValueError, RecursionError) as error:
+        _refuse(f"the body or the query cannot be read ({error}). Send JSON or a form in UTF-8.")
+    if not isinstance(value, dict):
+        _refuse("the body is not a JSON object. Send one.")
+    return fields | value
 
 
 def _pairs(encoded: bytes) -> dict[str, object]:
@@ -141,3 +139,84 @@ def _pairs(encoded: bytes) -> dict[str, object]:
 
 def _refuse(problem: str) -> NoReturn:
     raise HTTPException(400, f"Invalid request: {problem}")
+
+
+_LINE_BREAK = re.compile(r"(\r\n|\r|\n)")
+_SPACES = re.compile("[ \t\r\n\f]+")
+_CONTROLS = re.compile("[\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_IS_PAGE = re.compile(r"\s*<(?:!doctype|html)\b", re.IGNORECASE)
+# libxml2 drops everything after these tags. Without them, a page still ends at its end.
+_END_OF_PAGE = re.compile("</(?:body|html)>", re.IGNORECASE)
+_NOT_LANGUAGE = frozenset(["code", "kbd", "pre", "samp", "script", "style", "textarea", "var"])
+"""The elements whose text is not translated, like that of elements with translate="no"."""
+
+
+def plain_parts(text: str) -> Parts:
+    """Returns the parts of a text: its lines but the blank ones. Line breaks and blank lines stay."""
+    pieces = _LINE_BREAK.split(text)
+
+    def translated(lines: Sequence[str]) -> str:
+        remaining = iter(lines)
+        return "".join(next(remaining) if piece.strip() else piece for piece in pieces)
+
+    return [piece for piece in pieces if piece.strip()], translated
+
+
+def html_parts(text: str) -> Parts:
+    """Returns the parts of a page or a part of one: its text nodes with a letter. All other nodes stay.
+
+    We parse with libxml2: the standard library's parser takes time in the square of the text's length.
+
+    Raises:
+      HTTPException: the text has no element, or is nested too deeply.
+    """
+    text = _END_OF_PAGE.sub("", _clean(text))
+    is_page, has_doctype = bool(_IS_PAGE.match(text)), text.lstrip().startswith("<!")
+    parser = etree.HTMLParser(huge_tree=True)
+    root = etree.fromstring(text if is_page else f"<body>{text}", parser)
+    if root is None:
+        _refuse("q is HTML without an element. Correct it.")
+    if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
+        _refuse("the elements of q are nested too deeply. Send less.")
+    nodes = [(*node, str(getattr(*node))) for node in _text_nodes(root)]
+
+    def translated(lines: Sequence[str]) -> str:
+        for (element, place, old), line in zip(nodes, lines, strict=True):
+            before, after = old[: len(old) - len(old.lstrip())], old[len(old.rstrip()) :]
+            setattr(element, place, _clean(before + line + after))
+        if is_page:
+            return _html(root.getroottree() if has_doctype else root)
+        return "".join(
+            html.escape(body.text or "", quote=False) + "".join(map(_html, body))
+            for body in root.iterchildren("body")
+        )
+
+    return [_SPACES.sub(" ", old.strip()) for *_, old in nodes], translated
+
+
+def _clean(text: str) -> str:
+    """Returns the text without characters that XML does not have."""
+    return _CONTROLS.sub("", text.replace("\f", " "))
+
+
+def _html(node: Any) -> str:
+    return etree.tostring(node, method="html", encoding="unicode")
+
+
+def _text_nodes(root: Any) -> Iterator[tuple[Any, str]]:
+    """Yields the text nodes to translate, in order: an element, and "text" or "tail"."""
+    kept = set()
+    for event, element in etree.iterwalk(root, events=("start", "end", "comment", "pi")):
+        parent = element.getparent()
+        if event == "start":
+            is_marked = element.get("translate", "").lower() == "no"
+            if parent in kept or element.tag in _NOT_LANGUAGE or is_marked:
+                kept.add(element)
+            elif _has_letter(element.text):
+                yield element, "text"
+        elif parent not in kept and _has_letter(element.tail):
+            yield element, "tail"
+
+
+def _has_letter(text: str | None) -> bool:
+    return any(map(str.isalpha, text or ""))

@@ -344,23 +344,20 @@ def configs_folder() -> pathlib.Path:
 
 def find_config(source: str) -> pathlib.Path:
     """Returns the file of a path, or of a name: that of a file in configs/experiments without `.gin`."""
-    path = pathlib.Path(source)
+    path, folder = pathlib.Path(source), configs_folder()
+    names = {file.stem: file for file in sorted(folder.glob("experiments/*.gin"))}
     if path.is_file():
         return path
-    folder = configs_folder()
     if path.is_dir():
         inside = path / "config.gin"
         hint = f"; did you mean {str(inside)!r}?" if inside.is_file() else "; give a .gin file."
         raise UserError(f"--config {source} is a folder{hint}")
-    names = {file.stem: file for file in sorted(folder.glob("experiments/*.gin"))}
     if source in names:
         return names[source]
-    if path.suffix == ".gin" or len(path.parts) > 1:
-        if not path.is_absolute() and (folder / path).is_file():
-            return folder / path
-        problem = f"there is no file {source}"
-    else:
-        problem = f"there is no config called {source!r}"
+    if not path.is_absolute() and (folder / path).is_file():
+        return folder / path
+    is_name = path.suffix != ".gin" and len(path.parts) == 1
+    problem = f"there is no {f'config called {source!r}' if is_name else f'file {source}'}"
     raise UserError(
         f"{problem}{did_you_mean(path.stem, names)} Give the path of a .gin file, or one of the "
         f"names: {', '.join(names)}."

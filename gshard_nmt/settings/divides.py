@@ -5,6 +5,7 @@ evenly over the mesh axes that split it. This module finds the sizes that break 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from gshard_nmt.errors import UserError
@@ -40,24 +41,15 @@ def check_divides(config: Config, arrays: Mapping[str, ArraySpec]) -> None:
     _raise_first(problems(config, arrays))
 
 
-def _raise_first(found: Iterable[Problem]) -> None:
-    for problem in found:
-        raise UserError(problem.text)
-
-
-def decoding_problems(config: Config, weights: Mapping[str, ArraySpec]) -> Iterator[Problem]:
-    """Yields every size that decoding needs and that does not fit the mesh or the model.
-
-    Rows are no problem: the translator rounds `Decode.rows` up, see `Translator.rows`.
-    """
-    yield from _unfit_lengths(config)
-    for name, spec in weights.items():
-        yield from _uneven(config, name, spec.letters, spec.shape)
-
-
 def check_decoding(config: Config, weights: Mapping[str, ArraySpec]) -> None:
     """Raises UserError if a model cannot be decoded on the mesh of its config."""
     _raise_first(decoding_problems(config, weights))
+
+
+def check_can_decode(config: Config) -> None:
+    """Raises UserError if the model cannot be decoded on any mesh: decoding may use another one."""
+    if config.model.encoder_layers:  # language models do not translate
+        _raise_first(_unfit_lengths(config))
 
 
 def check_validation(config: Config) -> None:
@@ -73,10 +65,19 @@ def check_validation(config: Config) -> None:
     check_can_decode(config)
 
 
-def check_can_decode(config: Config) -> None:
-    """Raises UserError if the model cannot be decoded on any mesh: decoding may use another one."""
-    if config.model.encoder_layers:  # language models do not translate
-        _raise_first(_unfit_lengths(config))
+def _raise_first(found: Iterable[Problem]) -> None:
+    for problem in found:
+        raise UserError(problem.text)
+
+
+def decoding_problems(config: Config, weights: Mapping[str, ArraySpec]) -> Iterator[Problem]:
+    """Yields every size that decoding needs and that does not fit the mesh or the model.
+
+    Rows are no problem: the translator rounds `Decode.rows` up, see `Translator.rows`.
+    """
+    yield from _unfit_lengths(config)
+    for name, spec in weights.items():
+        yield from _uneven(config, name, spec.letters, spec.shape)
 
 
 def problems(
@@ -86,18 +87,12 @@ def problems(
 
     `decoding` checks the source lengths of the decoder too.
     """
-    texts: set[str] = set()
     causes: set[Hashable] = set()
-    for problem in _setting_problems(config, decoding):
-        if problem.text not in texts:
-            texts.add(problem.text)
+    of_arrays = (_uneven(config, name, a.letters, a.shape) for name, a in arrays.items())
+    for problem in itertools.chain(_setting_problems(config, decoding), *of_arrays):
+        if problem.cause not in causes:
             causes.add(problem.cause)
             yield problem
-    for name, spec in arrays.items():
-        for problem in _uneven(config, name, spec.letters, spec.shape):
-            if problem.cause not in causes:
-                causes.add(problem.cause)
-                yield problem
 
 
 def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ evaluate a run need no gin.
 
 import ast
 import collections.abc
+import contextlib
 import dataclasses
 import functools
 import math
@@ -18,7 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gshard_nmt.errors import UserError, did_you_mean
-from gshard_nmt.settings.config import CLASSES, GIN_END, GIN_HEADER, Config, Key
+from gshard_nmt.settings.config import CLASSES, GIN_END, GIN_HEADER, Config, Key, named_settings
+from gshard_nmt.spmd.mesh import MOST_DEVICES, nearest_mesh
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,81 +35,70 @@ REMOVED: tuple[Key, ...] = (
     *(("Mesh", "partitioner"), ("Cleaning", "modules"), ("Train", "on_divergence")),
     *(("Data", name) for name in ("maximum_pairs", "source_model", "target_model")),
 )
-"""Settings in the config.gin of older runs, which change nothing in a run."""
+"""Settings that have left. The config.gin of older runs has them, and such lines are skipped."""
 
 
-def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -> Config:
+def read_run_config(path: pathlib.Path) -> Config:
     """Reads the `config.gin` of a run folder. Raises UserError if it is missing or damaged."""
     if not path.is_file():
         raise UserError(
             f"there is no {path}, so {path.parent} is not a run folder; give the --workdir of a "
             "run that gshard-train made."
         )
+    restore = "Restore the file as gshard-train wrote it."
     try:
         text = path.read_text(encoding="utf-8")
         statements = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise _damaged(path, str(error)) from error
+        raise UserError(f"{path} is damaged: {error}. {restore}") from error
     if not statements or (text.startswith(GIN_HEADER) and GIN_END not in text):
-        raise _damaged(path, "lines are missing at its end")
-    bindings: dict[Key, Setting] = {}
+        raise UserError(f"{path} is damaged: lines are missing at its end. {restore}")
+    settings: dict[Key, Setting] = {}
     for statement in statements:
         where = f"{path}, line {statement.lineno}"
-        match statement:
-            case ast.Assign([ast.Attribute(ast.Name(class_name), field)], value):
-                if (class_name, field) not in REMOVED:
-                    check_name(classes, class_name, field, where)
-                    bindings[class_name, field] = Setting(_literal(value, where), where)
-            case _:
-                raise UserError(f"{where}: {_ONLY_LITERALS}")
-    return build(bindings, classes)
+        try:
+            match statement:
+                case ast.Assign([ast.Attribute(ast.Name(class_name), field)], node):
+                    value = ast.literal_eval(node)
+                case _:
+                    raise ValueError
+        except (ValueError, TypeError, RecursionError, MemoryError) as error:
+            raise UserError(
+                f"{where}: cannot read this line; the config.gin of a run folder has only lines "
+                f"`Class.field = value`. {restore}"
+            ) from error
+        if (class_name, field) not in REMOVED:
+            check_name(class_name, field, where)
+            settings[class_name, field] = Setting(value, where)
+    return build(settings)
 
 
-def _damaged(path: pathlib.Path, problem: str) -> UserError:
-    return UserError(f"{path} is damaged: {problem}. Restore the file as gshard-train wrote it.")
-
-
-_ONLY_LITERALS = (
-    "cannot read this line; the config.gin of a run folder has only lines `Class.field = value`. "
-    "Restore the file as gshard-train wrote it."
-)
-
-
-def _literal(node: ast.expr, where: str) -> object:
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise UserError(f"{where}: {_ONLY_LITERALS}") from error
-
-
-def build(bindings: Mapping[Key, Setting], classes: Mapping[str, type] = CLASSES) -> Config:
+def build(settings: Mapping[Key, Setting]) -> Config:
     """Makes the configuration from settings, whose names have passed `check_name`, and the defaults."""
-    parts = {}
-    for class_name, cls in classes.items():
-        hints = _field_types(cls)
-        values = {}
-        for field in dataclasses.fields(cls):
-            setting = bindings.get((class_name, field.name))
-            name = f"{class_name}.{field.name}"
-            if setting is not None:
-                values[field.name] = _checked(setting, hints[field.name], name)
-            elif field.init and field.default is field.default_factory is dataclasses.MISSING:
-                raise UserError(
-                    f"{name} has no value and no default; set it in the config or with --gin "
-                    f"'{name} = ...'."
-                )
-        parts[class_name.lower()] = cls(**values)
-    return Config(**parts)
+    parts: dict[str, dict[str, Any]] = {class_name: {} for class_name in CLASSES}
+    for (class_name, field), setting in settings.items():
+        hint = _field_types(CLASSES[class_name])[field]
+        try:
+            parts[class_name][field] = _conform(setting.value, hint)
+        except (ValueError, OverflowError):
+            is_quoted = isinstance(setting.value, str) and hint in (int, float, bool)
+            name, advice = f"{class_name}.{field}", " without quotes" if is_quoted else ""
+            raise UserError(
+                f"{setting.where}: {name} is {setting.value!r}; it must be {describe_type(hint)}"
+                f"{advice}.",
+                [name],
+            ) from None
+    return Config(**{name.lower(): CLASSES[name](**values) for name, values in parts.items()})
 
 
-def check_name(classes: Mapping[str, type], class_name: str, field: str, where: str) -> None:
+def check_name(class_name: str, field: str, where: str) -> None:
     """Raises UserError if there is no such class, or the class has no such field."""
-    if class_name not in classes:
+    if class_name not in CLASSES:
         raise UserError(
             f"{where}: there is no class of settings called {class_name!r}"
-            f"{did_you_mean(class_name, classes)} Known: {', '.join(classes)}."
+            f"{did_you_mean(class_name, CLASSES)} Known: {', '.join(CLASSES)}."
         )
-    fields = [known.name for known in dataclasses.fields(classes[class_name]) if known.init]
+    fields = [known.name for known in dataclasses.fields(CLASSES[class_name]) if known.init]
     if field not in fields:
         raise UserError(
             f"{where}: {class_name} has no setting {field!r}{did_you_mean(field, fields)} "
@@ -120,84 +111,97 @@ def _field_types(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-class _WrongTypeError(Exception):
-    """A value does not conform to a type."""
+def _conform(value: Any, hint: Any) -> object:
+    """Returns `value` converted to a type: a list becomes a tuple, and an int a float if it must be.
 
-
-def _checked(setting: Setting, hint: Any, name: str) -> object:
-    try:
-        return _conform(setting.value, hint)
-    except _WrongTypeError:
-        is_quoted = isinstance(setting.value, str) and hint in (int, float, bool)
-        advice = " without quotes" if is_quoted else ""
-        raise UserError(
-            f"{setting.where}: {name} is {setting.value!r}; it must be {describe_type(hint)}{advice}.",
-            [name],
-        ) from None
-
-
-def _conform(value: object, hint: Any) -> object:
-    """Returns `value` converted to a type.
-
-    A list becomes a tuple. An int becomes a float if the type is float.
+    Raises:
+      ValueError, OverflowError: the value is not of this type.
     """
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
+    arguments = typing.get_args(hint)
+    if hint is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if hint is not float and type(value) is hint:
         return value
-    if hint in (bool, int, str, types.NoneType):
-        return value if type(value) is hint else _refuse()
-    if hint is float:
-        try:
-            number = float(typing.cast(float, value)) if type(value) in (int, float) else math.nan
-        except OverflowError:  # an int above the largest float
-            _refuse()
-        return number if math.isfinite(number) else _refuse()
-    if origin is typing.Literal:
-        equal = [word for word in arguments if word == value and type(word) is type(value)]
-        return equal[0] if equal else _refuse()
+    match _kind(hint):
+        case "union":
+            for option in arguments:
+                with contextlib.suppress(ValueError, OverflowError):
+                    return _conform(value, option)
+        case "list" if isinstance(value, list | tuple):
+            return tuple(_conform(entry, arguments[0]) for entry in value)
+        case "dict" if isinstance(value, Mapping):
+            return {_conform(k, arguments[0]): _conform(v, arguments[1]) for k, v in value.items()}
+    raise ValueError
+
+
+def _kind(hint: Any) -> str:
+    origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        for option in arguments:
-            try:
-                return _conform(value, option)
-            except _WrongTypeError:
-                continue
-        return _refuse()
-    if origin in (tuple, list, collections.abc.Sequence):
-        entries = tuple(typing.cast(Any, value)) if isinstance(value, list | tuple) else _refuse()
-        is_fixed = origin is tuple and arguments[-1] is not Ellipsis
-        hints = arguments if is_fixed else arguments[:1] * len(entries)
-        if len(hints) != len(entries):
-            _refuse()
-        return tuple(_conform(*pair) for pair in zip(entries, hints, strict=True))
-    if origin in (dict, collections.abc.Mapping):
-        if not isinstance(value, Mapping):
-            _refuse()
-        items = typing.cast(Mapping[object, object], value).items()
-        return {_conform(k, arguments[0]): _conform(v, arguments[1]) for k, v in items}
-    raise TypeError(
-        f"a setting cannot have the type {hint}; see gshard_nmt.settings.values._conform"
-    )
+        return "union"
+    return {tuple: "list", collections.abc.Sequence: "list", None: ""}.get(origin, "dict")
 
 
-def _refuse() -> typing.NoReturn:
-    raise _WrongTypeError
+_SIMPLE: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string in quotes",
+    bool: "True or False",
+    types.NoneType: "None",
+}
 
 
 def describe_type(hint: Any) -> str:
-    words = {int: "a whole number", float: "a number", str: "a string in quotes"}
-    if hint in words:
-        return words[hint]
-    if hint is bool:
-        return "True or False"
-    if hint is types.NoneType:
-        return "None"
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Literal:
-        return "one of " + ", ".join(map(repr, arguments))
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(describe_type, arguments))
-    if origin in (dict, collections.abc.Mapping):
-        return f"a dict {{...}} from {describe_type(arguments[0])} to {describe_type(arguments[1])}"
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        return f"a list [...] of {', '.join(map(describe_type, arguments))}"
-    return f"a list [...], each entry {describe_type(arguments[0])}"
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    words = [describe_type(argument) for argument in typing.get_args(hint) if argument is not ...]
+    match _kind(hint):
+        case "union":
+            return " or ".join(words)
+        case "dict":
+            return f"a dict {{...}} from {words[0]} to {words[1]}"
+    return f"a list [...], each entry {words[0]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """Settings of Mesh and Decode that replace those of a trained run."""
+
+    settings: Mapping[Key, Setting] = dataclasses.field(default_factory=dict)
+
+    @property
+    def name_a_mesh(self) -> bool:
+        return any(class_name == "Mesh" for class_name, _ in self.settings)
+
+    def apply(self, config: Config) -> Config:
+        """Returns the config of a run with these changes.
+
+        A Mesh.shape with one size is the number of devices if the mesh of the run has several axes: they
+        are divided over the axes as `nearest_mesh` does. A new shape drops the order of the devices,
+        which fits the old shape only.
+        """
+        if not self.settings:
+            return config
+        recorded = named_settings(config.parts).items()
+        settings = {key: Setting(value, "config.gin") for key, value in recorded}
+        settings |= self.settings
+        shape = self.settings.get(("Mesh", "shape"))
+        if shape and ("Mesh", "device_order") not in self.settings:
+            settings["Mesh", "device_order"] = Setting((), "the default")
+        if shape and ("Mesh", "axes") not in self.settings:
+            settings["Mesh", "shape"] = _shape_for_axes(config, shape)
+        return build(settings)
+
+
+def _shape_for_axes(config: Config, shape: Setting) -> Setting:
+    """Returns the shape for the axes of the run, if the given shape is only a number of devices."""
+    value: Any = shape.value
+    axes = config.mesh.axes
+    if not isinstance(value, list | tuple) or len(value) == len(axes):
+        return shape
+    if len(value) == 1 and type(value[0]) is int and 1 <= value[0] <= MOST_DEVICES:
+        return Setting(tuple(nearest_mesh(config.mesh, value[0]).shape), shape.where)
+    raise UserError(
+        f"{shape.where}: Mesh.shape is {list(value)}, and the run has the mesh axes {list(axes)}. Give "
+        "each axis one size, or give one number of devices, as in 'Mesh.shape = (8,)'.",
+        ["Mesh.shape"],
+    )

@@ -33,7 +33,7 @@ def test_every_program_tells_its_version(capsys, monkeypatch, name):
         (
             ["harvets"],
             "there is no verb 'harvets'; did you mean 'harvest'? The verbs are: harvest, "
-            "prepare, show, plan, check, translate. The verb comes first. See gshard-data --help.",
+            "prepare, show, plan, check, translate. See gshard-data --help.",
         ),
     ],
 )
@@ -100,8 +100,8 @@ def test_a_word_that_names_no_command_is_an_error(capsys, arguments, problem):
     assert commands.main(arguments) == 2
     assert capsys.readouterr() == (
         "",
-        f"gshard_nmt: {problem} The commands are: train, decode, eval, export, import, serve, inspect, "
-        "data, checkpoint. See python -m gshard_nmt --help.\n",
+        f"python -m gshard_nmt: {problem} The commands are: train, decode, eval, export, import, serve, "
+        "inspect, data, checkpoint. See python -m gshard_nmt --help.\n",
     )
 
 

@@ -65,10 +65,10 @@ def test_a_name_stands_once_and_a_folder_must_exist(tmp_path):
     with pytest.raises(UserError) as error:
         read(tmp_path, tmp_path)
     assert str(error.value) == (
-        f"--corpus {tmp_path}: the command has two corpora without a name; each corpus but one needs a "
+        f"--corpus {tmp_path}: another corpus has the name ''; each corpus but one needs a "
         f"name of its own. Write --corpus NAME={tmp_path}, or put the folders of both into one."
     )
-    with pytest.raises(UserError, match="names the corpus 'back' twice"):
+    with pytest.raises(UserError, match="another corpus has the name 'back'"):
         read(f"back={tmp_path}", f"back={tmp_path}")
     for text in ("back=", f"b/ck={tmp_path}"):
         with pytest.raises(UserError) as error:

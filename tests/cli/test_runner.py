@@ -261,7 +261,7 @@ OUT, FULL = "RESOURCE_EXHAUSTED", "OS error 28: No space left on device"
 STARTS = [
     (OSError(errno.EACCES, "Permission denied", "/a"), "/a: Permission denied. Give another file"),
     (OSError(errno.ENXIO, "No such device", "/a"), "/a: No such device. Give another file or fol"),
-    (OSError(errno.EXDEV, "Cross", b"/a", None, "/b"), "/a -> /b: Cross. It is on another disk"),
+    (OSError(errno.EXDEV, "Cross", b"/a", None, "/b"), "/a -> /b: Cross. Give another file or fol"),
     (OSError(errno.ENOSPC, "No space"), "stdout, or a file that was being used: No space. Free"),
     (MemoryError(), "out of memory: this machine has no more. Lower Data.rows to train, or "),
     (RuntimeError(f"{OUT}: Out of memory.\nx"), f"out of memory: {OUT}: Out of memory. Lower D"),

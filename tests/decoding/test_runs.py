@@ -4,8 +4,7 @@ import types
 
 from gshard_nmt.decoding import runs
 from gshard_nmt.decoding.text_translator import Hypothesis
-from gshard_nmt.settings.changes import read_changes
-from gshard_nmt.settings.gin_reader import load_config
+from gshard_nmt.settings.gin_reader import load_config, read_changes
 
 
 def upper(lines, source, target):

@@ -10,7 +10,7 @@ from gshard_nmt.evaluation import translations
 from gshard_nmt.run.checkpoint.manifest import NAME, Manifest
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.changes import read_changes
+from gshard_nmt.settings.gin_reader import read_changes
 from tests.run.facts import data_facts
 
 TESTS = [

@@ -65,7 +65,6 @@ def exported(folder, model: Model, vocabulary: Vocabulary, **options):  # noqa: 
     weights = weights_of(model, vocabulary.size)
     sides = {"source": vocabulary, "target": vocabulary}
     ctranslate2.write(model, weights, sides, folder, **options)
-    assert {path.name for path in folder.iterdir()} <= set(ctranslate2.FILES)
     return weights, package.Translator(str(folder), compute_type="float32", inter_threads=1)
 
 

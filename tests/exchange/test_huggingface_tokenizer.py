@@ -1,16 +1,17 @@
 """Tokenizers of Hugging Face: text as the ids and the text of transformers, languages, and mistakes."""
 
+import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+import sentencepiece
 
 from gshard_nmt.data.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.foreign_vocabulary import piece_names
 from gshard_nmt.exchange.huggingface import read_config
-from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer
+from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer, reordered
 from tests.exchange.test_huggingface import FAMILIES, GOLDENS, imported
 
 
@@ -132,27 +133,6 @@ def marian(tmp_path):
     return Path(shutil.copytree(GOLDENS / "marian", tmp_path / "marian"))
 
 
-def test_the_two_sides_of_marian_may_have_vocabularies_of_their_own(marian):
-    """Only the source has the tokens of languages. They need not be in alphabetical order."""
-    words = list(json.loads((marian / "vocab.json").read_text()))
-    source = [{">>de<<": ">>fr<<", ">>fr<<": ">>de<<"}.get(word, word) for word in words]
-    write_json(marian / "vocab.json", {word: i for i, word in enumerate(source)})
-    target = [word for word in words if not word.startswith(">>")]
-    write_json(marian / "target_vocab.json", {word: i for i, word in enumerate(target)})
-    config = read_config(marian) | {
-        "share_encoder_decoder_embeddings": False,
-        "decoder_vocab_size": len(target) + 1,
-        "pad_token_id": target.index("<pad>"),
-        "decoder_start_token_id": target.index("<pad>"),
-    }
-    tokenizer = read_tokenizer(marian, config)
-    assert tokenizer.directions == [("en", "de"), ("en", "fr")]
-    rows = [int(max(tokenizer.orders[side].rows)) + 1 for side in ("source", "target")]
-    assert rows == [config["vocab_size"], len(target) + 1]
-    pieces = Vocabulary(tokenizer.orders["target"].model).keys()
-    assert not [piece for piece in pieces if "<2" in str(piece)]
-
-
 def test_a_marian_model_of_one_direction_needs_no_languages(marian):
     words = json.loads((marian / "vocab.json").read_text())
     write_json(
@@ -170,7 +150,7 @@ def test_a_marian_model_of_one_direction_needs_no_languages(marian):
         (
             "special_tokens_map.json",
             b'{"additional_special_tokens": ["__de__"]}',
-            "names 1 languages in tokenizer.json",
+            "names 1 languages in tokenizer_config.json",
         ),
         ("sentencepiece.bpe.model", None, "sentencepiece.bpe.model is missing, and the tokenizer"),
         ("sentencepiece.bpe.model", b"\xff", "the SentencePiece file of the folder is damaged"),
@@ -193,38 +173,43 @@ def test_a_damaged_tokenizer_is_refused(folder, file, content, message):
     assert message in str(error.value)
 
 
-def as_tokenizer_json(spm: bytes) -> dict:
-    """Returns what transformers 5 writes for a BPE model: its merges, earliest first."""
-    pieces = {name: i for i, name in enumerate(piece_names(spm)[3:], start=4)}
-    special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
-    merges = [
-        [name[:cut], name[cut:]]
-        for name in pieces
-        for cut in range(1, len(name))
-        if {name[:cut], name[cut:]} <= pieces.keys()
-    ]
-    return {"model": {"type": "BPE", "vocab": special | pieces, "merges": merges}}
+def trained(kind: str) -> sentencepiece.SentencePieceProcessor:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a bad cab", "a dab", "bad dad"]),
+        model_writer=model,
+        vocab_size=16,
+        hard_vocab_limit=False,
+        model_type=kind,
+        normalization_rule_name="identity",
+        minloglevel=2,
+    )
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
-def test_the_tokenizer_of_nllb_may_be_a_tokenizer_json(tmp_path):
-    """transformers 5 writes no SentencePiece model of NLLB."""
-    folder = Path(shutil.copytree(GOLDENS / "nllb_moe", tmp_path / "model"))
-    expected = read(folder)
-    content = as_tokenizer_json((folder / "sentencepiece.bpe.model").read_bytes())
-    write_json(folder / "tokenizer.json", content)
-    (folder / "sentencepiece.bpe.model").unlink()
-    tokenizer = read(folder)
-    assert tokenizer.directions == expected.directions
-    ours, theirs = (Vocabulary(t.orders["source"].model) for t in (tokenizer, expected))
-    assert ours.keys() == theirs.keys()
-    lines = [*Path(__file__).read_text().splitlines(), "Le  dossier est vide \u2603"]
-    assert ours.encode(lines) == theirs.encode(lines)
-    for change, message in (
-        ({"type": "Unigram"}, "in model, type is \"Unigram\"; it must be 'BPE'"),
-        ({"vocab": {"<s>": 0}}, r"its ids of <s>, <pad>, </s>, <unk> are \[0, None, None, None\]"),
-    ):
-        write_json(folder / "tokenizer.json", {"model": content["model"] | change})
-        with pytest.raises(
-            UserError, match=f"bpe.model is missing, and tokenizer.json .*{message}"
-        ):
-            read(folder)
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_text_is_split_as_before_into_other_ids(kind, tmp_path):
+    """The tokens are EOS, UNK, all pieces but the last, a tag, a word that is no piece, and PAD."""
+    old = trained(kind)
+    *pieces, missing = [old.id_to_piece(i) for i in range(3, old.get_piece_size())]
+    names = ["</s>", "<unk>", *pieces, "__xx__", "dad bad", "<pad>"]
+    pad = len(names) - 1
+    tags = {names.index("__xx__"): "<xx>"}
+    order = reordered(old.serialized_model_proto(), names, [pad, 0, 1, pad], tags, size=40)
+    (tmp_path / "source.model").write_bytes(order.model)
+    new = Vocabulary.load(tmp_path / "source.model")
+    assert new.size == len(order.rows) == 40
+    assert order.rows[:6].tolist() == [pad, 0, 1, pad, 2, 3]
+    # The piece that is no token, and the ids without a piece, read as UNK.
+    assert order.rows[len(names) + 1 :].tolist() == [1] * (40 - len(names) - 1)
+    assert list(order.never) == [3, *range(len(names) + 1, 40)]
+    for text in ("bad dad cab", "dad bad", missing.replace("▁", " "), "__xx__ <xx>"):
+        (ids,) = new.encode([text])
+        assert new.pieces(ids) == [
+            "<unk>" if old.is_unknown(i) else piece
+            for i, piece in zip(old.encode(text), old.encode(text, out_type=str), strict=True)
+        ]
+    assert new.tag("<xx>") == 4 + len(names) - 5
+    word = 4 + len(names) - 4
+    assert new.decode([[word]]) == ["dad bad" if kind == "unigram" else ""]
+    assert new.decode([[2]]) == [""]

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 import sys
 
 import pytest
@@ -28,7 +27,7 @@ def test_a_fresh_process_gives_what_gshard_decode_gives(trained, tmp_path):
     pairs = map(" ".join, zip(words[2:], words, strict=False))
     lines = [*words, " ".join(words), "", "né  5 € ", "\u3000", *pairs]
     # This model has hardly learned anything. A large alpha prefers translations that are not empty.
-    search, out = ["--workdir", trained, "--alpha", "3"], tmp_path / "exported"
+    search, out = ["--workdir", trained, "--gin", "Decode.alpha = 3"], tmp_path / "exported"
     told = succeed(program("export", *search, "--out", out, "--format", "savedmodel")).stdout
     assert f"tf.saved_model.load('{out}')" in told
     source = "".join(f"{line}\n" for line in lines)
@@ -46,11 +45,10 @@ def test_a_fresh_process_gives_what_gshard_decode_gives(trained, tmp_path):
 
 @pytest.mark.slow
 def test_a_cut_run_translates_like_the_whole_one(prepared, trained, tmp_path):
-    """All pieces that the text uses and all experts that it chooses stay, so nothing changes."""
+    """All pieces that the text uses stay, so nothing changes."""
     out, corpus = tmp_path / "small", prepared / "corpus"
-    cut = ["--format", "native", "--languages", "fr", "--corpus", corpus, "--keep_choices", "0.999"]
-    told = succeed(program("export", "--workdir", trained, "--out", out, *cut)).stdout
-    assert re.search(r"Each layer keeps \d+ of \d+ experts; they get \d+% or more", told)
+    cut = ["--format", "native", "--languages", "fr", "--corpus", corpus]
+    succeed(program("export", "--workdir", trained, "--out", out, *cut))
     words = [word[::-1] for word in WORDS]
     lines = "".join(f"{a} {b}\n" for a, b in itertools.pairwise(words))
     rows = [

@@ -1,0 +1,202 @@
+"""gshard-export, gshard-import and gshard-serve: their flags, and the calls of the programs."""
+
+import re
+import sys
+from pathlib import Path
+
+from absl.flags import FlagValues
+
+from gshard_nmt import paths
+from gshard_nmt.cli.decode_command import check_nbest
+from gshard_nmt.cli.flags import (
+    Command,
+    Flags,
+    define_changes,
+    define_checkpoint,
+    define_run,
+    define_trust,
+    existing_folder,
+)
+from gshard_nmt.errors import UserError
+
+
+def _define_export(flags: Flags) -> None:
+    # fmt: off
+    define_run(flags)
+    flags.text("out", "DIR", "the folder to make")
+    flags.choice("format", "NAME",
+        "savedmodel: a TensorFlow SavedModel, from text to text. huggingface: a folder for transformers, "
+        "in the layout of M2M-100, or of NLLB-MoE with experts, or the own one of an imported model. "
+        "ctranslate2: a folder for CTranslate2; dense models only. native: a smaller run folder",
+        ["savedmodel", "huggingface", "ctranslate2", "native"])
+    flags.words("languages", "CODE ...",
+        "only with --format native: the languages that the smaller model translates; one that is in all "
+        "directions need not be named")
+    flags.text("corpus", "DIR",
+        "only with --format native: a corpus of these languages, which has all pieces that stay", "")
+    define_checkpoint(flags)
+    flags.texts("gin", "'NAME = VALUE'",
+        "a setting of Decode for the beam search of a SavedModel, such as 'Decode.beam = 2'; may be "
+        "given several times")
+    # fmt: on
+
+
+def _export(values: FlagValues) -> None:
+    workdir = existing_folder(values, "workdir", "gshard-train")
+    out = paths.local_path("out", values.out)
+    is_native = values.format == "native"
+    if values.gin and values.format != "savedmodel":
+        raise UserError(
+            f"--gin has no effect with --format {values.format}, which has no search. Leave it out, and "
+            "give the settings to the program that translates."
+        )
+    if not is_native and (values.languages or values.corpus):
+        raise UserError(
+            "--languages and --corpus make a smaller run folder, and --format is "
+            f"{values.format}. Give --format native, and then export that folder in the other format."
+        )
+    if is_native:
+        _export_smaller(workdir, out, values)
+        return
+    from gshard_nmt.export import export
+    from gshard_nmt.settings.gin_reader import read_changes
+
+    export(workdir, out, read_changes(values.gin, ["Decode"]), values.checkpoint, values.format)
+
+
+def _export_smaller(workdir: Path, out: Path, values: FlagValues) -> None:
+    languages = [code for word in values.languages for code in word.split(",") if code]
+    if not languages or not values.corpus:
+        raise UserError(
+            "--format native makes a smaller model and needs --languages and --corpus. Name the "
+            "languages, and give a corpus folder with their text, as gshard-data prepare takes it."
+        )
+    corpus = existing_folder(values, "corpus", "gshard-data harvest")
+    from gshard_nmt.export import export_smaller
+
+    export_smaller(workdir, out, languages, corpus, values.checkpoint)
+
+
+EXPORT = Command(
+    "gshard-export",
+    "writes a trained model as files that other software loads.",
+    "gshard-export --workdir runs/demo --out exported --format savedmodel",
+    ("workdir", "out", "format"),
+    _define_export,
+    _export,
+)
+
+
+def _define_import(flags: Flags) -> None:
+    # fmt: off
+    flags.text("from", "DIR",
+        "the Hugging Face folder of a model of M2M-100, NLLB-200, NLLB-MoE or OPUS-MT (Marian): "
+        "config.json, safetensors, and the files of its tokenizer")
+    flags.text("workdir", "DIR", "the run folder to make")
+    flags.words("languages", "CODE ...",
+        "BCP 47 tags of the languages to translate between; if not given, all of the model")
+    # fmt: on
+
+
+def _import(values: FlagValues) -> None:
+    source = existing_folder(values, "from", "save_pretrained of transformers", True)
+    workdir = paths.local_path("workdir", values.workdir)
+    from gshard_nmt.import_model import import_model
+
+    import_model(source, workdir, values.languages)
+
+
+IMPORT = Command(
+    "gshard-import",
+    "makes a run folder of a model of Hugging Face, which can be decoded and evaluated.",
+    "gshard-import --from nllb-200-distilled-600M --workdir runs/nllb",
+    ("from", "workdir"),
+    _define_import,
+    _import,
+)
+
+LARGEST_PORT = 65535
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#\s@]+")
+
+
+def _define_serve(flags: Flags) -> None:
+    # fmt: off
+    define_run(flags)
+    flags.text("host", "ADDRESS",
+        "the address to listen on; another one than the default may let other machines use the server",
+        default="127.0.0.1")
+    define_checkpoint(flags)
+    flags.integer("port", "P", "the port to listen on; 0 takes any that is free", 5000, minimum=0)
+    flags.integer("beam", "K", "beam size; if not given, that of the run's config", None, minimum=1)
+    flags.integer("nbest", "N",
+        "the most translations of a text that a client may ask for; at most --beam", 1, minimum=1)
+    flags.integer("max_characters", "N",
+        "the most characters of all texts of a request together", 20_000, minimum=1)
+    flags.number("timeout", "SECONDS",
+        "the longest time until a request is answered; then it gets status 504", 60.0, minimum=0.1)
+    flags.texts("cors", "ORIGIN",
+        "an origin, such as https://example.org, whose pages may use the server, or * for all; may be "
+        "given several times")
+    define_changes(flags)
+    define_trust(flags)
+    # fmt: on
+
+
+def _serve(values: FlagValues) -> None:
+    workdir = existing_folder(values, "workdir", "gshard-train")
+    if values.port > LARGEST_PORT:
+        raise UserError(
+            f"--port is {values.port}; it must be from 0 to {LARGEST_PORT}. Choose one of these."
+        )
+    for origin in values.cors:
+        if not _ORIGIN.fullmatch(origin):
+            raise UserError(
+                f"--cors is {origin!r}; it must be * or a scheme and a host, such as "
+                "https://example.org or http://localhost:8000. Give it without a path."
+            )
+    from gshard_nmt.run.checkpoint.weights import Chosen
+    from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.gin_reader import read_changes
+    from gshard_nmt.settings.values import read_run_config
+
+    Chosen.parse(values.checkpoint)
+    changes = read_changes(values.gin)
+    run = RunFolder(workdir, values.trust_programs)
+    search = {"beam": values.beam} if values.beam else {}
+    config = changes.apply(read_run_config(run.config))
+    config = config.replace(decode={**search, "method": "beam"})
+    check_nbest(values.nbest, config.decode)
+    directions = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
+    from gshard_nmt.serve import Server, listen, serve
+    from gshard_nmt.serving.requests import Limits
+
+    # Loading the model takes long, so we check the address before that.
+    address = (values.host, values.port)
+    listen(*address).close()
+    if values.host not in ("localhost", "127.0.0.1", "::1"):
+        sys.stderr.write(
+            f"gshard-serve: --host {values.host}: every machine that can reach it may use this server, "
+            "which has no passwords and no encryption\n"
+        )
+    from gshard_nmt.decoding.text_translator import load_translator
+
+    fits = not changes.name_a_mesh
+    translator = load_translator(config, run, values.nbest, values.checkpoint, fits=fits)
+    sys.stderr.write("gshard-serve: compiling the programs of all batch shapes\n")
+    translator.warm_up()
+    limits = Limits(values.max_characters, seconds=values.timeout)
+    server = Server(
+        translator, directions, translator.of_ids.rows, address, limits, origins=values.cors
+    )
+    serve(server, f"{translator.origin}, {len(directions)} directions")
+
+
+SERVE = Command(
+    "gshard-serve",
+    "translates for HTTP clients: the interface of LibreTranslate, on this machine only unless --host "
+    "says otherwise.",
+    "gshard-serve --workdir runs/demo",
+    ("workdir",),
+    _define_serve,
+    _serve,
+)
