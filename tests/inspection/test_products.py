@@ -46,7 +46,7 @@ def test_every_matrix_of_a_model_with_experts_has_a_product():
     }
     # Dispatch and combine, in the encoder and in the decoder.
     assert len(demo.exchanges) == 4
-    assert {e.before.shape[0] for e in demo.exchanges} == {8}
+    assert {before.shape[0] for before, _, _ in demo.exchanges} == {8}
 
 
 @pytest.mark.parametrize(
