@@ -144,8 +144,7 @@ def _json_file(values: FlagValues) -> Path | None:
     if not values.json:
         return None
     file = Path(values.json)
-    if not file.absolute().parent.is_dir():
-        raise UserError(f"--json {file}: there is no folder {file.parent}; make it first.")
+    outputs.check_file("--json", file)
     if outputs.is_same_file(file, find_config(values.config)):
         raise UserError(f"--json {file} is the config itself. Give it another file.")
     return file

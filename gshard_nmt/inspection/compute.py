@@ -206,13 +206,11 @@ class Work:
     roofline_seconds: float = 0.0
 
     def __add__(self, other: "Work") -> "Work":
-        return Work(*(a + b for a, b in zip(self._values(), other._values(), strict=True)))
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Work(*(a + b for a, b in pairs))
 
     def times(self, n: int) -> "Work":
-        return Work(*(n * value for value in self._values()))
-
-    def _values(self) -> tuple[float, ...]:
-        return self.flops, self.bytes_accessed, self.seconds, self.roofline_seconds
+        return Work(*(n * value for value in dataclasses.astuple(self)))
 
 
 def work_by_origin(module: HloModule, chip: Chip | None) -> dict[Origin, Work]:

@@ -102,19 +102,14 @@ def step_of(
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 
     `rounds_operands`: whether products round float32 to bfloat16, as a TPU does. UserError: the config
-    is a pipeline, or dispatches tokens in a way that has no formula here.
+    is a pipeline.
     """
     model = config.model
-    for setting, value, known in (
-        ("stack", model.stack, ("unrolled", "scan")),
-        ("dispatch", model.dispatch, ("einsum", "gather")),
-    ):
-        if value not in known:
-            raise UserError(
-                f"--advise: Model.{setting} is {value!r}; only the time of {known[0]!r} and "
-                f"{known[1]!r} can be predicted. Choose one of them with --gin "
-                f"\"Model.{setting} = '{known[0]}'\"."
-            )
+    if model.stack == "pipeline":
+        raise UserError(
+            "--advise: Model.stack is 'pipeline', whose time has no formula. Rank the meshes of the same "
+            "layers in a loop, with --gin \"Model.stack = 'scan'\"."
+        )
     one_block = dataclasses.replace(
         model,
         encoder_layers=model.encoder_layers and model.block_layers("encoder"),

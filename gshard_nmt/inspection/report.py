@@ -14,28 +14,13 @@ from gshard_nmt.inspection.papers import reported
 from gshard_nmt.inspection.program_cost import Inspection
 from gshard_nmt.quantities import flops_text, size_text
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
-from gshard_nmt.spmd.topology import Gpu
 from gshard_nmt.terminal import Terminal, aligned
 
-_LEFT_OUT = "Overlap, the host, the input and load imbalance are left out."
 _PREDICTED = (
-    "Predicted from the compiler's estimate of each operation and the links' peak bandwidth. "
-    f"{_LEFT_OUT}"
+    "Predicted from the compiler's estimate of each operation (on GPUs its roofline) and the links' peak "
+    "bandwidth. Overlap, the host, the input and load imbalance are left out."
 )
-_PREDICTED_FOR_GPUS = (
-    "Predicted from the roofline of each kernel and the links' peak bandwidth, so a step takes longer. "
-    f"The start of kernels and the memory of libraries are left out too. {_LEFT_OUT}"
-)
-
 _MOST_LINES = 12
-
-_CATEGORY_WORDS = {
-    "replicated_weights": "replicated weights",
-    "sharded_weights": "sharded weights",
-    "optimizer": "optimizer",
-    "batch": "batch",
-    "activations": "activations and gradients",
-}
 
 
 def report(inspection: Inspection, tokens: float) -> str:
@@ -59,7 +44,7 @@ def _memory(inspection: Inspection) -> list[str]:
     """Returns what is in the memory of a device when it is fullest (GShard Figure 7)."""
     memory = inspection.memory
     rows = [
-        (_CATEGORY_WORDS[name], size_text(size), _share(size, memory.peak))
+        (name.replace("_", " "), size_text(size), _share(size, memory.peak))
         for name, size in memory.by_category.items()
     ]
     rows.append(("peak", size_text(memory.peak), ""))
@@ -139,7 +124,7 @@ def merged(sources: Iterable[Source]) -> list[tuple[Source, int, int]]:
 
 def _compute(inspection: Inspection, tokens: float) -> list[str]:
     """Returns the predicted time of each kind of work, and of the whole step (GShard Figure 8)."""
-    total, step, topology = inspection.total, inspection.step_seconds, inspection.topology
+    total, step = inspection.total, inspection.step_seconds
     lines = [
         "COMPUTE of one device in a step",
         f"  {flops_text(total.flops)} in products, {size_text(total.bytes_accessed)} of memory traffic",
@@ -157,8 +142,7 @@ def _compute(inspection: Inspection, tokens: float) -> list[str]:
         if seconds := _seconds(sources):
             rows.append((name, "", "", _milliseconds(seconds), _share(seconds, step)))
     rows.append(row("step", Work(total.flops, 0.0, step, inspection.roofline_seconds or 0.0)))
-    method = _PREDICTED_FOR_GPUS if isinstance(topology.chip, Gpu) else _PREDICTED
-    return [*lines, table(rows), *[f"  {x}" for x in [*step_lines(inspection, tokens), method]]]
+    return [*lines, table(rows), *[f"  {x}" for x in [*step_lines(inspection, tokens), _PREDICTED]]]
 
 
 def step_lines(inspection: Inspection, tokens: float) -> list[str]:

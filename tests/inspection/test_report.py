@@ -14,7 +14,7 @@ def test_the_report_tells_memory_communication_and_compute(inspection):
     text = report.report(inspection, 1e12)
     assert text.startswith("demo, one training step on v3:2x2: 8 devices, mesh x=8\n")
     assert "note: a note" in text
-    assert line_with(text, "activations and gradients").split()[-2:] == ["GiB", "50.0%"]
+    assert line_with(text, "activations").split()[-2:] == ["GiB", "50.0%"]
     assert line_with(text, "the device has").endswith(" 16.00 GiB")
     assert line_with(text, "free").split() == ["free", "10.00", "GiB"]
     assert "4 x all-to-all f32[8,16], 4.00 MiB, encoder 0 moe_0, dispatch: sends tokens" in text
