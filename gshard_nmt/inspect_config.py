@@ -189,17 +189,15 @@ def inspect_one(request: Request, target: Target) -> Inspection:
     with report.waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
         lowered = lower_train_step(config, target.functions, mesh)
     lower_seconds = time.perf_counter() - began
-    data = config.data
-    length = data.target_length  # a language model reads no source
-    if config.model.encoder_layers:
-        length = max(length, data.source_length)
+    lengths = [config.data.target_length]  # a language model reads no source
+    lengths += [config.data.source_length] if config.model.encoder_layers else []
 
     def inspection(does_not_fit: Sequence[str] = (), **cost: Any) -> Inspection:
         return Inspection(
             config=request.name,
             mesh=dict(zip(mesh.axes, mesh.shape, strict=True)),
             counts=count(config, target.functions),
-            tokens_per_step=data.rows * length,
+            tokens_per_step=config.data.rows * max(lengths),
             overrides=mesh.overrides,
             notes=list(target.notes),
             does_not_fit=does_not_fit,

@@ -140,10 +140,8 @@ class Mesh:
             ),
         ):
             if is_wrong:
-                settings = [
-                    setting for setting in ("Mesh.axes", "Mesh.shape") if setting in message
-                ]
-                raise UserError(message, settings)
+                settings = ("Mesh.axes", "Mesh.shape")
+                raise UserError(message, [name for name in settings if name in message])
         has_order = isinstance(self.device_order, str) or self.device_order
         if has_order and sorted(self._order) != list(range(self.num_devices)):
             raise UserError(

@@ -38,23 +38,8 @@ from gshard_nmt.spmd.mesh import Mesh, Partition, TileAssignment, tile_assignmen
 if TYPE_CHECKING:
     import tensorflow as tf
 
-__all__ = [
-    "Mesh",
-    "active_mesh",
-    "annotate",
-    "annotate_gradient",
-    "auto_to_manual",
-    "exchange_parts",
-    "manual_axes",
-    "manual_to_auto",
-    "mesh_split",
-    "own_part",
-    "replicate",
-    "rules",
-    "shard",
-    "split",
-    "tiles",
-]
+# Names of other modules that models import from here.
+__all__ = ["Mesh", "auto_to_manual", "manual_axes", "manual_to_auto", "rules"]
 
 
 def annotate(x: "tf.Tensor", letters: str, name: str = "") -> "tf.Tensor":
