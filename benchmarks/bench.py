@@ -52,7 +52,6 @@ PARTS = {
     "first-line": Part(0.5, ("decoding.py", "--first")),
     "start": Part(2, ("start.py",)),
     "preparation": Part(2, ("preparation.py",)),
-    "input": Part(0.5, ("input.py", "--examples", "100000", "--batches", "100")),
 }
 """The parts in the order in which they run."""
 

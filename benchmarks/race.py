@@ -39,7 +39,7 @@ from racers.text import make_text
 
 from gshard_nmt import files
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.metrics import metrics
+from gshard_nmt.evaluation import metrics
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "benchmarks"
@@ -217,10 +217,8 @@ def run(
     trained = clock.train(racer, own, limit)
     points = []
     for step, seconds in sorted(trained.checkpoints.items()):
-        translated = metrics.Text(
-            clock.translate(racer, own, step), [text.lines("dev", "en")], "en"
-        )
-        score = metrics.METRICS["bleu"].score(translated, None)
+        references = [text.lines("dev", "en")]
+        score = metrics.scores(clock.translate(racer, own, step), references, "en")["bleu"]
         points.append(Point(seconds / 60, step, score.value))
         print(f"  {seconds / 60:5.1f} min: {score.value:.1f} BLEU", file=sys.stderr)
     if not points:

@@ -5,7 +5,7 @@ It puts other parts together, in this order:
 1. The vocabularies of the run get a tag and pieces for the new language
    (`data/preparation/vocabulary_growth.py`).
 2. The new text is prepared with them. Its shards come beside those of the run
-   (`data/sets/joined_data.py`).
+   (`data/sets/shards.py`).
 3. A new run starts from the old one and trains on both texts.
 4. Both runs translate the dev text of the old languages (`evaluation/language_guard.py`). If these lose,
    an average of the old weights and the new ones may be better.
@@ -26,9 +26,8 @@ from gshard_nmt.data.preparation.job import Job, Options
 from gshard_nmt.data.preparation.vocabulary_growth import Newcomer, grow_pair
 from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs
 from gshard_nmt.data.sets.directions import candidates, directions_of
-from gshard_nmt.data.sets.joined_data import ADDED, join
 from gshard_nmt.data.sets.manifest import read_manifest
-from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.sets.shards import ADDED, PreparedData, join
 from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import SHARES, Comparison, Outcome, choose, save_average
@@ -135,15 +134,9 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
         newcomer = Newcomer(
             request.language, pairs, directions, targets, config.data, old.path, request.new_pieces
         )
-        models = grow_pair(newcomer, old_data, folder, console.print)
-        data = dataclasses.replace(
-            config.data,
-            languages=(request.language,),
-            source_model=str(models["source"]),
-            target_model="" if config.data.vocabulary == "joint" else str(models["target"]),
-        )
-        # The next start makes the text of one language anew, in another folder.
-        options = Options(cleaning=config.cleaning, keeps_work=False)
+        grow_pair(newcomer, old_data, folder, console.print)
+        data = dataclasses.replace(config.data, languages=(request.language,))
+        options = Options(cleaning=config.cleaning, vocabulary_of=folder)
         new = folder / "new"
         Job(data, candidates(data, pairs).pairs, new, None, options, console).run()
         added = PreparedData.open(new)

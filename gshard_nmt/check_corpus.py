@@ -1,11 +1,10 @@
 """`gshard-data check`: lists what looks wrong in a corpus, without changing it."""
 
-import collections
-import dataclasses
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.progress import Progress
 
@@ -14,30 +13,28 @@ from gshard_nmt.data.cleaning import languages, scan
 from gshard_nmt.data.cleaning.overlap import OverlapSearch
 from gshard_nmt.data.cleaning.scan import ADVICE, EXAMPLES, SAMPLE, Example, Finding, Scan
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.reading.rows import listed
-from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, find_pairs, read_pairs
+from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, list_corpus, read_pairs
 from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
 from gshard_nmt.terminal import Terminal, shown
 
-_HELD_OUT = 20_000
-"""Lines of dev and of test that are looked for in the training text."""
-_ALL_COMPARED = 100_000
-"""Training lines that are all compared with near copies of them in mind."""
 _LEAST_COPIES = 3
-_MOST_NAMES = 5
+_MISSING = {
+    "train": "Nothing can be learned from this pair.",
+    "dev": "Training cannot choose the best checkpoint by this pair.",
+    "test": "gshard-eval cannot score this pair.",
+}
 
 
-@dataclasses.dataclass(frozen=True)
-class _HeldOut:
+class _HeldOut(NamedTuple):
     """Dev or test lines, which may be of another corpus than the training text."""
 
     pair: str
     split: str
     source: str
     target: str
-    sources: tuple[str, ...]
-    references: tuple[str, ...]
+    sources: Sequence[str]
+    references: Sequence[str]
 
 
 def check_corpus(
@@ -54,33 +51,36 @@ def check_corpus(
     console = Terminal()
     corpora = corpus if isinstance(corpus, Mapping) else {"": corpus}
     places = ", ".join(map(str, corpora.values()))
-    found = (find_pairs(path, damaged=True, subset=name) for name, path in corpora.items())
-    pairs = _chosen([pair for some in found for pair in some], places, config)
-    findings = list(_of_folders(pairs))
+    pairs: list[CorpusPair] = []
+    for name, path in corpora.items():
+        listing = list_corpus(path, name, damaged=True)
+        pairs += listing.pairs
+        for note in listing.notes:
+            console.print(f"note: {note}.")
+    if config and config.languages:
+        for error in unknown_languages(config, pairs, f"--corpus {places}"):
+            raise error
+        pairs = [pair for pair in pairs if config.uses(pair.source, pair.target, pair.language)]
+    findings = list(_missing(pairs))
     scans: list[Scan] = []
     groups: dict[frozenset[str], list[CorpusPair]] = {}
     for pair in pairs:
         groups.setdefault(pair.languages, []).append(pair)
     progress_console = Terminal(stderr=True)
     with Progress(console=progress_console, disable=not progress_console.is_terminal) as progress:
-        task = progress.add_task("checking", total=len(pairs))
-        for same in groups.values():
-            some_scans, some_findings = _check_pairs(same)
+        for same in progress.track(groups.values(), description="checking"):
+            some_scans, leaks = _check_pairs(same)
             scans += some_scans
-            findings += some_findings
-            progress.advance(task, len(same))
+            findings += leaks
+    for one in scans:
+        findings += scan.findings(one)
     findings += languages.findings(scans)
-    findings.sort(key=lambda finding: finding.pair)
+    findings.sort(key=lambda finding: (finding.pair, SPLITS.index(finding.split)))
     for line in _lines(findings, scans, places):
         console.print(line)
     if report:
-        splits = [
-            {"pair": s.pair.name, "split": s.split, "lines": s.lines, "sample": len(s.sample)}
-            for s in scans
-        ]
-        value = {"findings": [finding.to_json() for finding in findings], "splits": splits}
-        content = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-        files.write(report, content.encode("utf-8", "backslashreplace"))
+        value = {"findings": [finding.to_json() for finding in findings]}
+        files.write(report, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
         console.print(f"report: {report}")
     if strict and findings:
         raise UserError(
@@ -90,90 +90,40 @@ def check_corpus(
     return findings
 
 
-def _chosen(pairs: Sequence[CorpusPair], places: str, config: Data | None) -> list[CorpusPair]:
-    """Returns the pairs of the languages of a config. Raises UserError if one is not there."""
-    if config is None or not config.languages:
-        return list(pairs)
-    for error in unknown_languages(config, pairs, f"--corpus {places}"):
-        raise error
-    return [pair for pair in pairs if config.uses(pair.source, pair.target, pair.language)]
-
-
-def _of_folders(pairs: Sequence[CorpusPair]) -> Iterator[Finding]:
-    """Yields what is wrong with the files of a corpus, before they are read."""
-    first: dict[tuple[str, frozenset[str]], CorpusPair] = {}
-    splits = {(pair.languages, text.split) for pair in pairs for text in pair.texts}
-    for pair in pairs:
-        # dev and test may be in another corpus.
-        elsewhere = [split for split in ("dev", "test") if (pair.languages, split) in splits]
-        yield from _files(pair, elsewhere)
-        other = first.setdefault((pair.subset, pair.languages), pair)
-        if other is not pair:
-            what = f"The folder {other.folder.name} has the same two languages."
-            yield Finding("twice", pair.name, "", (), what)
-
-
-def _files(pair: CorpusPair, elsewhere: Sequence[str]) -> Iterator[Finding]:
-    """Yields splits that are missing, if they are not elsewhere, and files that nothing reads."""
-    name, is_damaged = pair.name, False
-    used: set[str] = set()
-    for split in SPLITS:
-        try:
-            files = [path.name for text in pair.inputs(split) for path in text.files]
-        except UserError as error:
-            is_damaged = True
-            yield Finding("missing", name, split, (), str(error))
+def _missing(pairs: Sequence[CorpusPair]) -> Iterator[Finding]:
+    """Yields the splits that lack a side, or that neither this corpus nor another one has."""
+    known = {(pair.languages, text.split) for pair in pairs for text in pair.texts}
+    for pair, split in itertools.product(pairs, SPLITS):
+        if split in pair.problems:
+            yield Finding("missing", pair.name, split, (), pair.problems[split])
             continue
-        used.update(files)
-        if not files and split not in elsewhere:
-            why = {
-                "train": "Nothing can be learned from this pair.",
-                "dev": "Training cannot choose the best checkpoint by this pair.",
-                "test": "gshard-eval cannot score this pair.",
-            }[split]
-            yield Finding("missing", name, split, (), f"There is no {split} text. {why}")
-    if is_damaged or not pair.folder.is_dir():
-        return  # Without a folder, the files lie in the corpus folder itself.
-    names = sorted(path.name for path in pair.folder.iterdir() if path.is_file())
-    rest = [file for file in names if file not in used and not file.startswith(".")]
-    if rest:
-        what = f"Nothing reads {listed(rest, _MOST_NAMES)}."
-        yield Finding("unused_files", name, "", tuple(rest[:_MOST_NAMES]), what)
+        is_elsewhere = split != "train" and (pair.languages, split) in known
+        if not pair.inputs(split) and not is_elsewhere:
+            what = f"There is no {split} text. {_MISSING[split]}"
+            yield Finding("missing", pair.name, split, (), what)
 
 
 def _check_pairs(pairs: Sequence[CorpusPair]) -> tuple[list[Scan], list[Finding]]:
     """Reads all splits of pairs with the same languages once, dev and test before train."""
     held_out: list[_HeldOut] = []
     scans: list[Scan] = []
-    findings: list[Finding] = []
-    for pair, split in itertools.product(pairs, ("dev", "test")):
-        if files := _files_of(pair, split):
-            scans.append(Scan(pair, split, files))
-            rows = scans[-1].rows(read_pairs(pair, split, pair.source, pair.target))
-            sides = tuple(zip(*itertools.islice(rows, _HELD_OUT), strict=True)) or ((), ())
-            held_out.append(_HeldOut(pair.name, split, pair.source, pair.target, *sides))
-            collections.deque(rows, maxlen=0)  # reads the rest
-            scans[-1].finish()
-    for pair in pairs:
-        if files := _files_of(pair, "train"):
-            scans.append(Scan(pair, "train", files))
+    leaks: list[Finding] = []
+    for split, pair in itertools.product(("dev", "test", "train"), pairs):
+        inputs = () if split in pair.problems else pair.inputs(split)
+        if not inputs:
+            continue
+        names = (pair.source, pair.target)
+        one = Scan(pair, split, tuple(path.name for text in inputs for path in text.files))
+        rows = one.rows(read_pairs(pair, split, *names))
+        if split == "train":
             search = OverlapSearch(held_out)
-            rows = scans[-1].rows(read_pairs(pair, "train", pair.source, pair.target))
-            search.add((pair.source, pair.target), rows, _ALL_COMPARED)
-            findings += _leaks(search, scans[-1].finish())
-    for one in scans:
-        findings += scan.findings(one)
-        one.copies.clear()  # the scans of all pairs are kept
-    scans.sort(key=lambda one: (one.pair.name, SPLITS.index(one.split)))
-    return scans, findings
-
-
-def _files_of(pair: CorpusPair, split: str) -> tuple[str, ...]:
-    """Returns the files of a split; none if the split does not exist or lacks a side."""
-    try:
-        return tuple(path.name for text in pair.inputs(split) for path in text.files)
-    except UserError:
-        return ()
+            search.add(names, rows)
+            leaks += _leaks(search, one)
+        else:
+            sides = tuple(zip(*rows, strict=True)) or ((), ())
+            held_out.append(_HeldOut(pair.name, split, *names, *sides))
+        scans.append(one.finish())
+    return scans, leaks
 
 
 def _leaks(search: OverlapSearch, train: Scan) -> Iterator[Finding]:
@@ -190,9 +140,6 @@ def _leaks(search: OverlapSearch, train: Scan) -> Iterator[Finding]:
             f"almost. On one side alone, {overlap.count('source', True):,} lines of {part.source} and "
             f"{overlap.count('target', True):,} lines of {part.target} are exact copies."
         )
-        if search.compared < train.lines:
-            compared = f"{search.compared:,} of {train.lines:,} training lines"
-            what += f" Near copies were looked for in {compared}."
         numbers = (sorted(overlap.pairs) or sorted(overlap.lines()))[:EXAMPLES]
         rows = [Example(n + 1, part.sources[n], part.references[n]) for n in numbers]
         yield Finding("leak", part.pair, part.split, train.files, what, tuple(rows))

@@ -1,79 +1,66 @@
-"""gshard-eval: BLEU of each language of a run, compared with bilingual baselines and other systems."""
+"""gshard-eval: BLEU of each language of a run, compared with bilingual baselines and other runs."""
 
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.progress import Progress
 
 from gshard_nmt import outputs
+from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import routing
-from gshard_nmt.evaluation.metrics.metrics import Measures
+from gshard_nmt.evaluation import corpora, routing, test_sets
+from gshard_nmt.evaluation.metrics import check_names
+from gshard_nmt.evaluation.opening import open_systems
 from gshard_nmt.evaluation.report import (
     baselines,
     comparison,
     convergence,
     faults,
-    overlap,
     page,
     report,
-    studies,
     tables,
     terminal,
 )
-from gshard_nmt.evaluation.report.report import Evaluation, Options, Report, Request, Section
-from gshard_nmt.evaluation.systems.opening import Files, Others, open_files, open_systems
-from gshard_nmt.evaluation.systems.scoring import score_files, scored
-from gshard_nmt.evaluation.systems.systems import System, Systems
-from gshard_nmt.evaluation.texts import corpora, test_sets, translations
-from gshard_nmt.evaluation.texts.corpora import Pairs
-from gshard_nmt.evaluation.texts.test_sets import Published, open_folder
-from gshard_nmt.evaluation.texts.translations import TestSet, Translate, translate_all
+from gshard_nmt.evaluation.report.report import Report
+from gshard_nmt.evaluation.routing import CountExperts
+from gshard_nmt.evaluation.systems import System, Systems, scored
+from gshard_nmt.evaluation.test_sets import Published, open_folder
+from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.terminal import Terminal
 
 # The command line gets these from here, because it imports programs and not their parts.
-__all__ = [
-    "Files",
-    "Measures",
-    "Options",
-    "Others",
-    "Published",
-    "Request",
-    "evaluate",
-    "evaluate_files",
-    "open_folder",
-]
-
-SECTIONS: tuple[Callable[[Evaluation], Section | None], ...] = (
-    tables.systems_section,
-    comparison.differences_section,
-    comparison.seeds_section,
-    convergence.convergence_section,
-    baselines.baselines_section,
-    studies.significance_section,
-    studies.length_section,
-    faults.checks_section,
-    faults.outputs_section,
-    overlap.overlap_section,
-)
-"""The sections of a report in the order of the page. Each is None if it has nothing to say."""
-
-_OF_FILES = (studies.files_section, studies.length_section)
+__all__ = ["Request", "check_names", "evaluate", "open_folder"]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Text:
-    """The test sets, the pairs of the corpus, and what the report says about both."""
+class Request:
+    """What the user asks of a report.
 
-    tests: list[TestSet]
-    split: str
-    pairs: Pairs
-    facts: list[tuple[str, str]]
-    alarms: list[str]
+    Attributes:
+      baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
+      sentences: number of sentences of each language, from the start of the split; 0 means all.
+      choices: the weights of the runs, and changed settings. Each baseline uses its best checkpoint.
+      metrics: names of metrics in addition to BLEU and chrF.
+      published: a test set that takes the place of the corpus.
+      others: the folders of other runs to compare the run with.
+      names: names of the runs in the report, the main run first.
+      command: the command that makes the report. The page shows it.
+      count_experts: counts which experts the main run uses for the test sets; None leaves this out.
+    """
+
+    baselines: Path | None = None
+    sentences: int = 0
+    choices: Choices = dataclasses.field(default_factory=Choices)
+    metrics: Sequence[str] = ()
+    published: Published | None = None
+    others: Sequence[Path] = ()
+    names: Sequence[str] = ()
+    command: str = ""
+    count_experts: CountExperts | None = None
 
 
 def evaluate(
@@ -89,8 +76,7 @@ def evaluate(
     Args:
       workdir: the run folder.
       corpus: the folder of the text, or the folders by the names of their subsets. The report says if it
-        is not the text that the run was trained on. With a published test set it may be None; else the
-        test set is compared with its training text.
+        is not the text that the run was trained on. None with a published test set.
       split: name of the split, such as "test" or "dev".
       folder: the folder of the report.
       translate: translates lines with the model of a run folder, which keeps the translations.
@@ -99,56 +85,65 @@ def evaluate(
     # Decoding takes long, so what may be wrong with the report is checked before.
     _check_report(folder)
     run, request = RunFolder(workdir), request or Request()
-    text = _read_text(run, corpus, split, request)
-    systems = open_systems(run, text.tests, request.others, request.baselines)
+    tests, of_text, alarms = _read_text(run, corpus, split, request)
+    split = request.published.name if request.published else split
+    systems = open_systems(run, tests, request.others, request.names, request.baselines)
+    runs = {each.name: each.run for each in systems.compared if each.run}
     if request.count_experts is not None:
-        routing.check_any_has_experts([each.run for each in systems.compared if each.run])
-    stored = translations.descriptions(run.path / "decodes")
-    translated = systems = _translated(systems, text.split, translate, request)
-    languages = len({test.language for test in text.tests} & set(text.pairs))
-    with _progress("reading the training text", languages) as advance:
-        training = overlap.read_training(text.tests, text.pairs, advance)
-    if request.options.leave_out_overlap:
-        systems = overlap.leave_out(systems, training)
-    with _progress("scoring", len(systems.main.tests)) as advance:
-        systems = scored(systems, request.options.measures, advance)
-    signature = report.signatures_of(systems.main.results)["bleu"]
-    cautions = list(comparison.cautions(systems, text.pairs, signature))
-    evaluation = Evaluation(systems, request, translated, training, text.alarms, cautions)
-    sections = [part for section in SECTIONS if (part := section(evaluation))]
+        routing.check_has_experts(run)
+    systems = _translated(systems, split, translate, request)
+    with _progress("scoring", len(tests)) as advance:
+        systems = scored(systems, request.metrics, advance)
+    cautions = list(comparison.cautions(systems))
+    records, languages = baselines.records_of(systems.baselines), len(systems.baselines)
+    sections = [
+        tables.systems_section(systems, [text for _, text in cautions]),
+        comparison.differences_section(systems),
+        convergence.convergence_section(runs),
+        baselines.baselines_section(records, languages),
+        comparison.significance_section(systems.main),
+        comparison.length_section(systems.main),
+        faults.checks_section(tests, [*alarms, *baselines.alarms(systems)]),
+        faults.outputs_section(systems, baselines.not_converged(records)),
+    ]
     if request.count_experts is not None:
-        runs = [(each.name, each.run, each.tests) for each in systems.compared if each.run]
-        sections += routing.sections(runs, request.count_experts, request.choices.checkpoint)
+        weights = request.choices.checkpoint
+        sections.append(routing.section(run, tests, request.count_experts, weights))
     facts = [
         ("run", str(run.path)),
         ("decoding", systems.main.made_by),
-        *text.facts,
-        *baselines.budget_facts(systems),
+        *of_text,
+        *baselines.budget_facts(systems, records),
         *([("command", request.command)] if request.command else []),
         *_training_commands(systems),
-        *translations.translated_again(run.path / "decodes", stored),
-        *((caution.name, caution.text) for caution in cautions),
+        *cautions,
     ]
-    title, caution = f"{workdir.name}: {text.split} BLEU", baselines.caution(systems.baselines)
-    _finish(Report(systems, title, facts, sections, caution), folder)
+    result = Report(
+        systems,
+        f"{workdir.name}: {split} BLEU",
+        facts,
+        [section for section in sections if section],
+        baselines.caution(records, languages),
+    )
+    with outputs.named(folder):
+        page.write(result, folder)
+    terminal.show(result, folder)
 
 
 def _read_text(
     run: RunFolder, corpus: Path | Mapping[str, Path] | None, split: str, request: Request
-) -> _Text:
+) -> tuple[list[TestSet], list[tuple[str, str]], list[str]]:
+    """Returns the test sets, what the report says about the text, and alarms about it."""
+    if published := request.published:
+        tests, notes = test_sets.read(published, run.data["pairs"], request.sentences)
+        for note in (*published.notes, *notes):
+            Terminal(stderr=True).print(f"--test_set: {note}")
+        return tests, test_sets.facts(published, tests, notes), []
     folders = corpus if isinstance(corpus, Mapping) else {"": corpus} if corpus else {}
     pairs = corpora.pairs_of(run, folders)
-    facts, alarms = corpora.facts(run, folders, pairs, split) if folders else ([], [])
-    published = request.published
-    if published is None:
-        tests, notes = corpora.test_sets(run, folders, pairs, split, request.sentences)
-        return _Text(tests, split, pairs, facts, notes + alarms)
-    tests, notes = test_sets.read(published, run.data["pairs"], request.sentences)
-    for note in (*published.notes, *notes):
-        Terminal(stderr=True).print(f"--test_set: {note}")
-    of_training = [fact for fact in facts if fact[0] == "training text"]
-    facts = [*test_sets.facts(published, tests, notes), *of_training]
-    return _Text(tests, published.name, pairs, facts, alarms)
+    facts, alarms = corpora.facts(run, folders, pairs, split)
+    tests, notes = corpora.test_sets(run, folders, pairs, split, request.sentences)
+    return tests, facts, notes + alarms
 
 
 def _translated(systems: Systems, split: str, translate: Translate, request: Request) -> Systems:
@@ -178,22 +173,6 @@ def _training_commands(systems: Systems) -> Iterator[tuple[str, str]]:
             yield f"training command{name}", "\n".join(commands)
 
 
-def evaluate_files(files: Files, folder: Path | None, options: Options | None = None) -> None:
-    """Scores files, compares them with the first one, and writes a report if there is a folder."""
-    if folder:
-        _check_report(folder)
-    request = Request(options=options or Options())
-    systems = score_files(open_files(files), request.options.measures)
-    facts = [
-        ("translations", str(files.hypotheses[0])),
-        ("references", ", ".join(map(str, files.references))),
-        ("sources", str(files.sources) if files.sources else "not given"),
-    ]
-    evaluation = Evaluation(systems, request, systems)
-    sections = [part for section in _OF_FILES if (part := section(evaluation))]
-    _finish(Report(systems, f"{files.hypotheses[0].name}: BLEU", facts, sections), folder)
-
-
 def _check_report(folder: Path) -> None:
     """Raises UserError if no report can be written, or it would replace a file of the user."""
     outputs.check_folder("--report", folder)
@@ -205,13 +184,6 @@ def _check_report(folder: Path) -> None:
             f"--report {folder} has a file {own} that is not of a report. Move it away, or give another "
             "folder."
         )
-
-
-def _finish(result: Report, folder: Path | None) -> None:
-    if folder:
-        with outputs.named(folder):
-            page.write(result, folder)
-    terminal.show(result, folder)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ have many messages and most have few, as in the large corpora of the web.
 """
 
 import collections
-import dataclasses
 import functools
 import hashlib
 import json
@@ -19,21 +18,19 @@ from typing import Any, NamedTuple
 
 from rich.progress import Progress
 
-from gshard_nmt import json_shape, outputs
+from gshard_nmt import outputs
 from gshard_nmt.data.cleaning.report import ranked
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
 from gshard_nmt.data.preparation.inputs import fingerprint
-from gshard_nmt.data.reading.gettext import Message, UnreadableError, clean, read_catalogue
+from gshard_nmt.data.reading.gettext import Message, clean, read_catalogue
 from gshard_nmt.data.reading.rows import listed, note
 from gshard_nmt.data.sets.corpus import ENGLISH, SPLITS, find_pairs, write_pairs
 from gshard_nmt.data.text.normal_form import message_form, sentence_form
 from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
-from gshard_nmt.json_shape import anything, fields, mapping_of
 from gshard_nmt.terminal import Terminal, table
 
 REPORT = "corpus.json"
-_REPORT = fields({"languages": mapping_of(anything())})
 
 _LIST_DOMAINS = re.compile(
     r"iso[-_]?\d+.*|iso_.*|xkeyboard-config.*|tzdata.*|.*countries.*|.*-names?"
@@ -47,9 +44,11 @@ _FUNCTION_WORDS = frozenset(
 _SENTENCE = re.compile(r"[.?!:…,;]\s|[.?!:…]$|%[sdn(]|\{")
 _WORDS = frozenset("bak bin ext kde man min mo new run sh src".split())  # noqa: SIM905
 """Names of folders that are also codes of languages."""
-_BUCKETS = 1000
+_BUCKETS, _TEST, _DEV = 1000, 20, 10
+"""A hash of the English side has one of these buckets. The first belong to test, and the next to dev."""
 _PART = 16  # catalogues that a worker process reads at a time
 _Row = tuple[str, str]  # translation, English
+_Messages = dict[tuple[str, str], list[Message]]  # (language, domain) -> the cleaned messages
 
 
 class Catalogue(NamedTuple):
@@ -60,35 +59,28 @@ class Catalogue(NamedTuple):
     language: str
 
 
-@dataclasses.dataclass
-class Harvest:
-    """What some catalogues hold, and in the end what all of them hold.
+class Harvest(NamedTuple):
+    """What all catalogues hold.
 
     Attributes:
-      messages: (language, domain) -> the cleaned messages.
       rows: (language, split) -> rows of (translation, English) without duplicates in their final order.
         The split "names" has the messages of lists of names.
       dropped: reason -> number of messages left out.
-      unreadable, unclear: the damaged files, and those whose plurals have no right rule in the header.
+      unreadable: the damaged files.
       list_domains: the domains that were recognized as lists of names.
     """
 
-    messages: dict[tuple[str, str], list[Message]] = dataclasses.field(default_factory=dict)
-    rows: dict[tuple[str, str], list[_Row]] = dataclasses.field(default_factory=dict)
-    dropped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    unreadable: list[Path] = dataclasses.field(default_factory=list)
-    unclear: list[Path] = dataclasses.field(default_factory=list)
-    list_domains: Sequence[str] = ()
+    rows: dict[tuple[str, str], list[_Row]]
+    dropped: collections.Counter[str]
+    unreadable: list[Path]
+    list_domains: list[str]
 
 
-def harvest(
-    out: Path, roots: Sequence[Path] = (), system: bool = True, minimum_pairs: int = 1
-) -> None:
+def harvest(out: Path, roots: Sequence[Path] = (), system: bool = True) -> None:
     """Reads all catalogues below the roots and writes a corpus of each language paired with English.
 
-    With `system`, the system's locale folders and the packages of this Python are searched too. Languages
-    with fewer training pairs than `minimum_pairs` are left out. `out` is complete at any time, and a
-    corpus of an earlier harvest is replaced.
+    With `system`, the system's locale folders and the packages of this Python are searched too. `out` is
+    complete at any time, and a corpus of an earlier harvest is replaced.
     """
     console = Terminal(stderr=True)
     for root in roots:
@@ -99,32 +91,23 @@ def harvest(
     searched = [*roots, *(_default_roots() if system else [])]
     catalogues = find_catalogues(searched)
     places = ", ".join(map(str, searched)) or "no folder"
-    if not catalogues:
-        raise UserError(
-            f"no message catalogues (.mo, .po) below {places}. Name a folder that has some with "
-            "--root DIR, or install a package that has some: pip install django, or on Debian any "
-            "language pack."
-        )
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"reading {len(catalogues)} catalogues", total=len(catalogues))
         harvested = read_and_split(catalogues, lambda done: progress.update(task, advance=done))
-    for problem, files in (
-        ("damaged and left out", harvested.unreadable),
-        ("without a right Plural-Forms, so plurals may be paired wrongly", harvested.unclear),
-    ):
-        if files:
-            count = "1 catalogue is" if len(files) == 1 else f"{len(files):,} catalogues are"
-            note(f"{count} {problem}: {listed(files)}")
+    if files := harvested.unreadable:
+        count = "1 catalogue is" if len(files) == 1 else f"{len(files):,} catalogues are"
+        note(f"{count} damaged and left out: {listed(files)}")
     counts = {
         language: {s: len(harvested.rows.get((language, s), ())) for s in (*SPLITS, "names")}
         for language in {language for language, _ in harvested.rows}
     }
-    counts = {tag: row for tag, row in counts.items() if row["train"] >= minimum_pairs}
+    counts = {tag: row for tag, row in counts.items() if row["train"]}
     counts = dict(sorted(counts.items(), key=lambda item: (-item[1]["train"], item[0])))
     if not counts:
         raise UserError(
-            f"no language has {minimum_pairs} or more training pairs in the {len(catalogues)} "
-            f"catalogues below {places}. Name more folders with --root DIR."
+            f"no message catalogues (.mo, .po) with translations below {places}. Name a folder that has "
+            "some with --root DIR, or install a package that has some: pip install django, or on Debian "
+            "any language pack."
         )
     with outputs.new_folder(out) as corpus:
         for (language, split), rows in harvested.rows.items():
@@ -140,7 +123,7 @@ def harvest(
             "fingerprint": fingerprint(find_pairs(corpus)),
             "languages": counts,
             "dropped": ranked(harvested.dropped),
-            "lists_of_names": list(harvested.list_domains),
+            "lists_of_names": harvested.list_domains,
         }
         # An odd name of a folder may have bytes that are not UTF-8, so all other characters are escaped.
         (corpus / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -151,14 +134,14 @@ def _check_is_a_harvest(out: Path) -> None:
     if not out.exists() or not any(out.iterdir()):
         return
     try:
-        report = json_shape.parse((out / REPORT).read_bytes(), _REPORT)
-    except (FileNotFoundError, ValueError):
+        languages = list(json.loads((out / REPORT).read_bytes())["languages"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         raise UserError(
             f"--out {out} is not empty and not a harvested corpus; choose another folder."
         ) from None
     known = {
         f"{base}{language}-{ENGLISH}/{split}.{side}.gz"
-        for language in report["languages"]
+        for language in languages
         for base in ("", "names/")
         for split in SPLITS
         for side in (language, ENGLISH)
@@ -223,8 +206,6 @@ def _is_locale(name: str) -> bool:
 def read_and_split(
     catalogues: Sequence[Catalogue],
     progress: Callable[[int], object] = int,
-    dev_share: float = 0.01,
-    test_share: float = 0.02,
     workers: int = 0,
 ) -> Harvest:
     """Reads the catalogues, cleans their messages, removes duplicates, and splits them.
@@ -234,22 +215,22 @@ def read_and_split(
     language. Another hash decides the order within a split. So the corpus depends neither on the file
     system nor on the number of workers.
 
-    `progress` is called with the number of catalogues that were read since the last call. The shares are
-    fractions of the distinct English sides. 0 `workers` mean one for each core.
+    `progress` is called with the number of catalogues that were read since the last call. 0 `workers`
+    mean one for each core.
     """
     messages: dict[tuple[str, str], set[_Row]] = collections.defaultdict(set)
     families: dict[str, str] = {}
-    result = Harvest()
+    dropped: collections.Counter[str] = collections.Counter()
+    unreadable: list[Path] = []
     parts = [(catalogues[i : i + _PART],) for i in range(0, len(catalogues), _PART)]
     with WorkerPool(workers or usable_cpus()) as pool:
-        for number, part in pool.map(_read, parts):
-            result.dropped.update(part.dropped)
-            result.unreadable += part.unreadable
-            result.unclear += part.unclear
-            for key, some in part.messages.items():
+        for number, (some_messages, some_dropped, damaged) in pool.map(_read, parts):
+            dropped.update(some_dropped)
+            unreadable += damaged
+            for key, some in some_messages.items():
                 for message in some:
                     row = (message.translation, message.english)
-                    result.dropped["duplicate"] += row in messages[key]
+                    dropped["duplicate"] += row in messages[key]
                     messages[key].add(row)
                     if message.singular:
                         forms = message_form(message.english), message_form(message.singular)
@@ -257,58 +238,58 @@ def read_and_split(
                         if first != second:
                             families[second] = first
             progress(len(parts[number][0]))
-    result.unreadable.sort()
-    result.unclear.sort()
-    result.list_domains = sorted(_list_domains(messages))
+    list_domains = sorted(_list_domains(messages))
     names: dict[str, set[_Row]] = collections.defaultdict(set)
     sentences: dict[str, set[_Row]] = collections.defaultdict(set)
-    for (language, domain), rows in messages.items():
-        joined = (names if domain in result.list_domains else sentences)[language]
-        result.dropped["duplicate"] += len(joined & rows)
-        joined |= rows
-    bounds = (round(test_share * _BUCKETS), round((test_share + dev_share) * _BUCKETS))
+    for (language, domain), some_rows in messages.items():
+        joined = (names if domain in list_domains else sentences)[language]
+        dropped["duplicate"] += len(joined & some_rows)
+        joined |= some_rows
 
     @functools.cache
     def split_of(key: str) -> str:
         bucket = int(_digest(f"split {_first_form(families, key)}")[:8], 16) % _BUCKETS
-        return "test" if bucket < bounds[0] else "dev" if bucket < bounds[1] else "train"
+        return "test" if bucket < _TEST else "dev" if bucket < _TEST + _DEV else "train"
 
-    for language, rows in sentences.items():
+    rows: dict[tuple[str, str], list[_Row]] = {}
+    for language, every in sentences.items():
         splits: dict[str, list[_Row]] = {split: [] for split in SPLITS}
-        for row in _ordered(rows):
+        for row in _ordered(every):
             splits[split_of(message_form(row[1]))].append(row)
-        for split, chosen in splits.items():
-            if split != "train":
-                # Only the first of the rows with the same English is kept.
-                by_english: dict[str, _Row] = {}
-                for row in chosen:
-                    by_english.setdefault(sentence_form(row[1]) or row[1], row)
-                result.dropped[f"same English in {split}"] += len(chosen) - len(by_english)
-                chosen = list(by_english.values())
-            result.rows[language, split] = chosen
-    for language, rows in names.items():
-        result.rows[language, "names"] = _ordered(rows - sentences.get(language, set()))
-    return result
+        for split in ("dev", "test"):
+            # Only the first of the rows with the same English is kept.
+            first_rows: dict[str, _Row] = {}
+            for row in splits[split]:
+                first_rows.setdefault(sentence_form(row[1]) or row[1], row)
+            dropped[f"same English in {split}"] += len(splits[split]) - len(first_rows)
+            splits[split] = list(first_rows.values())
+        rows |= {(language, split): chosen for split, chosen in splits.items()}
+    for language, every in names.items():
+        rows[language, "names"] = _ordered(every - sentences.get(language, set()))
+    return Harvest(rows, dropped, sorted(unreadable), list_domains)
 
 
-def _read(catalogues: Sequence[Catalogue]) -> Harvest:
-    result = Harvest()
+def _read(
+    catalogues: Sequence[Catalogue],
+) -> tuple[_Messages, collections.Counter[str], list[Path]]:
+    """Returns the cleaned messages, the number of others by the reason, and the damaged files."""
+    messages: _Messages = collections.defaultdict(list)
+    dropped: collections.Counter[str] = collections.Counter()
+    unreadable = []
     for path, domain, language in catalogues:
-        messages = result.messages.setdefault((language, domain), [])
         try:
-            contents = read_catalogue(path)
-        except (UnreadableError, OSError):
-            result.unreadable.append(path)
+            raw, incomplete = read_catalogue(path)
+        except (ValueError, LookupError, OSError):
+            unreadable.append(path)
             continue
-        result.dropped["incomplete plural"] += len(contents.incomplete)
-        result.unclear += [path] * (contents.unclear > 0)
-        for message in contents.messages:
+        dropped["incomplete plural"] += incomplete
+        for message in raw:
             cleaned = clean(message)
             if isinstance(cleaned, Message):
-                messages.append(cleaned)
+                messages[language, domain].append(cleaned)
             else:
-                result.dropped[cleaned] += 1
-    return result
+                dropped[cleaned] += 1
+    return messages, dropped, unreadable
 
 
 def _list_domains(messages: Mapping[tuple[str, str], Iterable[_Row]]) -> set[str]:
@@ -359,8 +340,8 @@ def _digest(text: str) -> str:
 
 
 def _show(report: Mapping[str, Any]) -> None:
-    counts = report["languages"]
     columns = (*SPLITS, "names")
+    counts = report["languages"]
     totals = {column: sum(row[column] for row in counts.values()) for column in columns}
     rows = [
         (language, *(f"{row[column]:,}" for column in columns))
@@ -370,12 +351,7 @@ def _show(report: Mapping[str, Any]) -> None:
     console.print(table(f"{len(counts)} languages to English", ("language", *columns), rows))
     dropped = [f"{reason} {number:,}" for reason, number in report["dropped"].items() if number]
     console.print(
-        f"Read {report['catalogues']:,} catalogues; {report['unreadable']} of them are damaged. "
-        f"Messages left out: {', '.join(dropped) or 'none'}."
+        f"Read {report['catalogues']:,} catalogues. Messages left out: {', '.join(dropped) or 'none'}. "
+        f"Catalogues that list names were written to names/, not to train, dev or test: "
+        f"{', '.join(report['lists_of_names']) or 'none'}."
     )
-    if report["lists_of_names"]:
-        names = ", ".join(report["lists_of_names"])
-        console.print(
-            "Catalogues that list names of countries, languages and so on were written to names/, not "
-            f"to train, dev or test: {names}."
-        )

@@ -7,20 +7,18 @@ problem(SHAPE, {"name": "a", "sizes": [1, -2]}) == "sizes[1] is -2; it must be a
 """
 
 import json
-import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gshard_nmt.errors import UserError
 
-Shape = Callable[[object, str], Iterator[str]]
-"""A function of a value and its place, such as "pairs[3].source". Yields a text for each problem."""
+Shape = Callable[[Any, str], None]
+"""A function of a value and its place, such as "pairs[3].source". Raises ValueError for a problem."""
 
 _SHOWN = 80
-_LARGEST = sys.float_info.max
 
 
 def read(file: Path, shape: Shape, remedy: str) -> Any:
@@ -47,47 +45,42 @@ def parse(content: str | bytes, shape: Shape) -> Any:
         value = json.loads(content if isinstance(content, str) else content.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON ({error})") from None
-    if wrong := problem(shape, value):
-        raise ValueError(wrong)
+    shape(value, "")
     return value
 
 
 def problem(shape: Shape, value: object) -> str | None:
-    return next(shape(value, ""), None)
-
-
-def whole(least: int = 0, most: int = 2**63 - 1) -> Shape:
-    """Returns the shape of whole numbers from `least` to `most`."""
-    words = f"a whole number from {least} to {most}"
-    return _shape(lambda value: type(value) is int and least <= value <= most, words)
-
-
-def number(least: float = 0, most: float = _LARGEST, above: float = -math.inf) -> Shape:
-    """Returns the shape of finite numbers from `least` to `most` that are greater than `above`."""
-    words = f"a number above {above}" if above >= least else f"a number of {least} or more"
-    words += f", at most {most}" if most < _LARGEST else ""
-    return _shape(
-        lambda value: type(value) in (int, float) and least <= value <= most and value > above,
-        words,
-    )
+    try:
+        shape(value, "")
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def anything() -> Shape:
-    return lambda _value, _place: iter(())
-
-
-def text(pattern: str = "", words: str = "a text") -> Shape:
-    """Returns the shape of texts that match a regular expression as a whole; `words` describes them."""
-    return _shape(
-        lambda value: (
-            isinstance(value, str) and (not pattern or re.fullmatch(pattern, value) is not None)
-        ),
-        words,
-    )
+    return _shape(lambda _: True, "")
 
 
 def truth() -> Shape:
     return _shape(lambda value: type(value) is bool, "true or false")
+
+
+def whole(least: int = 0, most: int = 2**63 - 1) -> Shape:
+    words = f"a whole number from {least} to {most}"
+    return _shape(lambda value: type(value) is int and least <= value <= most, words)
+
+
+def number(least: float = 0, most: float = sys.float_info.max) -> Shape:
+    """Returns the shape of finite numbers from `least` to `most`."""
+    words = f"a number of {least} or more"
+    words += f", at most {most}" if most < sys.float_info.max else ""
+    return _shape(lambda value: type(value) in (int, float) and least <= value <= most, words)
+
+
+def text(pattern: str = ".*", words: str = "a text") -> Shape:
+    """Returns the shape of texts that match a regular expression as a whole; `words` describes them."""
+    match = re.compile(pattern, re.DOTALL).fullmatch
+    return _shape(lambda value: isinstance(value, str) and match(value) is not None, words)
 
 
 def list_of(entry: Shape, least: int = 0) -> Shape:
@@ -136,17 +129,19 @@ def _object(parts: _Parts) -> Shape:
 
 
 def _shape(allows: Callable[[Any], bool], words: str, parts: _Parts = lambda _: ()) -> Shape:
-    def check(value: object, place: str) -> Iterator[str]:
+    def check(value: Any, place: str) -> None:
         if not allows(value):
             shown = json.dumps(value)
             shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-            yield f"{place or 'the content'} is {shown}; it must be {words}"
-            return
+            raise ValueError(f"{place or 'the content'} is {shown}; it must be {words}")
         for within, shape, part in parts(value):
-            yield from shape(part, f"{place}{within}".removeprefix("."))
+            shape(part, f"{place}{within}".removeprefix("."))
 
     return check
 
 
 def _never(problem: str) -> Shape:
-    return lambda _value, place: iter((f"{place} {problem}",))
+    def check(_: object, place: str) -> None:
+        raise ValueError(f"{place} {problem}")
+
+    return check

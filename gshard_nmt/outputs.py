@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TextIO
@@ -52,41 +51,25 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             probe.write_bytes(b"")
             probe.unlink()
         return
+    nearest, place = folder.absolute(), Path(os.path.realpath(folder))
+    while not os.path.lexists(nearest):
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise UserError(f"{name}: {nearest} is not a folder. Give the path of another folder.")
+    if replaced and os.path.ismount(place):
+        raise UserError(
+            f"{name}: it is a mount point, which cannot be replaced. Give a folder in it, such as "
+            f"{folder / 'new'}."
+        )
     try:
-        _look_up(folder)
-        nearest = folder.absolute()
-        while not os.path.lexists(nearest):
-            nearest = nearest.parent
-        if not nearest.is_dir():
-            where = "it" if nearest == folder.absolute() else str(nearest)
-            raise UserError(f"{name}: {where} is not a folder. Give the path of another folder.")
-        if replaced:
-            place = Path(os.path.realpath(folder))
-            _look_up(_temporary(place))
-            if nearest == folder.absolute():
-                nearest, inside = place.parent, f"Give a folder in it, such as {folder / 'new'}"
-                if os.path.ismount(place):
-                    raise UserError(
-                        f"{name}: it is a mount point, which cannot be replaced. {inside}."
-                    )
-                if Path.cwd().is_relative_to(place):
-                    raise UserError(
-                        f"{name}: it would be replaced, and the command runs in it. {inside}, or start "
-                        "the command elsewhere."
-                    )
-        with tempfile.TemporaryDirectory(dir=nearest, prefix=files.TEMPORARY_PREFIX):
-            pass
+        for parent in {nearest, place.parent if replaced and place.exists() else nearest}:
+            with tempfile.TemporaryDirectory(dir=parent, prefix=files.TEMPORARY_PREFIX):
+                pass
     except OSError as error:
         raise UserError(
             f"{name}: the folder cannot be made or written: {error.strerror}. Give another folder, or "
             "change the permissions."
         ) from error
-
-
-def _look_up(path: Path) -> None:
-    """Raises the OSError of a path that can never be: a name is too long, or links lead in a circle."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        path.stat()
 
 
 def check_only_has(flag: str, folder: Path, names: Collection[str], program: str) -> None:
@@ -104,20 +87,16 @@ def check_only_has(flag: str, folder: Path, names: Collection[str], program: str
 
 def check_file(flag: str, file: Path) -> None:
     """Checks that a file can be written, without changing it."""
-    name = f"{flag} {file}"
+    name, parent = f"{flag} {file}", file.parent
+    if file.is_dir():
+        raise UserError(f"{name}: it is a folder. Give the path of a file.")
+    if not parent.is_dir():
+        what = "is not a folder" if parent.exists() else "does not exist"
+        raise UserError(f"{name}: the folder {parent} {what}. Make it first, or give another.")
     try:
-        _look_up(file)
-        if file.is_dir():
-            raise UserError(f"{name}: it is a folder. Give the path of a file.")
         if file.exists() and not os.access(file, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if not file.absolute().parent.is_dir():
-            parent = file.parent
-            what = "is not a folder" if os.path.lexists(parent) else "does not exist"
-            raise UserError(f"{name}: the folder {parent} {what}. Make it first, or give another.")
         if not files.is_stream(file):
-            if os.path.ismount(file):
-                raise OSError(errno.EBUSY, "it is a mount point, which cannot be replaced")
             folder = os.path.dirname(os.path.realpath(file))
             with tempfile.NamedTemporaryFile(dir=folder, prefix=files.TEMPORARY_PREFIX):
                 pass
@@ -146,8 +125,8 @@ def text_file(path: Path) -> Iterator[TextIO]:
     """Opens a text file in UTF-8 that takes the place of `path` if the block ends without an error.
 
     Until then the text is in `partial_file(path)`, and `path` keeps its content. After an error or an
-    interruption, the complete lines stay in the partial file, and a note of the exception says so.
-    Pipes and devices have no partial file: the text goes into them at once.
+    interruption it stays there, and a note of the exception says so. The text for a pipe or a device goes
+    into it at once.
 
     Raises:
       UserError: another program writes the same partial file.
@@ -160,23 +139,24 @@ def text_file(path: Path) -> Iterator[TextIO]:
     target, partial = Path(os.path.realpath(path)), partial_file(path)
     with locked(partial) as descriptor:
         os.ftruncate(descriptor, 0)
-        file = open(descriptor, "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
         try:
-            with named(partial):
+            with (
+                named(partial),
+                open(descriptor, "w", encoding="utf-8", newline="\n", closefd=False) as file,
+            ):
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
-                file.close()
+                os.fsync(descriptor)
             if target.exists():
                 shutil.copymode(target, partial)
             partial.replace(target)
         except BaseException as error:
-            with contextlib.suppress(OSError):
-                file.close()
-            if _keep_complete_lines(partial):
+            if os.fstat(descriptor).st_size:
                 error.add_note(
                     f"The lines that were finished are in {partial}; {path} is as before."
                 )
+            else:
+                partial.unlink()
             raise
 
 
@@ -216,23 +196,6 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _keep_complete_lines(file: Path) -> bool:
-    """Cuts off a last line without a newline. Returns whether lines are left; if not, the file goes."""
-    with contextlib.suppress(OSError):
-        with file.open("rb+") as content:
-            end, newline = content.seek(0, os.SEEK_END), -1
-            while end and newline < 0:
-                start = max(0, end - (1 << 16))
-                content.seek(start)
-                newline = content.read(end - start).rfind(b"\n")
-                end = start + newline + 1
-            content.truncate(end)
-        if end:
-            return True
-        file.unlink()
-    return False
 
 
 @contextlib.contextmanager
@@ -289,12 +252,7 @@ def _remove_temporary(temporary: Path, place: Path) -> None:
     aside = temporary / f"{_NEW}{_REPLACED}"
     if aside.exists() and not place.exists():
         aside.replace(place)  # the program ended between the two renames of `replace_folder`
-    # Threads of a failed write may still put files into it. The error of the write matters more.
-    for pause in (0.0, 0.05, 0.2, 1.0):
-        time.sleep(pause)
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not temporary.exists():
-            return
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def replace_folder(new: Path, old: Path) -> None:

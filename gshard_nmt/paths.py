@@ -18,15 +18,10 @@ from gshard_nmt.errors import UserError
 
 _URL = "://"
 _STORE = "gs"
-_PACKAGES = {
-    _STORE: {"gcsfs": "gcsfs", "google.cloud.storage": "google-cloud-storage"},
-    "s3": {"s3fs": "s3fs"},
-}
-"""Modules that each kind of URL needs, and the packages that have them.
-
-orbax imports google.cloud.storage. Text is read from s3://; runs and prepared data need gs://.
-"""
-_EXTRAS = {_STORE: "gcs", "s3": "s3"}
+_MODULES = {_STORE: ("gcsfs", "google.cloud.storage"), "s3": ("s3fs",)}
+"""What each kind of URL needs. Text is read from s3://; runs and prepared data need gs://."""
+_NAMES = {_STORE: "gcs", "s3": "s3"}
+"""The names in fsspec, which our extras have too."""
 _LOGIN = {_STORE: ": gcloud auth application-default login", "s3": ": aws configure"}
 
 
@@ -35,13 +30,12 @@ def folder_path(flag: str, text: str) -> Path:
 
     file:///folder is a local folder. Messages name the flag.
     """
-    _check_name(flag, text)
     return _path(flag, text, (_STORE,))
 
 
 def source_path(flag: str, text: str) -> Path:
     """Returns the path of a folder that is only read, which may also be s3://bucket/folder."""
-    return _path(flag, text, tuple(_PACKAGES))
+    return _path(flag, text, tuple(_MODULES))
 
 
 def _path(flag: str, text: str, schemes: Sequence[str]) -> Path:
@@ -69,7 +63,6 @@ def _path(flag: str, text: str, schemes: Sequence[str]) -> Path:
 
 def local_path(flag: str, text: str) -> Path:
     """Returns the path of a file or folder that must be on this machine."""
-    _check_name(flag, text)
     scheme, separator, rest = text.partition(_URL)
     if separator and not (scheme == "file" and rest.startswith("/")):
         raise UserError(
@@ -79,26 +72,8 @@ def local_path(flag: str, text: str) -> Path:
     return Path(rest if separator else text)
 
 
-def _check_name(flag: str, text: str) -> None:
-    """Raises UserError if the library that reads checkpoints could not open a file at this path."""
-    place = text.removeprefix("file://")
-    if _URL in place:
-        return
-    try:
-        os.path.realpath(place).encode()
-    except FileNotFoundError as error:
-        raise UserError(
-            f"--{flag} {text}: the working directory is gone. Change to a folder that exists."
-        ) from error
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"--{flag} {text}: the path has a byte that is not UTF-8, and checkpoints cannot be read "
-            "there. Rename the folder, or give another."
-        ) from error
-
-
 def is_url(path: Path) -> bool:
-    return str(path).startswith(tuple(f"{scheme}{_URL}" for scheme in _PACKAGES))
+    return str(path).startswith(tuple(f"{scheme}{_URL}" for scheme in _MODULES))
 
 
 def absolute(path: Path) -> Path:
@@ -112,16 +87,26 @@ def user_cache() -> Path:
     The folder need not exist. Its contents may be removed at any time.
     """
     root = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says that a relative path must be ignored.
-    if root.startswith("/"):
-        return Path(root) / "gshard-nmt"
     try:
-        return Path.home() / ".cache" / "gshard-nmt"
+        # The XDG specification says that a relative path must be ignored.
+        folder = Path(root) if root.startswith("/") else Path.home() / ".cache"
     except RuntimeError as error:
         raise UserError(
-            "This user has no home folder, which is the usual place for caches. Set XDG_CACHE_HOME to a "
-            "folder."
+            "This user has no home folder for caches. Set XDG_CACHE_HOME to a folder."
         ) from error
+    return folder / "gshard-nmt"
+
+
+@contextlib.contextmanager
+def store_errors(path: Path) -> Iterator[None]:
+    """Turns the errors of an object store's libraries in the block into OSErrors that name the file."""
+    try:
+        yield
+    except (OSError, UserError):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise OSError(errno.EIO, reason, str(path)) from error
 
 
 @contextlib.contextmanager
@@ -131,30 +116,18 @@ def reaching(flag: str, path: Path) -> Iterator[None]:
     The libraries of an object store have exceptions of their own for a bucket that does not exist, an
     account that may not read it and a network that fails.
     """
-    try:
+    if not is_url(path):
         yield
-    except UserError:
-        raise
-    except Exception as error:
-        if not is_url(path):
-            raise
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        return
+    try:
+        with store_errors(path):
+            yield
+    except OSError as error:
+        reason = error.strerror or error
         raise UserError(
             f"--{flag} {path} cannot be reached: {reason}. Check the name of the bucket, the network and "
             f"the account of this machine{_LOGIN[str(path).partition(_URL)[0]]}."
         ) from error
-
-
-@contextlib.contextmanager
-def store_errors(path: Path) -> Iterator[None]:
-    """Turns the errors of an object store's libraries in the block into OSErrors that name the file."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise OSError(errno.EIO, reason, str(path)) from error
 
 
 def entries(folder: Path) -> list[Path]:
@@ -229,17 +202,15 @@ def _set_up_store(flag: str, text: str, scheme: str) -> None:
     memory; then this process would not see what orbax and other hosts have written.
     """
     os.environ.setdefault("EPATH_USE_TF", "false")
-    for module, package in _PACKAGES[scheme].items():
-        try:
+    try:
+        for module in _MODULES[scheme]:
             importlib.import_module(module)
-        except ImportError as error:
-            raise UserError(
-                f"--{flag} {text}: the package {package} is not installed ({error}), and {scheme}:// "
-                f"needs it. Install it: pip install 'gshard-nmt[{_EXTRAS[scheme]}]'."
-            ) from error
+    except ImportError as error:
+        raise UserError(
+            f"--{flag} {text}: a package that {scheme}:// needs is not installed ({error}). Install it: "
+            f"pip install 'gshard-nmt[{_NAMES[scheme]}]'."
+        ) from error
     import fsspec.config
 
-    options: dict[str, Any] = fsspec.config.conf.setdefault(
-        "gcs" if scheme == _STORE else scheme, {}
-    )
+    options: dict[str, Any] = fsspec.config.conf.setdefault(_NAMES[scheme], {})
     options.setdefault("use_listings_cache", False)

@@ -1,9 +1,15 @@
-"""`gshard-data plan`: computes what a run will see of each language, before it is trained."""
+"""`gshard-data plan`: computes what a run will see of each language, before it is trained.
 
+The counts of the mixture up to any draw are exact, and need no loop over the draws. A step takes as many
+draws as fit into its rows; that number is an average, which the first batches give.
+"""
+
+import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,86 +17,116 @@ from gshard_nmt import files
 from gshard_nmt.data import schedule
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.batching.mixture import Mixture
-from gshard_nmt.data.batching.plan import Phase, Plan, make_plan
 from gshard_nmt.data.batching.streams import streams_of
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.reading.layout import split_pair
-from gshard_nmt.data.sets.corpus import ENGLISH
-from gshard_nmt.data.sets.directions import directions_of
+from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import count_text, short_count
 from gshard_nmt.terminal import Terminal, table
 
-_FILL = 0.95
-"""The part of a row that is not padding, before it is measured."""
+_MANY_EPOCHS = 100
 _MEASURED_ROWS = 1024
 """Rows that are filled to measure how many examples a row has."""
-_HEADER = ("pair", "examples", "drawn", "epochs", "share", "natural", "factor", "tokens")
+_HEADER = ("pair", "examples", "drawn", "epochs", "share", "tokens")
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """Steps with the same weights: the first and the last, from 1, and the settings in words."""
+
+    first: int
+    last: int
+    about: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """How training uses the examples of one direction and subset, such as "de-en.back".
+
+    `share` is its part of the draws.
+    """
+
+    name: str
+    examples: int
+    draws: int
+    epochs: float
+    share: float
+    tokens: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run will see. `uses` has the directions with many examples first."""
+
+    steps: int
+    examples_per_step: float
+    phases: Sequence[Phase]
+    uses: Sequence[Use]
+
+    def warnings(self) -> Iterator[str]:
+        often = sorted((u for u in self.uses if u.epochs > _MANY_EPOCHS), key=lambda u: -u.epochs)
+        if often:
+            yield (
+                f"{listed([f'{u.name} ({u.epochs:,.0f} times)' for u in often])}: each example is seen "
+                f"more than {_MANY_EPOCHS} times, so the model may learn them by heart. Lower the "
+                "temperature, or train fewer steps."
+            )
+        if never := [u.name for u in self.uses if not u.draws]:
+            yield f"{listed(never)}: never seen in these steps. Raise its weight, or train longer."
+        largest = max(self.uses, key=lambda u: (bool(u.draws), u.examples))
+        if 0 < largest.epochs < 1:
+            yield (
+                f"{largest.name}, the largest: only {largest.epochs:.1%} of its examples are seen. "
+                "Train longer, or raise its weight, to see all of them."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        values = dataclasses.asdict(self) | {"warnings": list(self.warnings())}
+        return values | {"pairs": values.pop("uses")}
 
 
 def plan_data(config: Data, steps: int, folder: Path) -> Plan:
-    """Returns the plan of a run on prepared data. The first batches give the examples of a step."""
+    """Returns the plan of a run on prepared data."""
     data = PreparedData.open(folder)
     trains = [pair.splits["train"] for pair in data.pairs_of(config)]
+    components = data.components(config)
+    # float64[components, side]: the mean number of tokens of an example.
     tokens = np.array(
         [[train.source_tokens, train.target_tokens] for train in trains], np.float64
     ) / [[max(train.examples, 1)] for train in trains]
-    components = data.components(config)
-    estimates = _in_a_step(config, components, tokens)
-    scale = _measured(data, config) / estimates[0]
-    return _plan(config, steps, components, tokens, [scale * number for number in estimates])
-
-
-def plan_sizes(config: Data, steps: int, sizes: Mapping[str, int], pair_tokens: float) -> Plan:
-    """Returns the plan of a run on data that is not there yet.
-
-    `sizes` has the training examples of each language or pair, or of each subset such as "fr.back", and
-    `pair_tokens` is the mean number of tokens of an example, source and target together.
-    """
-    components = [
-        component for name, size in sizes.items() for component in _components(config, name, size)
-    ]
-    for name in (names := [_name(component) for component in components]):
-        if names.count(name) > 1:
-            raise UserError(
-                f"--sizes has {name} twice, for instance as fr and fr-en. Name it once."
-            )
-    for error in schedule.wrong_names(config.phases, components):
-        raise error
-    tokens = np.full((len(components), 2), pair_tokens / 2)
-    return _plan(config, steps, components, tokens, _in_a_step(config, components, tokens))
-
-
-def _components(config: Data, name: str, size: int) -> Iterator[schedule.Component]:
-    name, _, subset = name.partition(".")
-    source, target = split_pair(name) or (name, ENGLISH)
-    language = f"{source}-{target}"
-    if ENGLISH in (source, target):
-        language = target if source == ENGLISH else source
-    directions = list(directions_of(config.direction, source, target))
-    if not directions:
-        raise UserError(
-            f"--sizes has {name}, a pair without English, but Data.direction is {config.direction!r}. "
-            "Leave the pair out, or set Data.direction = 'all'."
-        )
-    for first, second in directions:
-        yield schedule.Component(first, second, language, subset, size)
-
-
-def _in_a_step(
-    config: Data, components: Sequence[schedule.Component], tokens: np.ndarray
-) -> list[float]:
-    """Estimates the number of examples of a step in each phase.
-
-    `tokens` is float64[components, 2], the mean number of source and of target tokens of an example.
-    """
+    rates = [phase.rates(components) for phase in config.phases]
+    # A phase with longer examples has fewer in a row.
     lengths = np.array([config.source_length, config.target_length])
-    means = [phase.rates(components) @ tokens for phase in config.phases]
-    return [config.rows * _FILL * float((lengths / np.maximum(mean, 1)).min()) for mean in means]
+    room = [(lengths / np.maximum(rate @ tokens, 1)).min() for rate in rates]
+    in_first = _examples_of_first_steps(data, config)
+    mixture = Mixture(tuple(map(tuple, rates)), streams_of(config.rows), config.seed)
+    begins = [phase.from_step for phase in config.phases if phase.from_step < steps]
+    draws = np.zeros(len(components), np.int64)
+    phases = []
+    for n, (begin, end) in enumerate(itertools.pairwise([*begins, steps])):
+        phases.append(Phase(begin + 1, end, _about(config.phases[n])))
+        per_step = in_first * room[n] / room[0]
+        draws += counts_until(mixture, n, round((end - begin) * per_step))
+    names = [c.direction + (f".{c.subset}" if c.subset else "") for c in components]
+    sizes = [component.examples for component in components]
+    uses = uses_of(names, sizes, draws.tolist(), tokens.sum(1).tolist())
+    return Plan(steps, float(draws.sum() / steps), phases, uses)
 
 
-def _measured(data: PreparedData, config: Data) -> float:
+def uses_of(
+    names: Sequence[str], sizes: Sequence[int], draws: Sequence[int], tokens: Sequence[float]
+) -> list[Use]:
+    """Returns the uses of components with these examples, draws, and mean tokens of an example."""
+    total = sum(draws)
+    uses = [
+        Use(name, examples, count, count / max(examples, 1), count / total, count * mean)
+        for name, examples, count, mean in zip(names, sizes, draws, tokens, strict=True)
+    ]
+    return sorted(uses, key=lambda use: -use.examples)
+
+
+def _examples_of_first_steps(data: PreparedData, config: Data) -> float:
+    """Returns the mean number of examples of a step."""
     rows = min(config.rows, _MEASURED_ROWS)
     batches = TrainBatches(data, config, range(rows))
     try:
@@ -101,29 +137,11 @@ def _measured(data: PreparedData, config: Data) -> float:
     return float(np.mean(counts)) * config.rows / rows
 
 
-def _plan(
-    config: Data,
-    steps: int,
-    components: Sequence[schedule.Component],
-    tokens: np.ndarray,
-    examples_per_step: Sequence[float],
-) -> Plan:
-    order = sorted(range(len(components)), key=lambda n: -components[n].examples)
-    rates = [phase.rates(components) for phase in config.phases]
-    mixture = Mixture(
-        tuple(tuple(rate[order]) for rate in rates), streams_of(config.rows), config.seed
-    )
-    begins = [phase.from_step for phase in config.phases if phase.from_step < steps]
-    phases = [
-        Phase(begin + 1, end, _about(phase))
-        for begin, end, phase in zip(begins, [*begins[1:], steps], config.phases, strict=False)
-    ]
-    sizes = [(_name(components[n]), components[n].examples, float(tokens[n].sum())) for n in order]
-    return make_plan(sizes, mixture, phases, examples_per_step[: len(phases)])
-
-
-def _name(component: schedule.Component) -> str:
-    return component.direction + (f".{component.subset}" if component.subset else "")
+def counts_until(mixture: Mixture, phase: int, draws: int) -> np.ndarray:
+    """Returns int64[components], the first draws of a phase; streams take turns."""
+    each, rest = divmod(draws, mixture.streams)
+    streams = np.arange(mixture.streams)
+    return mixture.counts_until(streams, phase, each + (streams < rest)).sum(0)
 
 
 def _about(phase: schedule.Phase) -> str:
@@ -132,64 +150,30 @@ def _about(phase: schedule.Phase) -> str:
     return f"{about}, {phase.fraction:.0%} of a ramp" if phase.previous is not None else about
 
 
-def read_sizes(text: str) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, number = (word.strip() for word in part.partition("="))
-        try:
-            size = int(float(number))
-        except (ValueError, OverflowError):
-            size = 0
-        if not name or size < 1 or name in sizes:
-            raise UserError(
-                f"--sizes has {part!r}; it must name each language once with its number of training "
-                "examples. Write, for example, --sizes fr=1000000,de=20000."
-            )
-        sizes[name] = size
-    if not sizes:
-        raise UserError(
-            "--sizes names no language. Write, for example, --sizes fr=1000000,de=20000."
-        )
-    return sizes
-
-
 def show(plan: Plan, out: Path | None) -> None:
     console = Terminal()
-    title = f"the mixture in {plan.steps:,} step{'' if plan.steps == 1 else 's'}"
     rows = [
         (
             use.name,
             short_count(use.examples),
             short_count(use.draws),
-            _digits(use.epochs),
+            f"{use.epochs:,.2f}",
             f"{use.share:.2%}",
-            f"{use.natural_share:.2%}",
-            _digits(use.oversampling),
             short_count(use.tokens),
         )
         for use in plan.uses
     ]
-    console.print(table(title, _HEADER, rows))
+    console.print(table(f"the mixture in {plan.steps:,} steps", _HEADER, rows))
     for phase in plan.phases:
-        steps = f"steps {phase.first:,} to {phase.last:,}"
-        if phase.first == phase.last:
-            steps = f"step {phase.first:,}"
-        console.print(f"{steps}: {phase.about}")
+        console.print(f"steps {phase.first:,} to {phase.last:,}: {phase.about}")
     console.print(
         f"about {plan.examples_per_step:,.0f} examples a step; "
         f"{count_text(sum(use.draws for use in plan.uses))} examples and "
         f"{count_text(sum(use.tokens for use in plan.uses))} tokens in all. Epochs: how often each "
-        "example is seen. Natural: the part of all examples. Factor: the share divided by the natural "
-        "share.",
-        soft_wrap=True,
-        markup=False,
+        "example is seen. Share: the part of all draws."
     )
     for warning in plan.warnings():
-        console.print(warning, style="bold")
+        console.print(f"warning: {warning}")
     if out:
         files.write(out, json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
         console.print(f"plan: {out}")
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"

@@ -1,9 +1,8 @@
 """gshard-data prepare: makes vocabularies and tokenized shards from a corpus."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from gshard_nmt import outputs, paths
 from gshard_nmt.data.batching.mixture import sampling_rates
@@ -16,7 +15,6 @@ from gshard_nmt.data.sets.manifest import (
     FORMAT,
     MANIFEST,
     REPORTS,
-    PreparedPair,
     files_of,
     read_manifest,
 )
@@ -37,13 +35,9 @@ def prepare(
     after an interruption. The new folder is then renamed, so `out` is always complete. Several corpora
     have the names of their subsets; that of the main corpus is "".
     """
-    options = options or Options()
     console = Terminal(stderr=True)
-    old = _old_manifest(out)
-    # A folder that cannot be made or must not be replaced is refused before the corpus is read. A folder
-    # that has data already may be up to date, so it need not be writable.
-    if old is None:
-        outputs.check_folder("--out", out, replaced=True)
+    old_key = _old_key(out)
+    outputs.check_folder("--out", out, replaced=True)
     corpora = corpus if isinstance(corpus, Mapping) else {"": corpus}
     for folder in corpora.values():
         if paths.absolute(folder) in paths.absolute(out).parents:
@@ -63,27 +57,32 @@ def prepare(
     usable = candidates(config, pairs)
     for note in (*notes, *usable.notes):
         console.print(f"note: {note}.")
-    job = Job(config, usable.pairs, out, old, options, console)
+    job = Job(config, usable.pairs, out, old_key, options or Options(), console)
     if job.is_up_to_date():
         console.print(f"{out} is up to date")
+        if job.partial.exists():
+            console.print(f"note: {job.partial} has other work; remove it if you do not need it.")
     else:
-        outputs.check_folder("--out", out, replaced=True)
-        with outputs.named(out):
+        _run(job)
+    _show(PreparedData.open(out))
+
+
+def _run(job: Job) -> None:
+    try:
+        with outputs.named(job.partial):
             job.run()
-    data = PreparedData.open(out)
-    sizes = [pair.splits["train"].examples for pair in data.pairs]
-    shares = sampling_rates(sizes, data.manifest["temperature"]).tolist()
-    for pair, size, share in zip(data.pairs, sizes, shares, strict=True):
-        if share > _FREQUENT * size:
-            warning = (
-                f"each training example of {pair.folder} ({size:,} in all) is {share / size:.1%} of all "
-                "draws. Add text, lower Data.temperature, or raise Data.minimum_pairs."
-            )
-            console.print(f"warning: {warning}")
-    _show(data, shares)
+    except BaseException as error:
+        if job.partial.exists():
+            note = f"Finished work is in {job.partial}, and is not done again."
+            if isinstance(error, KeyboardInterrupt) and not error.args:
+                error.args = (f"interrupted. {note}",)
+            else:
+                error.add_note(note)
+        raise
 
 
-def _old_manifest(out: Path) -> dict[str, Any] | None:
+def _old_key(out: Path) -> str | None:
+    """Returns what identifies the data that `out` has, if any. UserError if it must not be replaced."""
     if not out.is_dir() or not any(out.iterdir()):
         return None
     manifest = read_manifest(out, "--out")
@@ -96,18 +95,26 @@ def _old_manifest(out: Path) -> dict[str, Any] | None:
         )
     known = {MANIFEST, *REPORTS, *files_of(manifest)}
     outputs.check_only_has("--out", out, known, "gshard-data prepare")
-    return manifest
+    return manifest.get("key")
 
 
-_HEADER = ("pair", "train", "dev", "test", "tokens per pair", "too long", "cleaned", "sampled")
+_HEADER = (
+    "pair",
+    "train",
+    "dev",
+    "test",
+    "tokens per pair",
+    "bytes",
+    "too long",
+    "cleaned",
+    "sampled",
+)
 
 
-_FREQUENT = 0.01
-"""If training draws one example more often than this, it learns the example by heart."""
-
-
-def _show(data: PreparedData, shares: Sequence[float]) -> None:
+def _show(data: PreparedData) -> None:
     console = Terminal()
+    sizes = [pair.splits["train"].examples for pair in data.pairs]
+    shares = sampling_rates(sizes, data.manifest["temperature"]).tolist()
     rows = []
     for pair, share in zip(data.pairs, shares, strict=True):
         train = pair.splits["train"]
@@ -119,33 +126,27 @@ def _show(data: PreparedData, shares: Sequence[float]) -> None:
                 short_count(pair.splits["dev"].examples),
                 short_count(pair.splits["test"].pairs),
                 f"{train.tokens / train.examples:.1f}",
+                f"{train.spelled_tokens / train.tokens:.1%}",
                 short_count(too_long),
                 short_count(train.pairs - train.examples - too_long),
                 f"{share:.1%}",
             )
         )
     console.print(table(f"prepared {data.manifest['direction']}", _HEADER, rows))
-    examples = sum(pair.splits["train"].examples for pair in data.pairs)
     console.print(
-        f"\nTraining examples: {examples:,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
+        f"\nTraining examples: {sum(sizes):,}. Source vocabulary: {data.source_vocabulary:,} pieces. "
         f"Target vocabulary: {data.target_vocabulary:,} pieces. Corpus fingerprint: "
         f"{data.manifest['corpus_fingerprint']}.\n"
+        "Bytes: the part of the tokens that spell rare characters. "
         "Too long: training pairs that do not fit into a row, so they were left out. Cleaned: training "
         "pairs that cleaning left out. Sampled: the part of the training examples that comes from this "
         "pair."
     )
     for name, reason in data.manifest.get("left_out", {}).items():
         console.print(f"Left out: {name}, because {reason}.")
-    if missing := _missing(data.pairs):
-        console.print(missing)
-
-
-def _missing(pairs: Sequence[PreparedPair]) -> str:
-    parts = []
     for split, size, use in (("dev", "examples", "validation"), ("test", "pairs", "evaluation")):
         counts: collections.Counter[str] = collections.Counter()
-        for pair in pairs:
+        for pair in data.pairs:
             counts[f"{pair.source}-{pair.target}"] += getattr(pair.splits[split], size)
         if names := [name for name, count in counts.items() if not count]:
-            parts.append(f"No {split} text, so no {use}: {', '.join(names)}.")
-    return " ".join(parts)
+            console.print(f"No {split} text, so no {use}: {', '.join(names)}.")

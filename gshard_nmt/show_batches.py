@@ -1,26 +1,28 @@
-"""`gshard-data show`: prints training batches as text."""
+"""`gshard-data show`: prints training batches as text.
+
+Everything is read from the arrays themselves, so the text is what training sees: tags, truncation, byte
+fallback and padding included.
+"""
 
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from rich.text import Text
+import numpy as np
 
-from gshard_nmt.data.batching.batch_text import RowText, Sentence, read_rows
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets.manifest import VOCABULARIES
+from gshard_nmt.data.sets.manifest import VOCABULARIES, PreparedPair
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import EOS, SPACE, UNK, Vocabulary
 from gshard_nmt.errors import UserError
-from gshard_nmt.terminal import Terminal, escaped, isolates
+from gshard_nmt.terminal import Terminal, shown
 
 _LAST_STEP = 10_000_000
-
-_STYLES = {"tag": "cyan", "bytes": "bold yellow", "unknown": "bold red"}
-_MARKS = {"bytes": "⟦{}⟧", "unknown": "⟦{}⟧"}
+_MARKED = "⟦{}⟧"
 
 
 def show_batches(
@@ -43,58 +45,105 @@ def show_batches(
         )
     data = PreparedData.open(folder)
     vocabularies = [Vocabulary.load(folder / name) for name in VOCABULARIES]
-    about = (data.pairs_of(config), data.languages(config), vocabularies, pieces)
     count = min(rows, config.rows) if rows else config.rows
-    numbers = range(1, count + 1)
     stream = TrainBatches(data, config, range(count))
     console = Terminal()
     try:
         for number, arrays in enumerate(
             itertools.islice(stream, step - 1, step - 1 + batches), step
         ):
-            texts = list(read_rows(arrays, numbers, *about))
-            if as_json:
-                for row in texts:
-                    sys.stdout.write(json.dumps(row.to_json(number), ensure_ascii=False) + "\n")
-            else:
-                for line in _lines(texts, number, config.rows):
-                    console.print(line)
+            for r in range(count):
+                row = {"step": number, "row": r + 1} | describe_row(
+                    {name: array[r] for name, array in arrays.items()},
+                    data.pairs_of(config),
+                    data.languages(config),
+                    vocabularies,
+                    pieces,
+                )
+                if as_json:
+                    sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+                else:
+                    for line in _lines(row):
+                        console.print(line)
     finally:
         stream.close()
 
 
-def _lines(rows: list[RowText], step: int, batch_size: int) -> Iterator[Text]:
-    segments = [segment for row in rows for segment in row.segments]
-    filled = [sum(row.filled[side] for row in rows) for side in (0, 1)]
-    positions = [sum(row.lengths[side] for row in rows) for side in (0, 1)]
-    fallback = sum(segment.source.fallback + segment.target.fallback for segment in segments)
-    yield Text(
-        f"step {step}, rows 1 to {len(rows)} of {batch_size}: {len(segments)} sentence pairs; "
-        f"{sum(filled) / sum(positions):.1%} of the positions are filled (source "
-        f"{filled[0] / positions[0]:.1%}, target {filled[1] / positions[1]:.1%}); {fallback} of "
-        f"{sum(filled):,} tokens are unknown or single bytes",
-        "bold",
+def describe_row(
+    row: Mapping[str, np.ndarray],
+    pairs: Sequence[PreparedPair],
+    languages: Sequence[str],
+    vocabularies: Sequence[Vocabulary],
+    pieces: bool = False,
+) -> dict[str, Any]:
+    """Returns what a row of the arrays of `TrainBatches`, int32[L], holds.
+
+    `languages` are those of the run, in the order of the ids in the arrays. With `pieces`, the text has
+    spaces between all pieces. A segment may come from several `pairs`, if no tag tells them apart.
+    """
+    origins = [
+        (pair.language, vocabularies[0].tags(pair.source, pair.target, pair.subset), pair.folder)
+        for pair in pairs
+    ]
+    result: dict[str, Any] = {}
+    for side in ("source", "target"):
+        result[f"{side}_positions"] = len(row[f"{side}_segments"])
+        result[f"{side}_filled"] = int((row[f"{side}_segments"] > 0).sum())
+    segments = []
+    for n in range(1, int(row["source_segments"].max(initial=0)) + 1):
+        source, target = row["source_segments"] == n, row["target_segments"] == n
+        language = languages[int(row["source_languages"][source][0]) - 1]
+        ids = row["source_ids"][source].tolist(), row["target_labels"][target].tolist()
+        begun = [
+            (len(tags), folder)
+            for of, tags, folder in origins
+            if of == language and ids[0][: len(tags)] == tags
+        ]
+        longest = max((length for length, _ in begun), default=0)
+        segment: dict[str, Any] = {
+            "language": language,
+            "pairs": [folder for length, folder in begun if length == longest],
+        }
+        for side, own, vocabulary in zip(("source", "target"), ids, vocabularies, strict=True):
+            segment[side] = _text(own, vocabulary, pieces)
+            segment[f"{side}_tokens"] = len(own)
+            segment[f"{side}_fallback"] = int(vocabulary.is_byte_fallback[own].sum())
+        segments.append(segment)
+    return result | {"segments": segments}
+
+
+def _text(ids: Sequence[int], vocabulary: Vocabulary, pieces: bool) -> str:
+    """Returns the text of ids. Characters that are spelled as bytes, and unknown ones, are marked."""
+    texts = vocabulary.pieces(ids)
+    if pieces:
+        return " ".join(texts)
+    values = vocabulary.byte_values[list(ids)].tolist()
+    tags, parts = "", []
+    tokens = zip(ids, texts, values, strict=True)
+    for is_byte, run in itertools.groupby(tokens, lambda token: token[2] >= 0):
+        if is_byte:
+            spelled = bytes(value for _, _, value in run)
+            parts.append(_MARKED.format(spelled.decode("utf-8", "replace")))
+            continue
+        for token, piece, _ in run:
+            if vocabulary.tag(piece) == token:
+                tags += f"{piece} "
+            elif token != EOS:
+                parts.append(_MARKED.format(piece) if token == UNK else piece)
+    return tags + "".join(parts).replace(SPACE, " ").lstrip(" ")
+
+
+def _lines(row: Mapping[str, Any]) -> Iterator[str]:
+    padding = " and ".join(
+        f"{row[f'{side}_positions'] - row[f'{side}_filled']} of {row[f'{side}_positions']} {side}"
+        for side in ("source", "target")
     )
-    for row in rows:
-        padding = [length - used for length, used in zip(row.lengths, row.filled, strict=True)]
-        yield Text(
-            f"row {row.number}: {len(row.segments)} sentence pairs, padding {padding[0]} of "
-            f"{row.lengths[0]} source and {padding[1]} of {row.lengths[1]} target positions",
-            "bold",
-        )
-        for number, segment in enumerate(row.segments, 1):
-            origin = " or ".join(segment.pairs) or segment.language
-            yield Text(
-                f"  {number} {origin}, {segment.source.tokens} + {segment.target.tokens} tokens",
-                "dim",
-            )
-            for sentence in (segment.source, segment.target):
-                yield Text("    ").append_text(_text(sentence))
-
-
-def _text(sentence: Sentence) -> Text:
-    start, end = isolates(sentence.plain)
-    text = Text(start)
-    for span in sentence.spans:
-        text.append(_MARKS.get(span.kind, "{}").format(escaped(span.text)), _STYLES.get(span.kind))
-    return text.append(end)
+    yield (
+        f"step {row['step']}, row {row['row']}: {len(row['segments'])} sentence pairs, padding {padding} "
+        "positions"
+    )
+    for number, segment in enumerate(row["segments"], 1):
+        origin = " or ".join(segment["pairs"]) or segment["language"]
+        yield f"  {number} {origin}, {segment['source_tokens']} + {segment['target_tokens']} tokens"
+        for side in ("source", "target"):
+            yield f"    {shown(segment[side], 0)}"

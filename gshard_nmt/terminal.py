@@ -67,22 +67,13 @@ def shown(text: str, limit: int = 90) -> str:
     """
     if limit and len(text) > limit:
         text = f"{text[: limit - 1]}…"
-    start, end = isolates(text)
-    return f"{start}{escaped(text)}{end}"
+    if any(unicodedata.bidirectional(character) in ("R", "AL") for character in text):
+        start, end = "\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}"
+    else:
+        start = end = ""
+    return start + "".join(map(_escaped, text)) + end
 
 
-def escaped(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c in _KEPT else c.encode("unicode_escape").decode() for c in text
-    )
-
-
-def isolates(text: str) -> tuple[str, str]:
-    """Returns the marks before and after a text that keep its order apart from the text beside it.
-
-    They are empty if no letter of the text runs from right to left.
-    """
-    runs_left = any(unicodedata.bidirectional(character) in ("R", "AL") for character in text)
-    return ("\N{FIRST STRONG ISOLATE}", "\N{POP DIRECTIONAL ISOLATE}") if runs_left else ("", "")
+def _escaped(character: str) -> str:
+    is_safe = character.isprintable() or character in _KEPT
+    return character if is_safe else character.encode("unicode_escape").decode()

@@ -179,9 +179,8 @@ class _Trainer:
         interrupt = Interrupt(self.processes)
         self.validation = Validation(run, self.programs, self.prepared, interrupt.stops_at_once)
         has_dev_text = not self.validation.warning
-        components = self.prepared.components(config.data)
         self.has_validations = bool(config.train.dev_every) and has_dev_text
-        notes = messages.void_settings(config, has_dev_text, components, self.start.set_by_user)
+        notes = messages.void_settings(config, has_dev_text, self.start.set_by_user)
         for line in filter(None, (self.validation.warning, *notes)):
             note(line)
         self.lock.check()

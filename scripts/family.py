@@ -1,28 +1,24 @@
 """Trains a family of models and says which claims of GShard hold at this size: the paper in miniature.
 
-    .venv/bin/python scripts/family.py                          # six models, at most 150 minutes
-    .venv/bin/python scripts/family.py --minutes 600 --steps 20000
+    .venv/bin/python scripts/family.py                          # six models, about 150 minutes
     .venv/bin/python scripts/family.py --members dense-2 moe64-2 dense-2-again
 
 The text is the message catalogues of this machine, with the demo's sixteen languages. All models see the
 same batches: the same number of steps, rows and tokens. They differ in experts and depth. The bilingual
-baselines are trained until they stop getting better. All test strings are scored. The results go to
-runs/family, and into docs/results.md between its two markers.
+baselines are trained until they stop getting better, or until --minutes are over. All test strings are
+scored. The results go to runs/family, and into docs/results.md between its two markers.
 
 Two programs train at a time, each on one device. If it is interrupted, start it again: finished work is
-used again, and each start has its own --minutes. A member that does not finish within the time is left
-out, and the page says so.
+used again.
 """
 
 import argparse
-import dataclasses
 import datetime
 import json
 import shlex
 import shutil
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +28,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gshard_nmt.data.sets.corpus import read_lines  # noqa: E402
-from gshard_nmt.evaluation.metrics import significance  # noqa: E402
-from gshard_nmt.evaluation.texts import corpora  # noqa: E402
+from gshard_nmt.evaluation import corpora, significance  # noqa: E402
 from gshard_nmt.run.folder import RunFolder  # noqa: E402
 from scripts.family_results import Member, curves_of, page  # noqa: E402
 from scripts.programs import Job, run  # noqa: E402
 
 PAGE = ROOT / "docs" / "results.md"
 MARKERS = ("<!-- begin family -->\n", "<!-- end family -->\n")
-SHARE_OF_MODELS, SHARE_OF_BASELINES = 0.55, 0.33
-"""The shares of the time in which the models and their baselines train. The rest is for translating."""
 AT_A_TIME = 2
 """Programs that run side by side. Two programs of one device do more on two cores than one of two."""
 BASELINES = {
@@ -54,153 +47,91 @@ BASELINES = {
     "Train.bleu_sentences": 100,
 }
 """The settings of the baselines over configs/experiments/bilingual.gin: as wide as the family."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """A model that is to be trained: 0 experts is dense, and `layers` are those of each side."""
-
-    experts: int
-    layers: int
-    seed: int = 1
-
-    def settings(self, steps: int) -> dict[str, int]:
-        """Returns its settings over configs/experiments/family.gin."""
-        return {
-            "EXPERTS": self.experts,
-            "STEPS": steps,
-            "Model.encoder_layers": self.layers,
-            "Model.decoder_layers": self.layers,
-            "Optimizer.cooldown_steps": int(0.4 * steps),
-            # Each validation comes with the number of tokens.
-            "Train.log_every": max(1, steps // 50),
-            "Train.dev_every": 5 * max(1, steps // 50),
-            "Train.seed": self.seed,
-        }
-
-
 FAMILY = {
-    "dense-2": Plan(0, 2),
-    "moe4-2": Plan(4, 2),
-    "moe16-2": Plan(16, 2),
-    "moe64-2": Plan(64, 2),
-    "moe16-6": Plan(16, 6),
-    "dense-12": Plan(0, 12),
-    "dense-2-again": Plan(0, 2, seed=2),
+    "dense-2": (0, 2, 1),
+    "moe4-2": (4, 2, 1),
+    "moe16-2": (16, 2, 1),
+    "moe64-2": (64, 2, 1),
+    "moe16-6": (16, 6, 1),
+    "dense-12": (0, 12, 1),
+    "dense-2-again": (0, 2, 2),
 }
-"""The paper's MoE(128E, 12L) to MoE(2048E, 36L) and T(96L), at the size of the demo. The last one is
-optional. It shows how far two equal models are apart that differ in their seed."""
+"""Name -> experts, layers of each side, seed. These are the paper's MoE(128E, 12L) to MoE(2048E, 36L) and
+T(96L) at the size of the demo. The last one is optional. It shows how far two equal models are apart that
+differ in their seed."""
 
 
-class Deadline:
-    """The time that one start of this program may take."""
-
-    def __init__(self, minutes: float) -> None:
-        self.minutes, self._began = minutes, time.monotonic()
-
-    def left(self, share: float = 1.0) -> float:
-        """Returns the minutes until this share of the time is over."""
-        return share * self.minutes - (time.monotonic() - self._began) / 60
-
-
-class Failed(Exception):
-    """A program that everything else needs has failed; `args` has its exit code."""
+def settings(name: str, steps: int) -> dict[str, int]:
+    """Returns the settings of a member over configs/experiments/family.gin."""
+    experts, layers, seed = FAMILY[name]
+    return {
+        "EXPERTS": experts,
+        "STEPS": steps,
+        "Model.encoder_layers": layers,
+        "Model.decoder_layers": layers,
+        "Optimizer.cooldown_steps": int(0.4 * steps),
+        # Each validation comes with the number of tokens.
+        "Train.log_every": max(1, steps // 50),
+        "Train.dev_every": 5 * max(1, steps // 50),
+        "Train.seed": seed,
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("--minutes", type=float, default=150, help="the most time; default 150")
+    add("--minutes", type=float, default=50, help="the most time of the baselines; default 50")
     add("--steps", type=int, default=4000, help="steps of each model; default 4000")
-    add(
-        "--members",
-        nargs="+",
-        choices=FAMILY,
-        default=list(FAMILY)[:6],
-        help="default: the first six",
-    )
+    add("--members", nargs="+", choices=FAMILY, default=list(FAMILY)[:6], help="default: first six")
     add("--folder", type=Path, default=Path("runs/family"), help="the results")
     add("--data", type=Path, default=Path("data/demo"), help="corpus and prepared data")
     add("--page", type=Path, default=PAGE, help="the page that gets the tables")
     arguments = parser.parse_args()
     try:
-        return train_and_judge(arguments)
-    except Failed as error:
-        print(f"the last program ended with exit code {error.args[0]}", file=sys.stderr)
-        return int(error.args[0])
+        train_and_judge(arguments)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from there", file=sys.stderr)
         return 130
-
-
-def train_and_judge(arguments: argparse.Namespace) -> int:
-    """Makes the data, trains the family and its baselines, scores them and writes the page."""
-    read_page(arguments.page)  # an error is better now than after two hours
-    deadline, folder = Deadline(arguments.minutes), arguments.folder
-    corpus, prepared = arguments.data / "corpus", arguments.data / "prepared"
-    if not (corpus / "corpus.json").exists():
-        program("gshard-data", "harvest", "--out", corpus)
-    program("gshard-data", "prepare", "--config", "family", "--corpus", corpus, "--out", prepared)
-    run(member_jobs(arguments, prepared, deadline), AT_A_TIME)
-    finished = [name for name in arguments.members if is_finished(folder / name, arguments.steps)]
-    if not finished:
-        print(f"no model finished within {arguments.minutes:g} minutes", file=sys.stderr)
-        return 75
-    baselines = train_baselines(folder, folder / finished[0], prepared, deadline)
-    report = folder / "report"
-    flags = [flag for name in finished for flag in ("--workdir", folder / name)]
-    flags += ["--corpus", corpus, "--report", report, "--gin=Mesh.shape = (2,)", *baselines]
-    program("gshard-eval", *flags)
-    results = json.loads((report / "bleu.json").read_text(encoding="utf-8"))
-    left_out = [name for name in arguments.members if name not in finished]
-    drawn = drawn_scores(corpus, folder, finished)
-    write_page(arguments.page, page_of(results, folder, arguments.steps, left_out, drawn))
-    (arguments.page.parent / "images").mkdir(exist_ok=True)
-    shutil.copyfile(report / "trendline.svg", arguments.page.parent / "images" / "family.svg")
     return 0
 
 
-def program(*command: str | Path) -> None:
-    (code,) = run([Job(command)])
-    if code:
-        raise Failed(code)
+def train_and_judge(arguments: argparse.Namespace) -> None:
+    """Makes the data, trains the family and its baselines, scores them and writes the page."""
+    read_page(arguments.page)  # an error is better now than after two hours
+    folder, members = arguments.folder, arguments.members
+    corpus, prepared = arguments.data / "corpus", arguments.data / "prepared"
+    if not (corpus / "corpus.json").exists():
+        programs(Job(["gshard-data", "harvest", "--out", corpus]))
+    flags = ["--config", "family", "--corpus", corpus, "--out", prepared]
+    programs(Job(["gshard-data", "prepare", *flags]))
+    train = ["gshard-train", "--data", prepared, "--config"]
+    jobs = []
+    for name in members:
+        flags = gin_flags(settings(name, arguments.steps))
+        workdir = folder / name
+        jobs.append(Job([*train, "family", "--workdir", workdir, *flags], folder / f"{name}.log"))
+    programs(*jobs)
+    flags = [*train, "bilingual", "--workdir", folder / "baselines", *gin_flags(BASELINES)]
+    flags += ["--baselines_of", folder / members[0], "--until", "converged"]
+    flags += [f"--max_minutes={arguments.minutes:g}"]
+    parts = range(1, AT_A_TIME + 1)
+    programs(*(Job([*flags, f"--shard={n}/{AT_A_TIME}"], folder / f"{n}.log") for n in parts))
+    report = folder / "report"
+    flags = [flag for name in members for flag in ("--workdir", folder / name)]
+    flags += ["--corpus", corpus, "--report", report, "--gin=Mesh.shape = (2,)"]
+    programs(Job(["gshard-eval", *flags, "--baselines", folder / "baselines"]))
+    results = json.loads((report / "bleu.json").read_text(encoding="utf-8"))
+    drawn = drawn_scores(corpus, folder, members)
+    write_page(arguments.page, page_of(results, folder, arguments.steps, drawn))
+    (arguments.page.parent / "images").mkdir(exist_ok=True)
+    shutil.copyfile(report / "trendline.svg", arguments.page.parent / "images" / "family.svg")
 
 
-def member_jobs(arguments: argparse.Namespace, prepared: Path, deadline: Deadline) -> Iterator[Job]:
-    """Yields the training of each member, until the time of the models is over."""
-    for name in arguments.members:
-        minutes, workdir = deadline.left(SHARE_OF_MODELS), arguments.folder / name
-        if minutes < 1 and not is_finished(workdir, arguments.steps):
-            print(f"\nno time is left for {name}", flush=True)
-            continue
-        flags = ["--config", "family", "--data", prepared, "--workdir", workdir]
-        flags += [f"--max_minutes={max(1.0, minutes):.1f}"]
-        flags += gin_flags(FAMILY[name].settings(arguments.steps))
-        yield Job(["gshard-train", *flags], arguments.folder / f"{name}.log")
-
-
-def is_finished(workdir: Path, steps: int) -> bool:
-    """Returns whether a run has made all of its steps, and no other number."""
-    budget = workdir / "budget.json"
-    return budget.exists() and bool(json.loads(budget.read_text())["steps"] == steps)
-
-
-def train_baselines(folder: Path, of: Path, prepared: Path, deadline: Deadline) -> list[str | Path]:
-    """Trains the bilingual baselines; returns the flags of gshard-eval that name them."""
-    workdir = folder / "baselines"
-    minutes = deadline.left(SHARE_OF_MODELS + SHARE_OF_BASELINES)
-    if minutes >= 1:
-        flags = ["--config", "bilingual", "--data", prepared, "--workdir", workdir]
-        flags += ["--baselines_of", of, "--until", "converged", f"--max_minutes={minutes:.1f}"]
-        flags += gin_flags(BASELINES)
-        jobs = [
-            Job(["gshard-train", *flags, f"--shard={part}/{AT_A_TIME}"], folder / f"{part}.log")
-            for part in range(1, AT_A_TIME + 1)
-        ]
-        if code := max(run(jobs, AT_A_TIME), key=abs):
-            raise Failed(code)
-    return ["--baselines", workdir] if list(workdir.glob("*/data.json")) else []
+def programs(*jobs: Job) -> None:
+    if code := max(run(jobs, AT_A_TIME), key=abs):
+        print(f"a program ended with exit code {code}", file=sys.stderr)
+        raise SystemExit(code)
 
 
 def gin_flags(settings: Mapping[str, Any]) -> list[str]:
@@ -234,11 +165,7 @@ def drawn_scores(
 
 
 def page_of(
-    results: dict[str, Any],
-    folder: Path,
-    steps: int,
-    left_out: list[str],
-    drawn: Mapping[str, dict[str, np.ndarray]],
+    results: dict[str, Any], folder: Path, steps: int, drawn: Mapping[str, dict[str, np.ndarray]]
 ) -> str:
     """Returns the section of the page, from the bleu.json of the report and the run folders."""
     members = [
@@ -247,38 +174,38 @@ def page_of(
         if system["name"] in FAMILY
     ]
     rows = results["languages"]
-    train_pairs = {row["lang"]: row["train_pairs"] for row in rows}
     bleu = {row["lang"]: row["baseline_bleu"] for row in rows if row["baseline_bleu"] is not None}
-    baselines = Member("baselines", bleu, drawn.get("baselines", {}))
-    command = shlex.join(["scripts/family.py", *sys.argv[1:]])
-    about = (
-        f"`{command}`, {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {steps:,} steps and "
+    tables = page(
+        members,
+        {row["lang"]: row["train_pairs"] for row in rows},
+        Member("baselines", bleu, drawn.get("baselines", {})),
+    )
+    return (
+        f"`{shlex.join(['scripts/family.py', *sys.argv[1:]])}`, "
+        f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {steps:,} steps and "
         f"{members[0].tokens / 1e6:.1f} million tokens for each model. "
         f"{sum(row['sentences'] for row in rows):,} test strings. One seed, one device a model, "
-        f"{AT_A_TIME} models at a time."
+        f"{AT_A_TIME} models at a time.\n\n"
+        f"![Gain over the bilingual baselines](images/family.svg)\n\n{tables}"
     )
-    if left_out:
-        about += f" Not finished, and left out: {', '.join(left_out)}."
-    figure = "![Gain over the bilingual baselines](images/family.svg)"
-    return f"{about}\n\n{figure}\n\n{page(members, train_pairs, baselines)}"
 
 
 def member_of(system: dict[str, Any], workdir: Path, drawn: dict[str, np.ndarray]) -> Member:
     budget = json.loads((workdir / "budget.json").read_text(encoding="utf-8"))
     lines = (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    plan = FAMILY[system["name"]]
+    experts, layers, seed = FAMILY[system["name"]]
     return Member(
         system["name"],
         {row["lang"]: row["bleu"] for row in system["languages"]},
         drawn,
         budget["parameters"],
-        plan.experts,
-        plan.layers,
+        experts,
+        layers,
         budget["steps"],
         budget["seconds"],
         sum(budget["tokens_by_language"].values()),
         curves_of(json.loads(line) for line in lines),
-        plan.seed,
+        seed,
     )
 
 

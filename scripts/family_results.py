@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from gshard_nmt.evaluation.metrics.significance import interval_of_mean
+from gshard_nmt.evaluation.significance import interval_of_mean
 
 Scores = Mapping[str, float]
 """BLEU of each language."""
@@ -170,17 +170,8 @@ def token_ratio(curves: Mapping[str, Curve], others: Mapping[str, Curve]) -> Int
 def page(members: Sequence[Member], train_pairs: Mapping[str, int], baselines: Member) -> str:
     """Returns all tables and claims as Markdown, of models and baselines."""
     groups = thirds(train_pairs)
-    parts = [_sizes(members, baselines, groups)]
-    if all(member.curves for member in members):
-        parts.append(_tokens_table(members))
-    return "\n".join([*parts, _claims(members, groups, baselines)])
-
-
-def _sizes(
-    members: Sequence[Member], baselines: Member, groups: Mapping[str, Sequence[str]]
-) -> str:
     heads = ("model", "weights", "experts", "layers", "steps/s", "hours", "BLEU", "gain")
-    rows: list[tuple[str, ...]] = [(*heads, *(f"gain, {name}" for name in groups))]
+    rows = [(*heads, *(f"gain, {name}" for name in groups))]
     chosen = [list(itertools.chain(*groups.values())), *groups.values()]
     for member in members:
         rows.append(
@@ -196,50 +187,41 @@ def _sizes(
             )
         )
     sizes = "; ".join(f"{name}: {' '.join(languages)}" for name, languages in groups.items())
-    return (
+    text = (
         f"Size and cost, as Table 3 of the paper, and gain over the baselines in BLEU. {sizes}.\n\n"
-        f"{table(rows)}"
+        f"{table(rows)}\n"
     )
-
-
-def _tokens_table(members: Sequence[Member]) -> str:
-    last = max(min(loss for _, loss in member.curve) for member in members)
-    wanted = [math.ceil(10 * last) / 10 + 0.2 * n for n in (2, 1, 0)]
-    rows = [("model", *(f"{target:.1f} nats" for target in wanted))]
-    for member in members:
-        reached = [tokens_to_reach(member.curve, target) for target in wanted]
-        cells = ["not reached" if n is None else f"{n / 1e6:.2f} M" for n in reached]
-        rows.append((member.name, *cells))
-    return (
-        "Tokens until the cross-entropy on dev text, a mean over languages, falls to these values, as "
-        f"Table 2:\n\n{table(rows)}"
-    )
+    if all(member.curves for member in members):
+        last = max(min(loss for _, loss in member.curve) for member in members)
+        wanted = [math.ceil(10 * last) / 10 + 0.2 * n for n in (2, 1, 0)]
+        rows = [("model", *(f"{target:.1f} nats" for target in wanted))]
+        for member in members:
+            reached = [tokens_to_reach(member.curve, target) for target in wanted]
+            cells = ["not reached" if n is None else f"{n / 1e6:.2f} M" for n in reached]
+            rows.append((member.name, *cells))
+        text += (
+            "Tokens until the cross-entropy on dev text, a mean over languages, falls to these values, "
+            f"as Table 2:\n\n{table(rows)}\n"
+        )
+    return text + _claims(members, groups, baselines)
 
 
 def _claims(
     members: Sequence[Member], groups: Mapping[str, Sequence[str]], baselines: Member
 ) -> str:
     everything = list(itertools.chain(*groups.values()))
-    first = [member for member in members if member.seed == 1]
-    least = min((member.layers for member in first), default=0)
-    shallow = sorted(
-        (m for m in first if m.experts and m.layers == least), key=lambda member: member.experts
-    )
-    dense = sorted((m for m in first if not m.experts), key=lambda member: member.layers)
-    rows: list[tuple[str, ...]] = [
-        (
-            "claim of GShard (sections 4.4 and 4.5)",
-            "BLEU on test text",
-            "with BLEU",
-            "nats on dev text, + is better",
-            "with nats",
-        )
-    ]
+    heads = ("claim of GShard (sections 4.4 and 4.5)", "BLEU on test text", "with BLEU")
+    rows: list[tuple[str, ...]] = [(*heads, "nats on dev text, + is better", "with nats")]
 
     def add(claim: str, better: Member, worse: Member, *chosen: Sequence[str]) -> None:
         bleu, loss = difference(better, worse, *chosen), nats(better, worse, *chosen)
         rows.append((claim, bleu.text(), bleu.verdict(), loss.text(3), loss.verdict()))
 
+    first = [member for member in members if member.seed == 1]
+    least = min((member.layers for member in first), default=0)
+    dense = sorted((m for m in first if not m.experts), key=lambda m: m.layers)
+    shallow = [m for m in first if m.experts and m.layers == least]
+    shallow.sort(key=lambda m: m.experts)
     if dense and shallow:
         claim = f"{shallow[-1].experts} experts are better than a dense model of the same depth"
         add(claim, shallow[-1], dense[0], everything)
@@ -247,15 +229,17 @@ def _claims(
         add(f"{more.experts} experts are better than {fewer.experts}", more, fewer, everything)
     if len(shallow) > 1:
         few, many = shallow[0], shallow[-1]
-        numbers = f"from {few.experts} to {many.experts} experts"
-        claim = f"{numbers}, the largest languages gain more than the smallest"
-        add(claim, many, few, groups["high"], groups["low"])
-    for deep in first:
-        flatter = [m for m in first if m.experts == deep.experts and m.layers < deep.layers]
-        if deep.experts and flatter:
-            claim = f"{deep.layers} layers are better than {flatter[0].layers}"
-            add(f"{claim}, with {deep.experts} experts", deep, flatter[0], everything)
-            rows.append(_depth(deep, flatter[0]))
+        claim = (
+            f"from {few.experts} to {many.experts} experts, the largest languages gain more than"
+        )
+        add(f"{claim} the smallest", many, few, groups["high"], groups["low"])
+    for deep, flat in itertools.product(first, first):
+        if deep.experts and flat.experts == deep.experts and flat.layers < deep.layers:
+            claim = (
+                f"{deep.layers} layers are better than {flat.layers}, with {deep.experts} experts"
+            )
+            add(claim, deep, flat, everything)
+            rows.append(_depth(deep, flat))
     if len(dense) > 1:
         claim = f"the deep dense model ({dense[-1].layers} layers) helps the smallest languages"
         add(f"{claim}, compared with {dense[0].layers} layers", dense[-1], dense[0], groups["low"])
@@ -273,9 +257,9 @@ def _depth(deep: Member, shallow: Member) -> tuple[str, ...]:
     if math.isnan(ratio.mean):
         return claim, "-", "-", "-", "not decided"
     times, low, high = (math.exp(min(x, 99.0)) for x in (ratio.mean, ratio.low, ratio.high))
-    bounds = f" ({low:.2f} to {high:.2f})" if math.isfinite(ratio.low) else ""
     fewer = Interval(-ratio.mean, -ratio.high, -ratio.low)
-    return claim, "-", "-", f"{times:.2f} times the tokens{bounds}", fewer.verdict()
+    text = f"{times:.2f} times the tokens ({low:.2f} to {high:.2f})"
+    return claim, "-", "-", text, fewer.verdict()
 
 
 def _caution(members: Sequence[Member], languages: Sequence[str], claims: int) -> str:
@@ -284,8 +268,6 @@ def _caution(members: Sequence[Member], languages: Sequence[str], claims: int) -
         "were taken. They do not cover the seed: training again would move all languages a little, up or "
         "down. "
     )
-    if not all(member.drawn for member in members):
-        text += "They are Student's and too narrow, because languages share strings. "
     if claims > 1:
         text += f"There are {claims} claims, and one interval in twenty misses by chance. "
     for again, twin in itertools.product(members, members):

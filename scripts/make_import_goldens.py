@@ -2,8 +2,6 @@
 
     python -m scripts.make_import_goldens tests/exchange/goldens
 
-`make soak CAMPAIGNS=exchange` makes others with other seeds, and compares live.
-
 It needs torch, transformers and sentencepiece, which the project itself does not install. Each model
 learns for a few seconds to write a simple random language, so that its translations end and differ. The
 weights are then rounded to the dtype of their file, and everything else is computed from these.

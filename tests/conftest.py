@@ -22,7 +22,7 @@ os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
 # tests start as processes inherit them.
 os.environ["XLA_FLAGS"] = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    + os.environ.get("XLA_FLAGS", "")
+    "--xla_cpu_parallel_codegen_split_count=1 " + os.environ.get("XLA_FLAGS", "")
 )
 
 if "PYTEST_XDIST_WORKER" not in os.environ:

@@ -75,7 +75,7 @@ def test_a_run_gets_the_data_of_all_languages_and_starts_from_the_old_one(made, 
     for was, now in zip(before, after, strict=True):
         match = match_rows(was, now)
         assert [tuple(ids) for ids in match.sources[: was.size]] == [(i,) for i in range(was.size)]
-        assert match.drawn == 0
+        assert all(match.sources)
     assert match_rows(before[0], after[0]).means > 0
     # Nothing is left of the work.
     folders = sorted(path.name for path in request.workdir.parent.iterdir())

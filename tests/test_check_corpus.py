@@ -58,27 +58,22 @@ def some_empty(rows):
 # fmt: off
 FAULTS = {
     "swapped": ("train", "swapped", turned),
-    "swapped dev": ("dev", "swapped", turned),
     "shifted": ("train", "shifted", shifted),
     "shuffled": ("train", "unrelated", lambda rows: paired(rows, rows[200:] + rows[:200])),
-    "other language": ("train", "same_text", lambda rows: GERMAN),
+    "other language": ("train", "wrong_language", lambda rows: GERMAN),
     "other dev language": ("dev", "wrong_language", lambda rows: corpora.sentences("de", 60, "more")),
-    "English": ("train", "same_text", lambda rows: paired(turned(GERMAN), rows)),
+    "English": ("train", "wrong_language", lambda rows: paired(turned(GERMAN), rows)),
     "not English": ("train", "wrong_language", lambda rows: paired(rows, turned(GERMAN))),
     "other script": ("train", "wrong_script", lambda rows: corpora.sentences("ru", 400, "more")),
-    "some German": ("train", "mixed_languages", lambda rows: rows[100:] + GERMAN[:100]),
     "cut off": ("train", "odd_ratio", lambda rows: [(a, b[: len(b) // 8]) for a, b in rows[:90]] + rows),
 }
 """Faults of one split: the split, the kind of the finding, and the function that makes the fault."""
 
 LINE_FAULTS = {
     "mojibake": lambda rows: rows[20:] + [(a.encode().decode("latin-1"), b) for a, b in rows[:20]],
-    "decomposed": lambda rows: rows[:-9] + [(f"{a} e\u0301", b) for a, b in rows[-9:]],
     "long": lambda rows: rows + [(a * 40, b * 40) for a, b in rows[-4:]],
     "copies": lambda rows: [(b, b) for _, b in rows[:60]] + rows[60:],
     "empty": some_empty,
-    "no_letters": lambda rows: [(f"{n} %", f"{n} %") for n in range(60)] + rows,
-    "duplicates": lambda rows: rows + rows[:10] * 20,
 }
 # fmt: on
 """Faults of lines of the training text, one after the other."""
@@ -102,23 +97,24 @@ def test_a_fault_is_found_and_named(corpus, name):
     corpora.write(corpus, "fr", rows | {split: fault(rows[split])})
     places = kinds(corpus)
     assert (f"fr-en {split}", kind) in places
-    # A fault of one pair does not make the other pairs suspicious.
-    assert {place.split()[0] for place, _ in places} == {"fr-en"}
+    # A fault of one pair makes no other pair suspicious, but for one with the same text.
+    suspicious = {"fr-en", "de-en"} if name == "other language" else {"fr-en"}
+    assert {place.split()[0] for place, _ in places} == suspicious
 
 
-def test_faults_of_files_are_found(corpus):
+def test_faults_of_files_are_found(corpus, capsys):
     (corpus / "de-en" / "test.de.gz").unlink()
     (corpus / "de-en" / "test.en.gz").unlink()
-    (corpus / "de-en" / "tset.de").write_text("eins\n")
+    (corpus / "de-en" / "tset.text").write_text("eins\n")
     (corpus / "fr-en" / "dev.en.gz").unlink()
     (corpus / "ru-en" / "train.en.gz").unlink()
     (corpus / "ru-en" / "train.en").write_text("only one line\n")
     assert kinds(corpus) == {
         ("de-en test", "missing"),
-        ("de-en", "unused_files"),
         ("fr-en dev", "missing"),
         ("ru-en train", "unreadable"),
     }
+    assert "tset.text is not read: no known format" in capsys.readouterr().out
 
 
 def test_the_place_of_a_shift_is_told(corpus):
@@ -126,15 +122,9 @@ def test_the_place_of_a_shift_is_told(corpus):
     corpora.write(corpus, "fr", rows | {"train": shifted(rows["train"])})
     (finding,) = check_corpus(corpus)
     assert finding.files == ("train.fr.gz", "train.en.gz")
-    first = int(finding.what.split()[1].replace(",", ""))
-    assert abs(first - 201) <= 5
+    assert finding.what.startswith("About lines 201 to 399 look shifted: ")
     assert "line N of fr belongs to line N - 1 of en" in finding.what
     assert finding.examples
-
-
-def test_the_same_languages_twice_are_found(corpus):
-    shutil.copytree(corpus / "fr-en", corpus / "en-fr")
-    assert ("fr-en", "twice") in kinds(corpus)
 
 
 def test_the_report_names_the_findings_without_their_code(corpus, tmp_path, capsys):
@@ -149,7 +139,6 @@ def test_the_report_names_the_findings_without_their_code(corpus, tmp_path, caps
     (entry,) = report["findings"]
     assert (entry["kind"], entry["examples"][0]["line"]) == ("empty", 8)
     assert entry["advice"] == ADVICE["empty"]
-    assert {"pair": "fr-en", "split": "train", "lines": 400, "sample": 399} in report["splits"]
 
 
 def test_strict_makes_findings_an_error(clean, corpus):
@@ -172,12 +161,9 @@ def test_corpora_with_names_are_checked_together(clean, tmp_path, capsys):
     test = corpora.rows_of("fr")["test"]
     rows = corpora.sentences("fr", 200, "back") + test[5:15]
     write_pairs(tmp_path / "en-fr", "train", "en", "fr", [row[::-1] for row in rows])
-    report = tmp_path / "check.json"
     # dev and test of the subset are those of the main corpus, so they are not missing.
-    (finding,) = check_corpus({"": clean, "back": tmp_path}, report=report)
+    (finding,) = check_corpus({"": clean, "back": tmp_path})
     assert (finding.place, finding.kind) == ("fr-en test", "leak")
     assert "10 of 40 lines of test are in the training text of en-fr.back on both" in finding.what
     assert finding.examples[0] == Example(6, *test[5])
-    splits = [(s["pair"], s["split"]) for s in json.loads(report.read_text())["splits"]]
-    assert ("en-fr.back", "train") in splits
     assert f"{clean}, {tmp_path}: 1 thing looks wrong in 4 pairs" in capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gshard_nmt.errors import TryAgain, UserError, did_you_mean
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.ranges import at_least, check
 from gshard_nmt.settings.config import Train
 
@@ -18,11 +18,6 @@ def test_a_value_out_of_range_names_its_setting():
     with pytest.raises(UserError) as error:
         check(Train(), [at_least(10**6, "log_every")])
     assert error.value.settings == ("Train.log_every",)
-
-
-def test_neither_exception_is_caught_as_the_other():
-    assert not issubclass(UserError, TryAgain)
-    assert not issubclass(TryAgain, UserError)
 
 
 def test_no_suggestion_if_no_word_is_near():

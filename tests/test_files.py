@@ -1,4 +1,3 @@
-import json
 import os
 import stat
 import threading
@@ -18,12 +17,6 @@ def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path):
     assert file.stat().st_ino != before
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert os.listdir(tmp_path) == ["a.json"]
-
-
-def test_the_name_of_a_file_that_is_not_utf8_is_written_as_an_escape(tmp_path):
-    name = os.fsdecode(b"x\xff")
-    files.write(tmp_path / "a.json", json.dumps([name, "é"], ensure_ascii=False))
-    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == [name, "é"]
 
 
 def test_a_link_stays_and_its_file_is_replaced(tmp_path):

@@ -1,7 +1,5 @@
 import json
-import os
 import re
-import signal
 
 import pytest
 from hypothesis import given, settings
@@ -63,11 +61,11 @@ def test_a_corpus_of_all_languages_with_its_counts(root, tmp_path, capsys):
     assert brazilian in english["fr", split]
     out = " ".join(capsys.readouterr().out.split())
     assert "fr" in out
-    assert "Read 30 catalogues; 0 of them are damaged. Messages left out: none." in out
+    assert "Read 30 catalogues. Messages left out: none." in out
 
 
 def test_no_catalogues_is_an_error_that_says_what_to_do(tmp_path):
-    with pytest.raises(UserError, match=r"no message catalogues \(\.mo, \.po\) below .*--root DIR"):
+    with pytest.raises(UserError, match=r"no message catalogues .* below .*--root DIR"):
         harvest(tmp_path / "corpus", [tmp_path], system=False)
     assert not (tmp_path / "corpus").exists()
 
@@ -83,16 +81,6 @@ def test_a_damaged_catalogue_is_named_and_left_out(root, tmp_path, capsys):
         f"note: 1 catalogue is damaged and left out: {folder}/broken.mo." in capsys.readouterr().err
     )
     assert "de" not in report["languages"]
-
-
-def test_languages_without_enough_pairs_are_an_error_that_says_what_to_do(root, tmp_path):
-    with pytest.raises(UserError) as error:
-        harvest(tmp_path / "corpus", [root], system=False, minimum_pairs=1000)
-    assert str(error.value) == (
-        f"no language has 1000 or more training pairs in the 30 catalogues below {root}. Name more "
-        "folders with --root DIR."
-    )
-    assert not (tmp_path / "corpus").exists()
 
 
 def test_a_harvest_replaces_an_earlier_one_but_no_file_of_the_user(root, tmp_path):
@@ -119,13 +107,20 @@ def write_mo(root, language: str, domain: str, entries) -> None:
 words = st.text("abc deF.!", min_size=3, max_size=12).filter(lambda t: t.strip(" .!"))
 
 
+def with_large_held_out_splits(root) -> program.Harvest:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "_TEST", 300)
+        patch.setattr(program, "_DEV", 200)
+        return read_and_split(find_catalogues([root]), workers=1)
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.lists(words, min_size=5, max_size=40, unique=True))
 def test_no_english_sentence_is_in_two_splits(tmp_path_factory, english):
     root = tmp_path_factory.mktemp("locale")
     for language in ("fr", "de"):
         write_mo(root, language, "app", [(text, f"{language} {text}") for text in english])
-    harvested = read_and_split(find_catalogues([root]), int, 0.2, 0.3, workers=1)
+    harvested = with_large_held_out_splits(root)
     places: dict[str, set[str]] = {}
     for (_, split), rows in harvested.rows.items():
         for _, text in rows:
@@ -146,7 +141,7 @@ def test_the_variants_of_a_message_are_in_the_same_split(tmp_path):
             (f"EVERY {{count}} long {noun}y is left on <x> {noun}!", f"{noun} {{count}}")
         )
     write_mo(tmp_path, "fr", "app", entries)
-    harvested = read_and_split(find_catalogues([tmp_path]), int, 0.2, 0.3, workers=1)
+    harvested = with_large_held_out_splits(tmp_path)
     assert len(splits_of(harvested, NOUNS)) == len(NOUNS)
     for noun, splits in splits_of(harvested, NOUNS).items():
         assert len(splits) == 1, noun
@@ -221,19 +216,6 @@ def test_lists_of_names_are_written_to_a_folder_of_their_own(tmp_path):
         "names/fr-en/train.en.gz",
         "names/fr-en/train.fr.gz",
     }
-
-
-def test_a_worker_that_is_killed_is_said(tmp_path, monkeypatch):
-    for number in range(8):
-        write_mo(tmp_path, "fr", f"app{number}", [("Open", "Ouvrir")])
-    monkeypatch.setattr(program, "_PART", 2)
-    monkeypatch.setattr(program, "_read", _die)
-    with pytest.raises(UserError, match="a worker process was ended from outside"):
-        read_and_split(find_catalogues([tmp_path]), workers=2)
-
-
-def _die(_):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_each_message_is_counted_once_as_kept_or_left_out(tmp_path):

@@ -1,10 +1,8 @@
 """Paths that users give, on this machine and in a bucket."""
 
-import os
 import sys
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from gshard_nmt import files, paths
@@ -17,37 +15,6 @@ def test_a_path_of_this_machine_stays_as_it_is(tmp_path):
     assert paths.local_path("out", f"file://{tmp_path}") == tmp_path
     assert not paths.is_url(tmp_path)
     assert paths.absolute(Path("a")) == Path.cwd() / "a"
-
-
-@pytest.mark.parametrize("name", ["../x y", "./ü", "link/../x", "mnt/x"])
-def test_an_absolute_path_leads_to_the_same_place_without_dots_and_links(
-    tmp_path, monkeypatch, name
-):
-    (tmp_path / "far" / "sub").mkdir(parents=True)
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "link").symlink_to(tmp_path / "far" / "sub")
-    monkeypatch.chdir(tmp_path / "work")
-    path = paths.absolute(Path(name))
-    assert path.is_absolute()
-    assert not {".", ".."} & set(str(path).split("/"))
-    path.mkdir(parents=True)
-    assert Path(name).samefile(path)
-
-
-def test_a_path_that_is_not_utf8_is_refused(tmp_path, monkeypatch):
-    name = os.fsdecode(b"x\xff")
-    for check in (paths.folder_path, paths.local_path):
-        with pytest.raises(
-            UserError, match=r"^--out .* not UTF-8, .*\. Rename the folder, or give"
-        ):
-            check("out", name)
-    (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path / name)
-    with pytest.raises(UserError, match="not UTF-8"):
-        paths.folder_path("workdir", "run")
-    (tmp_path / name).rmdir()
-    with pytest.raises(UserError, match=r"^--workdir run: the working directory is gone\."):
-        paths.folder_path("workdir", "run")
 
 
 @pytest.mark.parametrize(
@@ -74,13 +41,11 @@ def test_a_url_that_cannot_be_used_is_answered_with_what_can(text, message):
     assert str(raised.value) == message
 
 
-@pytest.mark.parametrize(
-    ("module", "package"),
-    [("gcsfs", "gcsfs"), ("google.cloud.storage", "google-cloud-storage")],
-)
-def test_a_missing_package_is_named_with_how_to_install_it(bucket, monkeypatch, module, package):
+@pytest.mark.parametrize("module", ["gcsfs", "google.cloud.storage"])
+def test_a_missing_package_is_named_with_how_to_install_it(bucket, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=rf"^--data gs://b/d: the package {package} is not install"):
+    words = rf"not installed \(.*{module}.*\)\. Install it: pip install 'gshard-nmt\[gcs\]'"
+    with pytest.raises(UserError, match=words):
         paths.folder_path("data", "gs://b/d")
 
 
@@ -105,12 +70,6 @@ def test_the_sizes_of_the_files_of_a_local_folder(tmp_path):
     (tmp_path / "link").symlink_to("x")
     names = ["x/y.json", "link/y.json", "x/gone", "x/y.json/below"]
     assert paths.sizes(tmp_path, names) == {"x/y.json": 2, "link/y.json": 2}
-
-
-def test_what_another_host_writes_is_seen_at_once(bucket):
-    """A real file system of gcsfs keeps listings in memory unless it is told not to."""
-    paths.folder_path("workdir", "gs://bucket/run")
-    assert fsspec.config.conf["gcs"]["use_listings_cache"] is False
 
 
 def test_an_error_of_the_store_becomes_one_message(bucket):

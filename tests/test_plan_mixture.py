@@ -1,17 +1,16 @@
-"""The plan of a run agrees with what its batches deliver, and is written in each format."""
+"""The plan of a run agrees with what its batches deliver, and warns of extremes."""
 
 import collections
 import dataclasses
 import json
-import re
 
 import numpy as np
 import pytest
 
 from gshard_nmt import plan_mixture
 from gshard_nmt.data.batching.batches import TrainBatches
+from gshard_nmt.data.batching.mixture import Mixture
 from gshard_nmt.data.config import Data
-from gshard_nmt.errors import UserError
 from tests.data.synthetic import write_prepared_data
 
 CONFIG = Data(source_length=24, target_length=20, rows=4, packing_window=3, temperature=2.0)
@@ -42,72 +41,51 @@ def test_the_plan_is_what_training_sees(data):
     assert planned == pytest.approx(dict(seen), rel=0.03)
 
 
-def test_a_schedule_has_its_phases():
+def test_a_schedule_has_its_phases(data, tmp_path, capsys):
     schedule = (
-        {"from_step": 100, "temperature": 1.0, "weights": {"back": 0.0, "fr": 2.0}},
+        {"from_step": 100, "temperature": 1.0, "weights": {"nl": 0.0, "fr": 2.0}},
         {"from_step": 200, "temperature": 1.0},
     )
     config = dataclasses.replace(CONFIG, schedule=schedule)
-    sizes = {"fr": 1000, "fr.back": 3000, "de": 500}
-    plan = plan_mixture.plan_sizes(config, 300, sizes, 20.0)
+    plan = plan_mixture.plan_data(config, 300, data.folder)
     assert [(phase.first, phase.last) for phase in plan.phases] == [
         (1, 100),
         (101, 200),
         (201, 300),
     ]
-    assert plan.phases[1].about == "temperature 1, weights back 0, fr 2"
-    assert [use.name for use in plan.uses] == ["fr-en.back", "fr-en", "de-en"]
-    drawn = np.diff(plan.draws, axis=0, prepend=0)
-    back = drawn[:, 0] / drawn.sum(1)
-    during = (plan.points > 100) & (plan.points <= 200)
-    assert (back[during] == 0).all()
-    assert (back[~during] > 0.4).all()
-    short = plan_mixture.plan_sizes(config, 50, sizes, 20.0)
+    assert plan.phases[1].about == "temperature 1, weights nl 0, fr 2"
+    assert [use.name for use in plan.uses] == ["fr-en", "de-en", "nl-en"]
+    short = plan_mixture.plan_data(config, 50, data.folder)
     assert [(phase.first, phase.last) for phase in short.phases] == [(1, 50)]
-    both = dataclasses.replace(CONFIG, direction="many-to-many")
-    plan = plan_mixture.plan_sizes(both, 50, {"fr": 9}, 20.0)
-    assert [use.name for use in plan.uses] == ["fr-en", "en-fr"]
-
-
-@pytest.mark.parametrize(
-    ("direction", "names"),
-    [
-        ("all", ["fr-en", "en-fr", "fr-de", "de-fr", "pt-BR-en", "en-pt-BR"]),
-        ("as-named", ["fr-en", "fr-de", "en-pt-BR"]),
-    ],
-)
-def test_a_plan_by_sizes_of_pairs(direction, names):
-    config = dataclasses.replace(CONFIG, direction=direction)
-    plan = plan_mixture.plan_sizes(config, 50, {"fr": 9, "fr-de": 8, "en-pt-BR": 7}, 20.0)
-    assert sorted(use.name for use in plan.uses) == sorted(names)
-
-
-def test_a_size_of_a_pair_without_english_needs_a_direction_that_uses_it():
-    message = (
-        "--sizes has fr-de, a pair without English, but Data.direction is 'xx-en'. Leave the pair out, "
-        "or set Data.direction = 'all'."
-    )
-    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
-        plan_mixture.plan_sizes(CONFIG, 50, {"fr": 9, "fr-de": 8}, 20.0)
-
-
-def test_the_sizes_are_read():
-    assert plan_mixture.read_sizes("fr=1000000, de =2e4") == {"fr": 1_000_000, "de": 20_000}
-    with pytest.raises(UserError, match="--sizes has 'fr =11'; it must name each language once"):
-        plan_mixture.read_sizes("fr=10,fr =11")
-    for text in ("fr", "fr=0", "=3", "fr=x", "fr=1,fr=2", ",", "fr=inf"):
-        with pytest.raises(UserError, match=r"Write, for example, --sizes fr=1000000,de=20000\."):
-            plan_mixture.read_sizes(text)
-
-
-def test_a_hundred_languages_of_the_size_of_the_paper_are_planned(tmp_path, capsys):
-    sizes = {f"l{n}": int(2e9 / (1 + n) ** 2) for n in range(100)}
-    config = Data(rows=32_768, source_length=128, target_length=128)
-    plan = plan_mixture.plan_sizes(config, 300_000, sizes, 60.0)
     plan_mixture.show(plan, tmp_path / "plan.json")
-    out = capsys.readouterr().out
-    assert "steps 1 to 300,000: temperature 5" in out
-    assert "the model may learn them by heart" in out
+    assert "steps 101 to 200: temperature 1, weights nl 0, fr 2" in capsys.readouterr().out
     written = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
-    assert len(written["pairs"]) == 100
-    assert sum(pair["draws"] for pair in written["pairs"]) == sum(written["draws"][-1])
+    assert [pair["draws"] for pair in written["pairs"]] == [use.draws for use in plan.uses]
+
+
+@pytest.mark.parametrize("draws", [0, 1, 63, 64, 65, 1000])
+def test_the_counts_are_those_of_the_draws(draws):
+    mixture = Mixture(((0.7, 0.2, 0.1), (0.0, 0.5, 0.5)), 4, 3)
+    for phase in (0, 1):
+        drawn = [
+            mixture.components(stream, phase, np.arange(len(range(stream, draws, 4))))
+            for stream in range(4)
+        ]
+        expected = np.bincount(np.concatenate(drawn), minlength=3)
+        np.testing.assert_array_equal(plan_mixture.counts_until(mixture, phase, draws), expected)
+
+
+def warnings(sizes, draws):
+    names = [f"l{n}" for n in range(len(sizes))]
+    uses = plan_mixture.uses_of(names, sizes, draws, [10.0] * len(sizes))
+    return list(plan_mixture.Plan(100, 10.0, [], uses).warnings())
+
+
+def test_warnings_name_extremes():
+    (often,) = warnings([1_000_000, 10], [1_000_000, 9400])
+    assert often.startswith("l1 (940 times): each example is seen more than 100 times")
+    (rarely,) = warnings([10**9, 10**9], [500, 500])
+    assert rarely.startswith("l0, the largest: only 0.0% of its examples are seen.")
+    assert warnings([10_000, 5000], [66_000, 34_000]) == []
+    never = warnings([10, 10**9], [50, 0])
+    assert never == ["l1: never seen in these steps. Raise its weight, or train longer."]

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from gshard_nmt.data.batching.batches import TrainBatches
+from gshard_nmt.data.batching.packing import to_arrays
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.sets.examples import Example
+from gshard_nmt.data.sets.manifest import PreparedPair
 from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.text.vocabulary import EOS, UNK, VocabularySpec, train_vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
-from gshard_nmt.show_batches import show_batches
+from gshard_nmt.show_batches import describe_row, show_batches
 from tests.data.cleaning import corpora
 
 CONFIG = Data(
@@ -73,8 +77,7 @@ def test_the_text_is_that_of_the_corpus_and_the_direction_is_known(capsys, folde
 def test_text_shows_padding_and_marks_characters_that_the_vocabulary_lacks(capsys, folder):
     show_batches(CONFIG, folder, rows=2)
     out = capsys.readouterr().out
-    assert "step 1, rows 1 to 2 of 4: " in out
-    assert "row 2: " in out
+    assert "step 1, row 2: " in out
     assert "\x1b" not in out
     show_batches(CONFIG, folder, pieces=True)
     assert "</s>" in capsys.readouterr().out
@@ -83,3 +86,34 @@ def test_text_shows_padding_and_marks_characters_that_the_vocabulary_lacks(capsy
 def test_steps_that_nobody_reaches_are_refused(folder):
     with pytest.raises(UserError, match="and all batches before are drawn"):
         show_batches(CONFIG, folder, step=10**19)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "v.model"
+    spec = VocabularySpec(400, tags=("<2en>", "<2fr>", "<subset:web>"), coverage=1.0)
+    return train_vocabulary(["a red house", "two red trees", "the house of trees"] * 20, spec, path)
+
+
+def segment(vocabulary, ids, pairs=()):
+    example = Example(np.array(ids), np.array([*vocabulary.encode(["red"])[0], EOS]), 1)
+    arrays = to_arrays([[example]], 40, 20)
+    first = {name: array[0] for name, array in arrays.items()}
+    row = describe_row(first, pairs, ["fr", "de"], (vocabulary, vocabulary))
+    assert (row["source_positions"], row["target_positions"]) == (40, 20)
+    return row["segments"][0]
+
+
+def test_bytes_are_joined_to_characters_and_marked(vocabulary):
+    ids = vocabulary.encode(["red 東 house"])[0]
+    result = segment(vocabulary, [*ids, UNK, EOS])
+    assert result["source"] == "red ⟦東⟧ house⟦<unk>⟧"
+    assert (result["source_tokens"], result["source_fallback"]) == (len(ids) + 2, 4)
+
+
+def test_the_tag_of_a_subset_tells_the_subset(vocabulary):
+    pairs = [PreparedPair("de", "en", "de", {}), PreparedPair("de", "en", "de", {}, subset="web")]
+    tags = [vocabulary.tag("<2en>"), vocabulary.tag("<subset:web>")]
+    text = vocabulary.encode(["red"])[0]
+    assert segment(vocabulary, [tags[0], *text, EOS], pairs)["pairs"] == ["de-en"]
+    assert segment(vocabulary, [*tags, *text, EOS], pairs)["pairs"] == ["de-en.web"]

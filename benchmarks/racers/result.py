@@ -9,7 +9,7 @@ from typing import Any
 from harness import page
 
 from gshard_nmt import files
-from gshard_nmt.evaluation.report.figures import LIGHT, image, new_figure, paint
+from gshard_nmt.evaluation.report.figures import COLORS, image, new_figure, paint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,12 +92,12 @@ def figure(results: Sequence[Result], title: str) -> bytes:
 
 
 def draw(results: Sequence[Result], title: str) -> Any:
-    drawing = new_figure((7, 4), LIGHT)
+    drawing = new_figure((7, 4))
     axes = drawing.subplots()
     for index, result in enumerate(results):
         minutes = [0.0, *(point.minutes for point in result.points)]
         scores = [0.0, *(point.bleu for point in result.points)]
-        color = LIGHT.systems[index % len(LIGHT.systems)]
+        color = COLORS[index % len(COLORS)]
         axes.plot(minutes, scores, "o-", ms=3, color=color, label=result.label)
     axes.set_xlabel("minutes of training, start and compilation included")
     axes.set_ylabel("dev BLEU")
@@ -105,5 +105,5 @@ def draw(results: Sequence[Result], title: str) -> Any:
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
-    paint(drawing, LIGHT)
+    paint(drawing)
     return drawing

@@ -146,12 +146,6 @@ def _define_plan(flags: Flags) -> None:
     # fmt: off
     define_config(flags)
     flags.text("data", "DIR|URL", "the folder that gshard-data prepare made")
-    flags.text("sizes", "NAME=N,...",
-        "the training examples of each language with English, or of a pair, such as "
-        "fr=1000000,de=20000,fr-de=5000, instead of --data")
-    flags.number("pair_tokens", "X",
-        "with --sizes: the mean number of tokens of an example, source and target together",
-        60.0, minimum=2.0)
     flags.integer("steps", "N",
         "number of training steps; if not given, Train.steps", None, minimum=1)
     flags.text("out", "FILE", "a file to write the plan to; it ends in .json")
@@ -159,11 +153,6 @@ def _define_plan(flags: Flags) -> None:
 
 
 def _plan(values: FlagValues) -> None:
-    if bool(values.data) == bool(values.sizes):
-        what = "both are given" if values.data else "neither is given"
-        raise UserError(
-            f"--data or --sizes must say how large each language is, but {what}. Give one of the two."
-        )
     config = read_config(values)
     out = _output(values, "out", (".json",))
     from gshard_nmt.ranges import MOST
@@ -173,13 +162,8 @@ def _plan(values: FlagValues) -> None:
         raise UserError(f"--steps is {steps}; it must be at most {MOST:,}. Give fewer.")
     from gshard_nmt import plan_mixture
 
-    if values.sizes:
-        sizes = plan_mixture.read_sizes(values.sizes)
-        plan = plan_mixture.plan_sizes(config.data, steps, sizes, values.pair_tokens)
-    else:
-        data = existing_folder(values, "data", "gshard-data prepare")
-        plan = plan_mixture.plan_data(config.data, steps, data)
-    plan_mixture.show(plan, out)
+    data = existing_folder(values, "data", "gshard-data prepare")
+    plan_mixture.show(plan_mixture.plan_data(config.data, steps, data), out)
 
 
 def _define_check(flags: Flags) -> None:
@@ -243,10 +227,9 @@ DATA_VERBS = {
         "gshard-data plan",
         "computes before training how often each language will be seen, and warns of extremes.",
         "gshard-data plan --config demo --data data --out plan.json",
-        ("config",),
+        ("config", "data"),
         _define_plan,
         _plan,
-        needs={"pair_tokens": "sizes"},
     ),
     "check": Command(
         "gshard-data check",

@@ -56,10 +56,6 @@ class Data:
     are ranked by training pairs and taken at equal distances in this list, from the largest to the
     smallest. Not used if `languages` names the languages."""
 
-    maximum_pairs: int = 0
-    """The training pairs to prepare for each language pair of each corpus; 0 means all. `prepare` draws
-    them evenly at random by `seed`, before it cleans them."""
-
     # Vocabularies
     vocabulary: str = "two"
     """"two" learns a vocabulary for the source and another for the target, "joint" learns one from the
@@ -87,14 +83,6 @@ class Data:
     character_coverage: float = 0.9995
     """The fraction of the characters in the text that get pieces of their own. Rarer characters become
     bytes of UTF-8 (byte fallback), so no text is lost."""
-
-    source_model: str = ""
-    """A SentencePiece model file to use as the source vocabulary, instead of learning one. Its special
-    ids must be PAD 0, EOS 1, UNK 2, BOS 3. The size of the vocabulary is then that of the file. With
-    `vocabulary` = "joint", it is also the target vocabulary."""
-
-    target_model: str = ""
-    """The same for the target vocabulary."""
 
     romanize_source: bool = False
     """Whether a new source vocabulary writes letters of all scripts in ASCII, so that related languages
@@ -160,7 +148,7 @@ class Data:
         one_of(VOCABULARIES, "vocabulary"),
         one_of(VOCABULARY_MODELS, "vocabulary_model"),
         at_least(1, "minimum_pairs", "vocabulary_sentences"),
-        at_least(0, "maximum_languages", "maximum_pairs"),
+        at_least(0, "maximum_languages", "seed"),
         between(0, LARGEST_SPARE_TAGS, "spare_tags"),
         matching("[A-Za-z0-9_-]+", "a name of letters, digits, - and _", "subset_tags"),
         between(SMALLEST_VOCABULARY, LARGEST_SIZE, "source_vocabulary", "target_vocabulary"),
@@ -169,7 +157,6 @@ class Data:
         above(0, "temperature", "vocabulary_temperature"),
         between(0.9, 1, "character_coverage"),
         between(0, 1, "subword_sampling"),
-        at_least(0, "seed"),
     )
 
     def __post_init__(self) -> None:
@@ -190,13 +177,6 @@ class Data:
                 f"Data.source_vocabulary is {sizes[0]} and Data.target_vocabulary is {sizes[1]}, but "
                 "Data.vocabulary = 'joint' makes one vocabulary for both. Give both the same number.",
                 ["Data.vocabulary", "Data.source_vocabulary", "Data.target_vocabulary"],
-            )
-        if self.vocabulary == "joint" and self.target_model not in ("", self.source_model):
-            raise UserError(
-                f"Data.target_model is {self.target_model!r} and Data.source_model is "
-                f"{self.source_model!r}, but Data.vocabulary = 'joint' uses one file for both. Set only "
-                "Data.source_model, or set Data.vocabulary = 'two'.",
-                ["Data.vocabulary", "Data.source_model", "Data.target_model"],
             )
         if self.romanize_source and self.vocabulary == "joint":
             raise UserError(
@@ -235,11 +215,7 @@ class Data:
         return phases_of(self.schedule, self.temperature)
 
     def shaping(self) -> dict[str, object]:
-        """Returns the settings that `prepare` depends on, by name, as values for JSON.
-
-        The files of existing vocabularies are left out: the content counts, and not the name. See
-        `vocabulary_specs.existing_models`.
-        """
+        """Returns the settings that `prepare` depends on, by name, as values for JSON."""
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in _NOT_SHAPING}
         return fields | {
             "languages": list(self.languages),
@@ -250,7 +226,7 @@ class Data:
 _PAIR = re.compile("[a-z]{2,3}-[a-z]{2,3}")
 
 ONLY_PREPARED = (
-    *("minimum_pairs", "maximum_languages", "maximum_pairs", "subset_tags", "spare_tags"),
+    *("minimum_pairs", "maximum_languages", "subset_tags", "spare_tags"),
     *("vocabulary_sentences", "vocabulary_temperature", "character_coverage", "romanize_source"),
 )
 """The settings that only `prepare` reads, so in a run they have the values of its prepared data."""
@@ -258,5 +234,4 @@ ONLY_PREPARED = (
 _NOT_SHAPING = (
     *("rows", "packing_window", "temperature", "schedule"),
     *("subword_sampling", "subword_sampling_target"),
-    *("source_model", "target_model"),
 )

@@ -19,12 +19,13 @@ A weight that is not named is 1.
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from gshard_nmt.errors import UserError, did_you_mean
 
-Entry = Mapping[str, float | Mapping[str, float]]
+Entry = Mapping[str, Any]
 """A phase as the config writes it."""
 
 RAMP_PARTS = 8
@@ -98,29 +99,15 @@ def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...
     """
     phases = [Phase(0, temperature, {})]
     for number, entry in enumerate(schedule, 1):
-        place = f"entry {number}"
-        if not isinstance(entry, Mapping):
-            raise _error(f"{place} is {entry!r}; it must be a dict such as {{'from_step': 0}}")
-        unknown = [key for key in entry if key not in _KEYS]
-        if unknown:
-            raise _error(
-                f"{place} has the key {unknown[0]!r}{did_you_mean(unknown[0], _KEYS)} "
-                f"The keys are {', '.join(_KEYS)}"
-            )
-        begin = _whole(entry, "from_step", place)
-        place += f" (from_step {begin})"
-        ramp = _whole(entry, "ramp", place) if "ramp" in entry else 0
+        _check(entry, f"entry {number}")
+        begin, ramp = int(entry["from_step"]), int(entry.get("ramp", 0))
         if number > 1 and begin <= phases[-1].from_step:
             raise _error(
                 f"entry {number} begins at step {begin}, but the entry before it lasts until after step "
                 f"{phases[-1].from_step}; put the entries in the order of their steps"
             )
-        own = entry.get("temperature", temperature)
-        if not isinstance(own, int | float) or not 0 < own <= _MOST:
-            raise _error(
-                f"in {place}, temperature is {own!r}; it must be a number above 0, such as 5.0"
-            )
-        phase = Phase(begin, float(own), _weights(entry, place))
+        own = float(entry.get("temperature", temperature))
+        phase = Phase(begin, own, entry.get("weights", {}))
         if begin == 0:
             phases.clear()
             ramp = 0
@@ -133,6 +120,35 @@ def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...
     return tuple(phases)
 
 
+def _check(entry: Any, place: str) -> None:
+    """Raises UserError if an entry of a schedule is wrong."""
+    if not isinstance(entry, Mapping):
+        raise _error(f"{place} is {entry!r}; it must be a dict such as {{'from_step': 0}}")
+    for key in entry:
+        if key not in _KEYS:
+            raise _error(
+                f"{place} has the key {key!r}{did_you_mean(key, _KEYS)} The keys are {', '.join(_KEYS)}"
+            )
+    for key in ("from_step", "ramp"):
+        value = entry.get(key, 0 if key == "ramp" else None)
+        if not isinstance(value, int | float) or not 0 <= value <= _MOST or value != int(value):
+            raise _error(
+                f"in {place}, {key} is {value!r}; it must be a whole number of steps from 0 to {_MOST}"
+            )
+    place += f" (from_step {int(entry['from_step'])})"
+    value = entry.get("temperature", 1.0)
+    if not isinstance(value, int | float) or not 0 < value <= _MOST:
+        raise _error(
+            f"in {place}, temperature is {value!r}; it must be a number above 0, such as 5.0"
+        )
+    weights = entry.get("weights", {})
+    if not isinstance(weights, Mapping):
+        raise _error(f"in {place}, weights is {weights!r}; it must be a dict from names to numbers")
+    for name, weight in weights.items():
+        if not (math.isfinite(weight) and weight >= 0):
+            raise _error(f"in {place}, the weight of {name!r} is {weight}; it must be 0 or more")
+
+
 def of_part(schedule: Sequence[Entry], components: Sequence[Component]) -> tuple[Entry, ...]:
     """Returns the schedule for a run that draws from a part of the data, such as a bilingual baseline.
 
@@ -142,10 +158,11 @@ def of_part(schedule: Sequence[Entry], components: Sequence[Component]) -> tuple
     names = [{c.language, c.direction, c.subset} for c in components]
     entries: list[Entry] = []
     for entry in schedule:
-        weights = {}
-        for name, weight in _weights(entry, f"entry {len(entries) + 1}").items():
-            if 0 < sum(name in own for own in names) < len(names):
-                weights[name] = weight
+        weights = {
+            name: weight
+            for name, weight in entry.get("weights", {}).items()
+            if 0 < sum(name in own for own in names) < len(names)
+        }
         if not any(all(weights.get(name, 1) > 0 for name in own) for own in names):
             weights = {}
         entries.append({**entry, "weights": weights} if "weights" in entry else entry)
@@ -154,16 +171,6 @@ def of_part(schedule: Sequence[Entry], components: Sequence[Component]) -> tuple
 
 def phase_at(phases: Sequence[Phase], step: int) -> int:
     return max(number for number, phase in enumerate(phases) if phase.from_step <= step)
-
-
-def first_unreached(
-    phases: Sequence[Phase], components: Sequence[Component], steps: int
-) -> Phase | None:
-    """Returns the first phase with other rates that a run of `steps` steps never reaches, if any."""
-    reached = phase_at(phases, steps - 1)
-    last = phases[reached].rates(components)
-    later = phases[reached + 1 :]
-    return next((p for p in later if not np.allclose(p.rates(components), last)), None)
 
 
 def wrong_names(phases: Sequence[Phase], components: Sequence[Component]) -> Iterator[UserError]:
@@ -185,25 +192,6 @@ def wrong_names(phases: Sequence[Phase], components: Sequence[Component]) -> Ite
                 f"a weight names {name!r}, which is a subset and also a language; prepare the data "
                 "again with another name for the subset"
             )
-
-
-def _whole(entry: Entry, key: str, place: str) -> int:
-    value = entry.get(key)
-    if not isinstance(value, int | float) or not 0 <= value <= _MOST or value != int(value):
-        raise _error(
-            f"in {place}, {key} is {value!r}; it must be a whole number of steps from 0 to {_MOST}"
-        )
-    return int(value)
-
-
-def _weights(entry: Entry, place: str) -> Mapping[str, float]:
-    weights = entry.get("weights", {})
-    if not isinstance(weights, Mapping):
-        raise _error(f"in {place}, weights is {weights!r}; it must be a dict from names to numbers")
-    for name, weight in weights.items():
-        if not (math.isfinite(weight) and weight >= 0):
-            raise _error(f"in {place}, the weight of {name!r} is {weight}; it must be 0 or more")
-    return weights
 
 
 def _error(what: str) -> UserError:

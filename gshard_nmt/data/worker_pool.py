@@ -9,9 +9,7 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import pickle
 import signal
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -76,8 +74,7 @@ class WorkerPool:
                 # A plain fork would copy the locks of the threads that draw the progress.
                 context = multiprocessing.get_context("spawn")
                 self._executor = ProcessPoolExecutor(self._count, context, _ignore_ctrl_c)
-            submit = self._executor.submit
-            calls = {submit(_call, function, task): index for index, task in enumerate(tasks)}
+            calls = {self._executor.submit(function, *task): i for i, task in enumerate(tasks)}
             for call in concurrent.futures.as_completed(calls):
                 yield calls[call], self._result(call)
         except BaseException:
@@ -155,17 +152,14 @@ class DaskPool(WorkerPool):
                 f"--scheduler is {self._scheduler!r}, which has no workers. Start some with `dask worker "
                 f"{self._scheduler} --nworkers auto --nthreads 1`."
             ) from None
+        expected = (gshard_nmt.__version__, True)
         answers = self._client.run(_look_at, self._folder, on_error="return")
         for worker, answer in answers.items():
-            if answer != (gshard_nmt.__version__, True):
-                what = f"does not see {self._folder}"
-                if isinstance(answer, Exception):
-                    what = f"cannot import gshard-nmt ({answer})"
-                elif answer[0] != gshard_nmt.__version__:
-                    what = f"has gshard-nmt {answer[0]} and not {gshard_nmt.__version__}"
+            if answer != expected:
                 raise UserError(
-                    f"the worker {worker} {what}. All workers need this version of gshard-nmt, and must "
-                    "see --corpus and --out under the same paths."
+                    f"the worker {worker} answers {answer!r} and not {expected!r}, its version of "
+                    f"gshard-nmt and whether it sees {self._folder}. All workers need this version, and "
+                    "must see --corpus and --out under the same paths."
                 )
 
     def _result(self, call: Future[Any]) -> Any:
@@ -200,16 +194,3 @@ def _ignore_ctrl_c() -> None:
     """Prepares a worker process. Ctrl-C reaches all processes of a terminal; the main one decides."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _call(function: Callable[..., Any], task: tuple[Any, ...]) -> Any:
-    """Calls a function on a worker. An error that cannot be sent back becomes a RuntimeError."""
-    try:
-        return function(*task)
-    except Exception as error:
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:  # noqa: BLE001, an exception may have any constructor
-            where = traceback.format_exc()
-            raise RuntimeError(f"{type(error).__name__}: {error}\n{where}") from None
-        raise

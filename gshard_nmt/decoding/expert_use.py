@@ -7,7 +7,6 @@ all directions take turns, so that they share the rows and the groups of a batch
 import dataclasses
 import itertools
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from gshard_nmt.data.batching.packing import Row, to_arrays
 from gshard_nmt.data.sets.examples import Example
-from gshard_nmt.model.dispatch import BY_SLOTS
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import batch_specs, weight_specs
 from gshard_nmt.settings.config import Config
@@ -23,26 +21,17 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import lower
 
 ENOUGH_ROWS = 64
-"""A batch need not have more rows than this, unless groups or devices ask for them."""
+"""A batch need not have more rows than this, unless the devices ask for them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExpertUse:
-    """The choices of the router on some text.
-
-    The router chooses as in decoding: no choice is dropped. `lost` says what the capacity of evaluation
-    would drop.
-    """
+    """The choices of the router on some text, which it makes as in decoding: no choice is dropped."""
 
     layers: Sequence[str]  # the names of the MoE layers, encoder first, such as "decoder_3"
     tokens: np.ndarray  # float64[layers, directions], the tokens that visit a layer
-    # float64[layers, directions, A, E]: the tokens that choose an expert, first and second choices apart,
-    # and the sum of the weights of these choices
-    chosen: np.ndarray
-    weight: np.ndarray
-    lost: (
-        np.ndarray
-    )  # float64[layers, directions, 2], the tokens that would lose one, or both, experts
+    chosen: np.ndarray  # float64[layers, directions, E], the tokens that choose an expert
+    weight: np.ndarray  # float64[layers, directions, E], the sum of the weights of these choices
     left_out: np.ndarray  # int64[directions], sentences that are empty or too long for a row
     origin: str = ""  # the weights in words, such as "step 500"
 
@@ -56,55 +45,32 @@ def count(
 ) -> ExpertUse:
     """Counts the choices of the router for pairs of each direction: ids of both sides, with EOS."""
     functions = dataclasses.replace(functions, languages=len(texts))
-    sizes = group_sizes(config)
     shards = devices.mesh.axis_size(devices.mesh.partition("B")[0])
-    config = config.replace(data={"rows": _rows(config, sizes, shards)})
+    rows = shards * max(1, min(config.data.rows, ENOUGH_ROWS) // shards)
+    config = config.replace(data={"rows": rows})
     examples, left_out = _fitting(config, texts)
     specs, data = batch_specs(config), config.data
-    key = [repr(functions), [data.rows, data.source_length, data.target_length, *sizes]]
+    key = [repr(functions), [data.rows, data.source_length, data.target_length]]
 
     def function(weights, batch):
-        return functions.expert_use(weights, batch, sizes)
+        return functions.expert_use(weights, batch)
 
     program = devices.compile(
         json.dumps(["expert use", *key]),
         lambda: lower(function, [weight_specs(functions), specs], [{}], devices.mesh),
     )
     layers = functions.moe_layer_names()
-    gate = config.model.moe(training=False).gating
-    experts = (gate.choices, gate.experts)
-    shapes = {"tokens": (), "chosen": experts, "weight": experts, "lost": (2,)}
-    totals = {name: np.zeros((len(layers), len(texts), *shape)) for name, shape in shapes.items()}
+    by_expert = (len(layers), len(texts), config.model.experts)
+    totals = {
+        "tokens": np.zeros(by_expert[:2]),
+        "chosen": np.zeros(by_expert),
+        "weight": np.zeros(by_expert),
+    }
     for batch in _batches(config, examples):
         (counts,) = program(weights, devices.put(batch, specs))
         for name, array in devices.fetch(counts).items():
             totals[name] += array
-    tokens, chosen, weight, lost = (totals[name] for name in shapes)
-    return ExpertUse(layers, tokens, chosen, weight, lost, left_out)
-
-
-def group_sizes(config: Config) -> tuple[int, int]:
-    """Returns S of the encoder and of the decoder in evaluation; 0 if evaluation drops no choice."""
-    data, moe = config.data, config.model.moe(training=False)
-    if moe.dispatch not in BY_SLOTS:
-        return 0, 0
-    source, target = (
-        data.rows * length // moe.groups(data.rows, length)
-        for length in (data.source_length, data.target_length)
-    )
-    return source, target
-
-
-def _rows(config: Config, sizes: Sequence[int], shards: int) -> int:
-    """Returns the rows of a batch: whole groups, a multiple of the shards, and not many more than needed.
-
-    The groups have the size that they have in the run, and the batch may be smaller.
-    """
-    data, unit = config.data, shards
-    for size, length in zip(sizes, (data.source_length, data.target_length), strict=True):
-        if size:
-            unit = math.lcm(unit, size // math.gcd(size, length))
-    return unit * max(1, min(data.rows, ENOUGH_ROWS) // unit)
+    return ExpertUse(layers, totals["tokens"], totals["chosen"], totals["weight"], left_out)
 
 
 def _fitting(

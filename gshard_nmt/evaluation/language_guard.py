@@ -18,7 +18,7 @@ import numpy as np
 from gshard_nmt.data.batching.batches import dev_pairs
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.decoding.text_translator import TextTranslator
-from gshard_nmt.evaluation.metrics import significance
+from gshard_nmt.evaluation import significance
 from gshard_nmt.evaluation.validation import DevOutput, DevText, bleu_of_languages, by_language
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.manifest import Scores
@@ -57,19 +57,22 @@ class Change:
 def compare(before: Sequence[DevOutput], after: Sequence[DevOutput]) -> list[Change]:
     """Returns the change of each direction of the old run, the largest loss first."""
     now = {output.direction: output for output in after}
-    pairs = [
-        [significance.statistics(o.hypotheses, [o.references], o.target) for o in pair]
-        for pair in ((now[old.direction], old) for old in before)
-    ]
+    pairs = [(_statistics(now[old.direction]), _statistics(old)) for old in before]
     p_values = [significance.compare_statistics(new, then).p_value for new, then in pairs]
-    scores = [[float(significance.bleu_of(rows.sum(0))) for rows in pair] for pair in pairs]
+    adjusted = significance.adjusted_p_values(p_values)
     changes = [
-        Change(old.direction, then, new, p)
-        for old, (new, then), p in zip(
-            before, scores, significance.adjusted_p_values(p_values), strict=True
-        )
+        Change(old.direction, _bleu(then), _bleu(new), p)
+        for old, (new, then), p in zip(before, pairs, adjusted, strict=True)
     ]
     return sorted(changes, key=lambda change: change.delta)
+
+
+def _bleu(rows: np.ndarray) -> float:
+    return float(significance.bleu_of(rows.sum(0)))
+
+
+def _statistics(output: DevOutput) -> np.ndarray:
+    return significance.statistics(output.hypotheses, [output.references], output.target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +142,7 @@ class Comparison:
     def outcome(self, new: TextTranslator, share: float = 1.0) -> Outcome:
         outputs = self._translated(new, self._data.languages(self._config.data))
         scores = by_language("dev_bleu", bleu_of_languages(outputs))
-        rows = [
-            significance.statistics(o.hypotheses, [o.references], o.target)
-            for o in outputs
-            if o.language == self._language
-        ]
+        rows = [_statistics(output) for output in outputs if output.language == self._language]
         bleu, changes = scores[f"dev_bleu/{self._language}"], compare(self._before, outputs)
         return Outcome(share, scores, bleu, changes, np.concatenate(rows))
 

@@ -14,7 +14,7 @@ from gshard_nmt.data.sets.manifest import PreparedPair
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.decoding.translator import Translator, restrictions
-from gshard_nmt.evaluation.metrics import metrics
+from gshard_nmt.evaluation import metrics
 from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps

@@ -110,7 +110,7 @@ def kept_experts(use: ExpertUse, share: float) -> tuple[np.ndarray, float]:
     a layer keeps.
     """
     # Shape: [layers, directions, A, E] -> [layers, E]
-    weight = use.weight.sum(axis=(1, 2))
+    weight = use.weight.sum(axis=1)
     order = np.argsort(-weight, axis=1, kind="stable")
     sums = np.cumsum(np.take_along_axis(weight, order, axis=1), axis=1)
     missing = sums < share * sums[:, -1:]

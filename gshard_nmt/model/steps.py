@@ -289,9 +289,7 @@ class StepFunctions:
         return {"nll_sum": metrics["nll"] * metrics["tokens"], "tokens": metrics["tokens"]}
 
     @_at_matmul_precision
-    def expert_use(
-        self, parameters: Arrays, batch: Arrays, group_sizes: Sequence[int]
-    ) -> list[Arrays]:
+    def expert_use(self, parameters: Arrays, batch: Arrays) -> list[Arrays]:
         """Counts which experts the tokens of each language choose, as `expert_use.together` says.
 
         Tokens choose as in decoding, so no choice is dropped. The decoder reads the reference.
@@ -299,16 +297,13 @@ class StepFunctions:
         Args:
           batch: the arrays of BATCH_ARRAYS. Its languages may be more than those of the run: `languages`
             of these functions is their number.
-          group_sizes: S of the encoder and of the decoder in evaluation: the tokens that share the
-            capacity of evaluation. 0 means that evaluation has no limit.
         """
         model, mode = self.model, Mode()
         batch = _annotated(batch)
-        gate, moe = model.moe(training=False).gating, model.moe_for_decoding()
-        sizes = dict(zip(token_counts.SIDES, group_sizes, strict=True))
+        moe = model.moe_for_decoding()
         counters = {
-            side: UseCounter(batch[f"{side}_languages"], self.languages, gate, size)
-            for side, size in sizes.items()
+            side: UseCounter(batch[f"{side}_languages"], self.languages, model.experts)
+            for side in token_counts.SIDES
         }
         memory: tf.Tensor | None = None
         stacks: dict[str, Totals] = {}

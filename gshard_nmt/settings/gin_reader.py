@@ -18,7 +18,7 @@ import gin.config_parser
 
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.settings.config import CLASSES, Config, Key, configs_folder, find_config
-from gshard_nmt.settings.values import OBSOLETE, Setting, build, check_name
+from gshard_nmt.settings.values import REMOVED, Setting, build, check_name
 
 
 def load_config(
@@ -82,7 +82,7 @@ class _Delegate(gin.config_parser.ParserDelegate):
         return gin.REQUIRED if name in ("gin.REQUIRED", "REQUIRED") else _Macro(name)
 
 
-_FILES = (("Cleaning", "modules"), ("Data", "source_model"), ("Data", "target_model"))
+_FILES = (("Cleaning", "modules"),)
 """Settings with names of files, which may be relative to the config."""
 
 
@@ -170,7 +170,9 @@ class _Reader:
             self._macros[macro] = Setting(value, where)
             return
         self._check_class(statement.scope, class_name, where)
-        if (class_name, field) == OBSOLETE and not where.startswith("--gin"):
+        # A value that `prepare` would have used must be an error.
+        is_void = class_name == "Mesh" or not value
+        if (class_name, field) in REMOVED and is_void and not where.startswith("--gin"):
             return
         check_name(self._classes, class_name, field, where)
         if (class_name, field) in _FILES:

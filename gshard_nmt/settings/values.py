@@ -29,8 +29,11 @@ class Setting:
     where: str
 
 
-OBSOLETE: Key = ("Mesh", "partitioner")
-"""A setting in the config.gin of older runs, which changed no result."""
+REMOVED: tuple[Key, ...] = (
+    ("Mesh", "partitioner"),
+    *(("Data", name) for name in ("maximum_pairs", "source_model", "target_model")),
+)
+"""Settings in the config.gin of older runs, which change nothing in a run."""
 
 
 def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -> Config:
@@ -52,7 +55,7 @@ def read_run_config(path: pathlib.Path, classes: Mapping[str, type] = CLASSES) -
         where = f"{path}, line {statement.lineno}"
         match statement:
             case ast.Assign([ast.Attribute(ast.Name(class_name), field)], value):
-                if (class_name, field) != OBSOLETE:
+                if (class_name, field) not in REMOVED:
                     check_name(classes, class_name, field, where)
                     bindings[class_name, field] = Setting(_literal(value, where), where)
             case _:

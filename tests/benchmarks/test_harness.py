@@ -195,9 +195,9 @@ def test_a_section_that_cannot_be_compared_is_only_printed(publish, tmp_path, ch
 def test_the_parts_of_make_bench_fit_its_time_and_know_their_flags(load):
     bench = load("bench")
     assert sum(part.minutes for part in bench.PARTS.values()) <= 25
-    assert bench.PARTS["input"].command("never")[1:] == [
-        str(FOLDER / "input.py"),
-        *("--examples", "100000", "--batches", "100", "--minutes", "0.5", "--page", "never"),
+    assert bench.PARTS["first-line"].command("never")[1:] == [
+        str(FOLDER / "decoding.py"),
+        *("--first", "--minutes", "0.5", "--page", "never"),
     ]
     for part in bench.PARTS.values():
         program = FOLDER / part.arguments[0]

@@ -10,12 +10,10 @@ from tests.data.cleaning import corpora
 
 # fmt: off
 MISTAKES = [
-    (["plan", "--config=demo"], "--data or --sizes must say how large each language is, but neither"),
-    (["plan", "--config=demo", "--data=a", "--sizes=fr=1"], "is, but both are given. Give one"),
-    (["plan", "--config=demo", "--sizes=fr"], "--sizes has 'fr'; it must name each language"),
-    (["plan", "--config=demo", "--sizes=fr=1", "--out=plan.txt"],
+    (["plan", "--config=demo"], "--data is missing."),
+    (["plan", "--config=demo", "--data=a", "--out=plan.txt"],
      "--out is 'plan.txt'; it must end in .json. Give"),
-    (["plan", "--config=demo", "--sizes=fr=1", "--steps=0"], "--steps is '0'; it must be"),
+    (["plan", "--config=demo", "--data=a", "--steps=0"], "--steps is '0'; it must be"),
     (["show", "--config=demo"], "--data is missing."),
     (["show", "--config=demo", "--data=none"], "there is no such folder; make it with gshard-data"),
     (["show", "--config=demo", "--data=none", "--step=0"], "--step is '0'; it must be"),
@@ -23,8 +21,6 @@ MISTAKES = [
     (["check", "--corpus=none"], "--corpus none: there is no such folder"),
     (["check", "--corpus=.", "--report=x.pdf"], "must end in .json. Give another name."),
     (["check", "--corpus=.", "--gin=Data.rows = 3"], "--gin has no effect without --config."),
-    (["plan", "--config=demo", "--data=.", "--pair_tokens=9"],
-     "--pair_tokens has no effect without --sizes."),
 ]
 # fmt: on
 

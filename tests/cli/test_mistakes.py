@@ -31,9 +31,8 @@ GOOD = {
         "corpus": "corpus",
         "baselines": "scores.json",
         "report": "new",
-        "scores": "published.json",
     },
-    "score": {"hypotheses": "text", "references": "text", "target": "en"},
+    "published": {"workdir": "run", "test_set": "corpus", "report": "new"},
     "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
     "native": {
         "workdir": "run",
@@ -56,10 +55,10 @@ GOOD = {
 }
 """A good command line of each program; the paths are in the folder of the test.
 
-"score" stands for gshard-eval without a run, "adding" for gshard-train that adds a language, "native" for
-gshard-export of a smaller model.
+"published" stands for gshard-eval on a published test set, "adding" for gshard-train that adds a
+language, "native" for gshard-export of a smaller model.
 """
-NAMES = {"score": "eval", "adding": "train", "native": "export"}
+NAMES = {"published": "eval", "adding": "train", "native": "export"}
 
 READ_FOLDERS = [
     *[
@@ -72,7 +71,7 @@ READ_FOLDERS = [
     ],
     *[("adding", "data"), ("adding", "replay"), ("adding", "init_from")],
     *[("decode", "workdir"), ("eval", "workdir"), ("eval", "corpus")],
-    *[("import", "from"), ("export", "workdir"), ("eval", "test_set")],
+    *[("import", "from"), ("export", "workdir"), ("published", "test_set")],
     ("native", "corpus"),
     *[("serve", "workdir"), ("data show", "data"), ("data plan", "data"), ("data check", "corpus")],
     *[(f"checkpoint {verb}", "workdir") for verb in ("list", "verify", "diff", "average")],
@@ -90,9 +89,7 @@ REPLACED_FOLDERS = [
 ]
 READ_FILES = [
     *[("data prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
-    *[("decode", "prefix"), ("decode", "score"), ("eval", "spm_model"), ("eval", "comet_model")],
-    *[("score", flag) for flag in ("hypotheses", "references", "sources")],
-    *[("eval", "scores"), ("data translate", "input")],
+    *[("decode", "prefix"), ("decode", "score"), ("data translate", "input")],
     *[(f"data {verb}", "config") for verb in ("show", "plan", "check")],
 ]
 WRITTEN_FILES = [("decode", "output"), ("inspect", "json")]
@@ -113,7 +110,7 @@ MISTAKES = [
     *each(WRITTEN_FOLDERS, ["text", "a link to nothing", *IMPOSSIBLE]),
     *each(REPLACED_FOLDERS[:2], ["a mount point"]),
     *each(READ_FILES, ["a folder", *NOWHERE]),
-    *each([*WRITTEN_FILES, *WRITTEN_FILES], ["a folder", "gone/x", *IMPOSSIBLE]),
+    *each([*WRITTEN_FILES, *WRITTEN_FILES], ["a folder", "gone/x", "text/below a file", "/proc/x"]),
     *each(ENDED_FILES, ["a folder.json", "gone/x.json"]),
     *each([("eval", "baselines")] * 2, ["text", "gone"]),
 ]
@@ -131,7 +128,6 @@ def folder(tmp_path_factory):
     (root / "run" / "config.gin").write_text(load_config("demo").text)
     (root / "run" / "data.json").write_text(json.dumps(data_facts()))
     (root / "scores.json").write_text('{"fr": 30.1}')
-    (root / "published.json").write_text('{"name": "a model", "bleu": {"fr": 30.1}}')
     (root / "text").write_text("un\n")
     (root / "a folder").mkdir()
     (root / "a folder.json").mkdir()

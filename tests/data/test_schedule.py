@@ -9,7 +9,6 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.schedule import (
     RAMP_PARTS,
     Component,
-    first_unreached,
     of_part,
     phase_at,
     phases_of,
@@ -49,18 +48,6 @@ def test_phases_begin_at_their_steps():
     assert [phase_at(phases, step) for step in (0, 9, 10, 99)] == [0, 0, 1, 1]
     later = phases_of(schedule[1:], 9.0)
     assert [(phase.from_step, phase.temperature) for phase in later] == [(0, 9.0), (10, 5.0)]
-
-
-def test_a_phase_after_the_end_of_a_run_is_found():
-    phases = phases_of([{"from_step": 10, "temperature": 5.0}], 1.0)
-    unequal = (FR, Component("de", "en", "de", "", 10))
-    assert first_unreached(phases, unequal, 11) is None
-    assert first_unreached(phases, unequal, 10) == phases[1]
-    # It changes nothing if there is one language, or if all have as much text.
-    assert first_unreached(phases, (FR,), 10) is None
-    assert first_unreached(phases, EVERY, 10) is None
-    ramp = phases_of([{"from_step": 0}, {"from_step": 8, "weights": {"fr": 9}, "ramp": 8}], 1.0)
-    assert first_unreached(ramp, EVERY, 10) == ramp[3]
 
 
 def test_a_ramp_moves_the_rates_in_equal_parts():

@@ -80,7 +80,7 @@ RULES = [
 PREFIXES = st.lists(st.sampled_from([2, *range(4, VOCABULARY)]), max_size=3)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 2**16),
     rules=st.sampled_from(RULES),
@@ -167,7 +167,7 @@ def check_same(a: Hypotheses, b: Hypotheses):
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-6, err_msg=name)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 2**16),
     rules=st.sampled_from([(4, 3, "gnmt", "eos_aside"), (3, 2, "none", "lingvo")]),

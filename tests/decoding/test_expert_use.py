@@ -1,7 +1,6 @@
 """The batches that are counted, and the sums over them."""
 
 import numpy as np
-import pytest
 
 from gshard_nmt.decoding import expert_use
 from gshard_nmt.run.arrays import step_functions
@@ -39,9 +38,9 @@ class Devices:
         assert weights == {"w": 1}
         self.batches.append(batch)
         tokens = np.array([(batch["target_languages"] == i + 1).sum() for i in range(3)], "f")
-        chosen = np.zeros((2, 3, 2, 4), "f")
-        chosen[..., 0] = tokens[:, np.newaxis]
-        counts = {"chosen": chosen, "weight": chosen / 2, "lost": np.zeros((2, 3, 2), "f")}
+        chosen = np.zeros((2, 3, 4), "f")
+        chosen[..., 0] = 2 * tokens
+        counts = {"chosen": chosen, "weight": chosen / 2}
         return [counts | {"tokens": np.stack([tokens, tokens])}]
 
 
@@ -65,7 +64,7 @@ def test_directions_take_turns_and_batches_are_summed():
     assert first["source_ids"][0, 4] == 200
     assert (second["source_segments"][2:] == 0).all()
     assert use.tokens.tolist() == [[18, 2, 0]] * 2
-    assert use.chosen[0, 0].tolist() == [[18, 0, 0, 0]] * 2
+    assert use.chosen[0, 0].tolist() == [36, 0, 0, 0]
     assert use.weight.sum() == 2 * 20
     assert use.left_out.tolist() == [0, 0, 0]
 
@@ -75,16 +74,3 @@ def test_sentences_that_are_empty_or_too_long_are_left_out():
     use = count([[pair(10, 9), pair(20, 8), ([], [])], [([7, 1], [7] * 7)], []], devices)
     assert use.left_out.tolist() == [2, 1, 0]
     assert use.tokens[0].tolist() == [2, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        ({}, (16, 12)),
-        ({"num_groups": 0}, (8, 6)),
-        ({"group_size": 4}, (4, 4)),
-        ({"dispatch": "dense"}, (0, 0)),  # no capacity
-    ],
-)
-def test_groups_have_the_size_that_they_have_in_the_run(model, expected):
-    assert expert_use.group_sizes(CONFIG.replace(model=model)) == expected

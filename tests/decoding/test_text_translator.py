@@ -48,7 +48,7 @@ def test_the_experts_are_counted_on_pairs_of_lines_that_both_have_text(monkeypat
 
     def count(translator, texts):
         counted.extend(texts)
-        return ExpertUse([], *[np.zeros(0)] * 5)
+        return ExpertUse([], *[np.zeros(0)] * 4)
 
     monkeypatch.setattr("gshard_nmt.decoding.translator.Translator.count_experts", count)
     tests = [["fr", "en", ["ab", " ", "c"], ["x", "y", ""]], ["fr", "en", [], []]]

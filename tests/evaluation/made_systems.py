@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from gshard_nmt.evaluation.metrics.significance import Comparison
-from gshard_nmt.evaluation.report.report import Evaluation, Request
-from gshard_nmt.evaluation.systems.systems import Budget, Result, System, Systems
-from gshard_nmt.evaluation.texts import translations
+from gshard_nmt.evaluation import translations
+from gshard_nmt.evaluation.significance import Comparison
+from gshard_nmt.evaluation.systems import Budget, Result, System
 from gshard_nmt.run.folder import RunFolder
 
 
@@ -19,11 +18,11 @@ def made_test(language: str, train_pairs: int = 9, lines: int = 0) -> translatio
 def result_of(number: int, bleu: float, baseline: float | None = 20.0, **changes: Any) -> Result:
     """Returns a score of language number `number`, which has the more training pairs the lower it is."""
     test = changes.pop("test", None) or made_test(f"l{number}", 10**6 // (number + 1))
-    values: dict[str, Any] = {"chrf": bleu + 10, "sentences": 50}
+    values: dict[str, Any] = {"chrf": bleu + 10, "lines": ["x"] * 50}
     if baseline is not None:
         gain = bleu - baseline
         values["baseline"] = Result(test, baseline)
-        values["gains"] = {"bleu": Comparison(gain, (gain - 1, gain + 1), 0.01)}
+        values["gain"] = Comparison(gain, (gain - 1, gain + 1), 0.01)
     return Result(test, bleu, **(values | changes))
 
 
@@ -33,9 +32,3 @@ def system_of(name: str, scores: dict[int, float], **changes: Any) -> System:
     budget = Budget(weights=10**6, experts=8, layers=4, device_years=0.5, days=3.0)
     values = {"run": RunFolder(Path("runs") / name), "budget": budget, "results": results}
     return System(name, **(values | changes))
-
-
-def evaluation_of(*systems: System, baselines: tuple[System, ...] = (), **fields) -> Evaluation:
-    """Returns the evaluation of systems, the main one first."""
-    every = Systems(systems[0], systems[1:], baselines)
-    return Evaluation(every, fields.pop("request", Request()), every, **fields)

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.sets.corpus import find_pairs
-from gshard_nmt.evaluation.report import faults, overlap
-from gshard_nmt.evaluation.report.report import Evaluation, Request
-from gshard_nmt.evaluation.systems.opening import Others, open_systems
-from gshard_nmt.evaluation.systems.systems import System
-from gshard_nmt.evaluation.texts.translations import TestSet
+from gshard_nmt.evaluation.opening import open_systems
+from gshard_nmt.evaluation.report import baselines, faults
+from gshard_nmt.evaluation.systems import System
+from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
 from tests.run.facts import budget_facts, data_facts
 
@@ -33,22 +32,16 @@ class SmallEvaluation:
 
     Attributes:
       folder: where everything is written.
-      train, test: sentence pairs (source, English) of each language.
+      test: sentence pairs (source, English) of each language.
       outputs, baseline_outputs: the translations of the test sources of each language.
-      tokens, baseline_tokens: the training tokens that each model saw of each language.
-      baseline_pairs: the training pairs of each baseline; the run has 4 of each language.
-      log: the lines of metrics.jsonl of the run.
+      baselines: the languages that have a baseline.
     """
 
     folder: Path
-    train: dict[str, Rows]
     test: dict[str, Rows]
     outputs: dict[str, list[str]]
     baseline_outputs: dict[str, list[str]]
-    tokens: dict[str, int]
-    baseline_tokens: dict[str, int]
-    baseline_pairs: dict[str, int]
-    log: list[dict[str, float]]
+    baselines: list[str]
 
     @property
     def run(self) -> RunFolder:
@@ -65,24 +58,21 @@ class SmallEvaluation:
         for language in LANGUAGES:
             folder = self.corpus / f"{language}-en"
             folder.mkdir(parents=True, exist_ok=True)
-            for split, rows in (("train", self.train[language]), ("test", self.test[language])):
+            for split, rows in (("train", [("a", "b")]), ("test", self.test[language])):
                 for side, tag in enumerate((language, "en")):
                     text = "".join(f"{row[side]}\n" for row in rows)
                     (folder / f"{split}.{tag}").write_text(text, encoding="utf-8")
         digest = fingerprint([p for p in find_pairs(self.corpus) if p.language in LANGUAGES])
-        self._write_run(self.run.path, data_facts(LANGUAGES), digest, self.tokens, self.log)
-        for language, tokens in self.baseline_tokens.items():
-            folder = self.folder / "baselines" / language
-            facts = data_facts([language])
-            facts["pairs"][0]["train_pairs"] = self.baseline_pairs[language]
-            self._write_run(folder, facts, digest, {language: tokens}, [])
+        self._write_run(self.run.path, LANGUAGES, digest)
+        for language in self.baselines:
+            self._write_run(self.folder / "baselines" / language, [language], digest)
 
-    def _write_run(self, folder, facts, digest, tokens, log) -> None:
+    def _write_run(self, folder, languages, digest) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "data.json").write_text(json.dumps(facts | {"corpus_fingerprint": digest}))
-        (folder / "budget.json").write_text(json.dumps(budget_facts(tokens)))
+        facts = data_facts(languages, corpus_fingerprint=digest)
+        (folder / "data.json").write_text(json.dumps(facts))
+        (folder / "budget.json").write_text(json.dumps(budget_facts(dict.fromkeys(languages, 9))))
         (folder / "config.gin").write_text("Model.experts = 8\n")
-        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in log))
 
     def translate(self, workdir, source, target, lines, checkpoint):
         """Returns the translations of a test source; `Translate` for gshard_nmt.evaluate."""
@@ -93,51 +83,36 @@ class SmallEvaluation:
         return [by_source[line] for line in lines], "step 9", ""
 
     def alarms(self) -> list[str]:
-        """Writes everything, and returns the alarms about outputs, test sets, systems and overlap."""
+        """Writes everything, and returns the alarms about outputs, test sets and baselines."""
         self.write()
-        pairs = {pair.language: [pair] for pair in find_pairs(self.corpus)}
         tests = [
             TestSet(tag, tag, "en", 9, *(list(side) for side in zip(*self.test[tag], strict=True)))
             for tag in LANGUAGES
         ]
-        systems = open_systems(self.run, tests, Others(), self.folder / "baselines")
+        systems = open_systems(self.run, tests, baselines=self.folder / "baselines")
 
         def translated(system: System) -> System:
             own = self.outputs if system is systems.main else self.baseline_outputs
             lines = {(test.source, "en"): own[test.source] for test in system.tests}
             return dataclasses.replace(system, lines=lines)
 
-        systems = systems.each(translated)
-        training = overlap.read_training(tests, pairs)
-        evaluation = Evaluation(systems, Request(), systems, training)
-        sections = (faults.checks_section, faults.outputs_section, overlap.overlap_section)
-        return [alarm for section in sections for alarm in section(evaluation).alarms]
+        sections = (
+            faults.checks_section(tests, list(baselines.alarms(systems))),
+            faults.outputs_section(systems.each(translated)),
+        )
+        return [alarm for section in sections for alarm in section.alarms]
 
 
 def small_evaluation(folder: Path, seed: int) -> SmallEvaluation:
     """Makes an evaluation without any fault. Another seed gives other words, sentences and errors."""
     rng = random.Random(seed)
     words = {tag: _words(rng, *letters) for tag, letters in LETTERS.items()}
-    train = {tag: [_sentence(rng, words, tag) for _ in range(80)] for tag in LANGUAGES}
     test = {tag: [_sentence(rng, words, tag) for _ in range(LINES)] for tag in LANGUAGES}
     outputs, baseline_outputs = (
         {tag: [_noisy(rng, row[1], words["en"], share) for row in test[tag]] for tag in LANGUAGES}
         for share in (0.2, 0.4)
     )
-    return SmallEvaluation(
-        folder,
-        train,
-        test,
-        outputs,
-        baseline_outputs,
-        dict.fromkeys(LANGUAGES, 1000),
-        dict.fromkeys(LANGUAGES, 900),
-        dict.fromkeys(LANGUAGES, 4),
-        [
-            {f"effective_experts/{layer}": float(rng.uniform(6.5, 8)) for layer in ("encoder_1",)}
-            for _ in range(5)
-        ],
-    )
+    return SmallEvaluation(folder, test, outputs, baseline_outputs, list(LANGUAGES))
 
 
 def _words(rng: random.Random, consonants: str, vowels: str) -> list[str]:

@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gshard_nmt.evaluation import language_guard
+from gshard_nmt.evaluation import language_guard, metrics, significance
 from gshard_nmt.evaluation.language_guard import Change, Comparison, Outcome, choose, compare
-from gshard_nmt.evaluation.metrics import metrics, significance
 from gshard_nmt.evaluation.validation import DevOutput
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter

@@ -24,13 +24,13 @@ M2M_100 = dataclasses.replace(
 # fmt: off
 MODELS = {
     "relative": SMALL,
-    "swish": dataclasses.replace(SMALL, activation="swish"),
-    "geglu": dataclasses.replace(SMALL, activation="geglu", norm="layer"),
+    "geglu": dataclasses.replace(
+        SMALL, activation="geglu", norm="layer", positions="learned", max_positions=12
+    ),
     "m2m_100": dataclasses.replace(M2M_100, position_offset=2, output_bias=True),
     "marian": dataclasses.replace(
         SMALL, norm="layer", biases=True, norm_place="after", positions="vaswani", activation="gelu"
     ),
-    "learned": dataclasses.replace(SMALL, norm="layer", positions="learned", max_positions=12),
 }
 # fmt: on
 """Layouts that an export may have: the positions, norms, activations and biases of several families."""

@@ -64,10 +64,10 @@ def test_merges_are_the_pieces_on_the_way():
 
 def use_of(weight) -> ExpertUse:
     """All experts are chosen equally often, with other weights."""
-    sums = np.array(weight, float)[:, np.newaxis, np.newaxis]
+    sums = np.array(weight, float)[:, np.newaxis]
     nothing = np.zeros(1)
     chosen = np.ones_like(sums)
-    return ExpertUse(["encoder_1", "encoder_3"], nothing, chosen, sums, nothing, nothing)
+    return ExpertUse(["encoder_1", "encoder_3"], nothing, chosen, sums, nothing)
 
 
 def test_layers_keep_the_experts_that_are_chosen_with_the_largest_weights():

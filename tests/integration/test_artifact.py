@@ -40,6 +40,7 @@ def test_a_host_without_tensorflow_resumes_a_run(prepared, run):
     assert sorted(run.glob("programs/*.jaxexport")) == programs
 
 
+@pytest.mark.slow
 def test_a_host_without_tensorflow_says_so_if_nothing_was_lowered(prepared, run):
     others = {"Train.steps": 8, "Mesh.axes": ("x",), "Mesh.shape": (4,)}
     done = train_without_tensorflow(flags(prepared, run, **others))

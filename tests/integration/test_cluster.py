@@ -158,7 +158,6 @@ def test_errors_of_calls_arrive_and_a_call_that_ends_its_workers_is_given_up(tmp
     for what, error, words in (
         ("user", UserError, r"^a line is wrong\.$"),
         ("disk", OSError, "No space left"),
-        ("odd", RuntimeError, r"^Odd: 1 and 2"),
     ):
         with pytest.raises(error, match=words), DaskPool(cluster.address, tmp_path) as pool:
             list(pool.map(call, [(1,), (what,)]))
@@ -183,13 +182,13 @@ def test_a_cluster_that_cannot_do_the_work_is_refused(tmp_path, cluster, monkeyp
     refuse(
         r"^--scheduler is 'nowhere', but no Dask scheduler answers there \(missing port", "nowhere"
     )
-    refuse(r"^the worker tcp://.* does not see /no/such. All workers need", folder="/no/such")
+    refuse(r"^the worker tcp://.* answers .*False.* /no/such. All workers need", folder="/no/such")
     monkeypatch.setattr("gshard_nmt.__version__", "9")
-    refuse(r"^the worker tcp://.* has gshard-nmt 0\.1\.0 and not 9\.")
+    refuse(r"^the worker tcp://.* answers .*0\.1\.0.* and not .*'9'")
     monkeypatch.undo()
     cluster.workers.append(cluster.start_worker("sys.modules['gshard_nmt'] = None"))
     time.sleep(3)
-    refuse(r"^the worker tcp://.* cannot import gshard-nmt")
+    refuse(r"^the worker tcp://.* answers .*ModuleNotFoundError")
     for worker in cluster.workers:
         worker.kill()
     monkeypatch.setattr("gshard_nmt.data.worker_pool._SECONDS_TO_ANSWER", 2)

@@ -136,25 +136,3 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
     assert [row[0] for row in columns] == ["1", "2"]
     note = "line 2 has more than 16 tokens, so it was translated in pieces."
     assert scored.stderr.splitlines()[-1] == note
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        (
-            "train",
-            ["--gin=EXPERTS = 5"],
-            "gshard-train: Model.experts: dimension E has size 5, which does not divide over the 2 "
-            "devices of mesh axes ['x']; the nearest legal sizes are 4 or 6.\n",
-        ),
-        ("decode", ["--lang", "xx"], "--lang xx: this model translates from de, fr."),
-    ],
-)
-def test_mistakes_get_one_message_and_exit_code_2(folder, name, arguments, message):
-    flags = ["--workdir", folder / "run", *arguments]
-    if name == "train":
-        flags = ["--config", "demo", "--data", folder / "data", *gin(), *flags]
-    done = program(name, *flags, stdin="")
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr

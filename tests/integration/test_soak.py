@@ -11,7 +11,7 @@ SEED = 11
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("campaign", "cases"), [("kill", 3), ("wrong_input", 12)])
+@pytest.mark.parametrize(("campaign", "cases"), [("kill", 3), ("wrong_input", 8)])
 def test_a_short_campaign_finds_no_defect(campaign, cases):
     """The final state is equal to the bit; there is no traceback and no lost file."""
     flags = ["--minutes", "10", "--cases", str(cases), "--seed", str(SEED)]

@@ -195,9 +195,8 @@ def test_a_program_that_does_not_fit_gives_both_sizes_and_the_settings_that_help
     assert "; change Model.num_groups in proportion" in report
 
 
-@pytest.mark.parametrize("topology", ["v5p:2x2x2", "v6e:2x4"])
-def test_later_chips_compile_the_same_step(tmp_path, topology):
-    record, _ = inspect(tmp_path, f"--topology={topology}")
+def test_a_later_chip_compiles_the_same_step(tmp_path):
+    record, _ = inspect(tmp_path, "--topology=v6e:2x4")
     assert record["devices"] == 8
     assert collective_of(record, "all-to-all")["count"] == 4
     assert record["estimated_step_seconds"] > 0

@@ -27,22 +27,26 @@ FOREIGN = dataclasses.replace(
 """A model with the parts of other systems."""
 POST_NORM = dataclasses.replace(FOREIGN, norm_place="after", experts=0, activation="gelu")
 SHARED = dataclasses.replace(SMALL, shared_expert_dim=12)
-OTHER_SYSTEMS: dict[str, dict] = {
-    "output bias": {"output_bias": True},
-    "biases": {"biases": True},
-    "layer norm": {"norm": "layer"},
+TOGETHER: dict[str, dict] = {
+    "ours": {},
     "post-norm": {"norm_place": "after"},
-    "shared embedding": {"shared_embedding": True},
-    "shared expert": {"shared_expert_dim": 12, "biases": True},
-    "paper's positions": {"positions": "vaswani", "position_offset": 2},
-    "learned positions": {"positions": "learned", "max_positions": 24},
-    "experts last": {"moe_place": "last"},
-    "gated": {"activation": "geglu", "biases": True},
-    "M2M-100": {"norm": "layer", "biases": True, "output_bias": True, "shared_embedding": True},
-    "one expert": {"routing": "switch"},
-    "good second experts": {"second_expert": "threshold", "eval_second_expert": "threshold"},
+    "M2M-100": {
+        "norm": "layer",
+        "biases": True,
+        "output_bias": True,
+        "shared_embedding": True,
+        "positions": "vaswani",
+        "position_offset": 2,
+    },
+    "others": {
+        "activation": "geglu",
+        "biases": True,
+        "moe_place": "last",
+        "positions": "learned",
+        "max_positions": 24,
+    },
 }
-"""The settings of `Model` that other systems have, and the default does not."""
+"""The settings of `Model` that other systems have, and the default does not; several at once."""
 MIXED = dataclasses.replace(SMALL, expert_stacks="encoder", decoder_layers=3)
 
 

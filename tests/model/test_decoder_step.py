@@ -10,7 +10,6 @@ import tensorflow as tf
 from gshard_nmt.model import decoder_step, transformer
 from gshard_nmt.model.layers import Mode
 from tests.model.examples import (
-    DENSE,
     FOREIGN,
     MIXED,
     ONE,
@@ -29,13 +28,10 @@ from tests.model.examples import (
     [
         (SMALL, None, 1e-4),
         (SMALL, "model", 1e-4),
-        (DENSE, "model", 1e-4),
         (MIXED, "model", 1e-4),
-        (FOREIGN, None, 1e-4),
         (FOREIGN, "model", 1e-4),
         (POST_NORM, "model", 1e-4),
         (SHARED, "model", 1e-4),
-        (DENSE, "bfloat16", 0.1),
         (SMALL, "bfloat16", 0.1),
     ],
 )

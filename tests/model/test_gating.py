@@ -192,7 +192,7 @@ def numbered(compared: int):
 
 
 @pytest.mark.parametrize("compared", [0, 600])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(group=groups())
 def test_gating_equals_algorithm_1(compared, group):
     """So the capacity is never exceeded, slots are unique and without holes, and padding has no slot."""
@@ -216,7 +216,7 @@ def test_gating_equals_algorithm_1(compared, group):
         assert len({e for e, _, _ in token}) == len(token)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(groups())
 def test_reversing_a_group_changes_neither_counts_nor_the_auxiliary_loss(group):
     gates, capacity, _, is_token = group
@@ -232,7 +232,7 @@ def test_reversing_a_group_changes_neither_counts_nor_the_auxiliary_loss(group):
     np.testing.assert_array_equal(per_expert(forward), per_expert(backward))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(groups(), st.floats(-50, 50))
 def test_a_constant_added_to_all_logits_changes_only_the_z_loss(group, constant):
     gates, capacity, draw, is_token = group

@@ -44,10 +44,11 @@ OTHER_SYSTEMS = (
 
 def test_a_config_computes_on_a_mesh_what_it_computes_on_one_device(capsys):
     mesh = (*LAYERS, *OTHER_SYSTEMS, "Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 2)")
+    mesh += ("Model.expert_stacks = 'decoder'",)
     rules = "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'H': 'y', 'N': 'y'}"
     equivalence.show_equivalence(load_config("demo", [*SMALL, *mesh, rules]), "demo", 4)
     out = capsys.readouterr().out
-    assert "encoder/block/moe_0/wi [0]" in out
+    assert "decoder/block/moe_0/wi [0]" in out
     assert "encoder/block/self_attention_0/key_bias [0]" in out
     assert "DIFFERENT" not in out
     assert "on 1 device and on 4 (x=2 x y=2) are equal within" in out

@@ -22,7 +22,6 @@ CONFIG = load_config("demo").replace(
         "head_dim": 8,
         "experts": 8,
         "num_groups": 8,
-        "eval_capacity_factor": 1.0,
     },
     data={
         "rows": 8,
@@ -82,6 +81,5 @@ def test_a_mesh_counts_what_eager_operations_count(eager):
         if isinstance(values, np.ndarray):
             np.testing.assert_allclose(getattr(use, name), values, rtol=1e-5, err_msg=name)
     assert use.tokens.tolist() == [[105] * 3, [75] * 3]
-    assert use.lost.any()
     # Each language has its own source ids, so the encoder's rows differ; otherwise the test is blind.
-    assert np.ptp(use.chosen[0, :, 0], axis=0).max() > 5
+    assert np.ptp(use.chosen[0], axis=0).max() > 5

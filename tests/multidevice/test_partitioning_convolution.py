@@ -163,9 +163,8 @@ RESULTS = table(HALOS | MORE)
 
 
 @pytest.mark.parametrize("name", [*HALOS, *MORE])
-@pytest.mark.parametrize("mesh", MESHES)
-def test_partitioned_is_unpartitioned(mesh, name):
-    assert_equal(name, *RESULTS(mesh))
+def test_partitioned_is_unpartitioned(name):
+    assert_equal(name, *RESULTS("2x4"))
 
 
 @pytest.mark.parametrize("name", [n for n, c in HALOS.items() if c.shapes[0][1] % 4 == 0])
@@ -177,16 +176,14 @@ def test_only_halos_are_exchanged(name):
 UNUSED_AXIS = {"unused axis": halo(16, "y", Window(3, 1, 1, 1), rows=None)}
 
 
-@pytest.mark.parametrize("mesh", MESHES)
-def test_the_compilers_known_mistake(mesh):
+def test_the_compilers_known_mistake():
     """If space is split and a mesh axis is unused, a kernel's gradient is also summed over this axis.
 
     XLA's convolution partitioner does so in plain jax as well (0.10.2, under GSPMD and under Shardy).
     docs/sharding.md tells how to avoid it. If this test fails, XLA has been corrected.
     """
-    actual, expected = table(UNUSED_AXIS)(mesh)
+    actual, expected = table(UNUSED_AXIS)("3x2")
     for key in ("unused axis/result", "unused axis/0"):
         np.testing.assert_allclose(actual[key], expected[key], rtol=1e-6)
-    copies = MESHES[mesh].axis_size(["x"])
     wrong = actual["unused axis/1"] / expected["unused axis/1"]
-    np.testing.assert_allclose(wrong, copies, rtol=1e-6)
+    np.testing.assert_allclose(wrong, 3, rtol=1e-6)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.multidevice.partitioning import MESHES, Case, assert_equal, table
+from tests.multidevice.partitioning import Case, assert_equal, table
 
 CASES = {
     # Uneven dimensions: 15 over 2 as in GShard section 3.3.3, 15 over 4; 3 over 8 leaves shards empty.
@@ -90,6 +90,5 @@ RESULTS = table(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("mesh", MESHES)
-def test_partitioned_is_unpartitioned(mesh, name):
-    assert_equal(name, *RESULTS(mesh))
+def test_partitioned_is_unpartitioned(name):
+    assert_equal(name, *RESULTS("3x2"))

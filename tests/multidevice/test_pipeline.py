@@ -19,7 +19,6 @@ from gshard_nmt.spmd.sharding import annotate
 from tests.multidevice.collectives import collectives
 
 RULES = {"P": "stage", "R": "stage", "B": ("stage", "data"), "H": "tensor"}
-ONE = Mesh(("x",), (1,))
 BLOCKS, ROWS, LENGTH, WIDTH = 4, 2, 3, 4
 
 
@@ -154,12 +153,6 @@ def test_a_pipeline_computes_what_its_blocks_compute_in_turn(case):
     assert not [key for key in counts if key[0] == "all-gather" and "stage" in key[1]], counts
     trips = re.findall(r'known_trip_count":{"n":"(\d+)"}', text)
     assert trips.count(str(schedule.iterations)) == 2, trips
-
-
-def test_stages_on_one_device():
-    """The stages of a device run one after another."""
-    results, _ = compiled(Schedule(2, 3), ONE)
-    check(results, 3)
 
 
 def test_a_stage_shares_no_zeros_with_the_code_around_it():

@@ -87,6 +87,7 @@ def product_flops_of(text: str) -> int:
     )
 
 
+@pytest.mark.slow
 def test_the_backward_pass_computes_no_kept_result_again():
     """Two layers, counted by hand. An MoE layer has six all-to-alls, two of them in recomputation."""
     rows, length, devices, repeats = 4, 8, 2, 2

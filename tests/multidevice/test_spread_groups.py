@@ -75,7 +75,9 @@ def on_devices(groups: int, members: int, dispatch: str) -> tuple[dict[str, np.n
     return devices.fetch(results), program.executable.as_text()
 
 
-@pytest.mark.parametrize("spread", SPREADS, ids=str)
+@pytest.mark.parametrize(
+    "spread", [pytest.param(SPREADS[0], marks=pytest.mark.slow), SPREADS[1]], ids=str
+)
 def test_a_spread_group_routes_as_on_one_device(spread):
     groups, _, dispatch = spread
     expected = step({k: tf.constant(v) for k, v in inputs().items()}, layer(groups, dispatch))

@@ -28,10 +28,8 @@ LANGUAGE_MODEL = Model(
 )
 TRANSLATION = dataclasses.replace(
     LANGUAGE_MODEL,
-    encoder_layers=4,
-    decoder_layers=2,
-    moe_every=2,
-    expert_stacks="encoder",
+    encoder_layers=1,
+    expert_stacks="decoder",
     second_expert="all",
     dispatch="einsum",
 )

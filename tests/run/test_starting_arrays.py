@@ -19,7 +19,7 @@ from gshard_nmt.run.starting_arrays import Recipe, assemble, placed
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
-from tests.model.examples import ONE, OTHER_SYSTEMS, TWO, declared, parameters, rows
+from tests.model.examples import ONE, TOGETHER, TWO, declared, parameters, rows
 from tests.model.examples import SMALL as FOUR_LAYERS
 
 SMALL = dataclasses.replace(FOUR_LAYERS, encoder_layers=2)
@@ -27,8 +27,6 @@ DENSE = dataclasses.replace(SMALL, experts=0)
 ONE_DEVICE = Mesh(axes=("x",), shape=(1,), rules={})
 FOUR = Mesh(axes=("x",), shape=(4,), rules={"E": "x", "M": "x"})
 BATCH = rows([ONE, TWO], [TWO], length=8)
-ADD_TO_EXPERTS = {"routing", "second_expert", "shared_expert_dim"}
-"""With these settings, the experts of a token do not add up to the dense layer."""
 
 
 @functools.cache
@@ -82,7 +80,14 @@ def test_an_equal_model_has_the_same_bits():
     assert nll(SMALL, weights) == old_nll(SMALL)
 
 
-@pytest.mark.parametrize("settings", [{}, *OTHER_SYSTEMS.values()], ids=["ours", *OTHER_SYSTEMS])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *(TOGETHER[name] for name in ("ours", "post-norm", "M2M-100")),
+        TOGETHER["others"] | {"shared_expert_dim": 12, "routing": "switch"},
+    ],
+    ids=str,
+)
 def test_a_deeper_model_computes_the_same_function(settings):
     model = dataclasses.replace(SMALL, **settings)
     deeper = dataclasses.replace(model, encoder_layers=4, decoder_layers=6)
@@ -98,10 +103,7 @@ def test_a_deeper_model_computes_the_same_function(settings):
     assert is_same == (model.norm_place == "before")
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, *(s for s in OTHER_SYSTEMS.values() if not s.keys() & ADD_TO_EXPERTS)],
-)
+@pytest.mark.parametrize("settings", TOGETHER.values(), ids=TOGETHER)
 def test_an_upcycled_model_computes_the_dense_function_if_nothing_is_dropped(settings):
     # A token's two experts are equal and their weights add up to 1. Every expert has room for all tokens.
     roomy = dataclasses.replace(SMALL, eval_capacity=8, **settings)

@@ -82,16 +82,14 @@ def test_an_include_is_found_beside_the_file_or_in_the_configs_folder(folder):
 def test_a_file_that_a_config_names_may_be_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf").mkdir()
-    for file in ("conf/own.py", "conf/both.py", "both.py", "conf/my.model"):
+    for file in ("conf/own.py", "conf/both.py", "both.py"):
         (tmp_path / file).touch()
     (tmp_path / "conf/my.gin").write_text(
         "include 'experiments/demo.gin'\n"
         "Cleaning.modules = ['own.py', 'both.py', 'installed.module']\n"
-        "Data.source_model = 'my.model'\n"
     )
     config = gin_reader.load_config("conf/my.gin")
     assert config.cleaning.modules == ("conf/own.py", "both.py", "installed.module")
-    assert config.data.source_model == "conf/my.model"
 
 
 def test_a_later_line_wins_over_an_include(folder):

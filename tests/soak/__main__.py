@@ -4,9 +4,7 @@
     python -m tests.soak --minutes 60 --cases 1000000 wrong_input
 
 Without flags, `kill` kills runs 100 times, `wrong_input` tries 1,000 cases, and `memory` prepares one
-large corpus. `exchange` makes models with transformers, which pip installs into
-build/benchmarks/decoding-venv. The others take a few minutes each, and all of them together little more
-than an hour.
+large corpus. The others take a few minutes each, and all of them together little more than an hour.
 Each campaign prints its progress, and closes with one line of what it tried. A seed is printed; the same
 seed gives the same cases. The exit code is 1 if a campaign has found a defect.
 """
@@ -27,7 +25,6 @@ CAMPAIGNS: dict[str, tuple[float, int | None]] = {
     "properties": (6, None),
     "wrong_input": (27, 1000),
     "memory": (20, None),
-    "exchange": (8, 3),
     "hostile_requests": (3, 1000),
 }
 """The campaigns: the minutes that each may take, and after how many cases it ends earlier."""

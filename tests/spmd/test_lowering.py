@@ -52,14 +52,9 @@ def test_a_lowered_function_lists_the_annotated_activations():
     assert lowered.annotated == {("BLM", (8, 5, 12)), ("LBM", (5, 8, 12))}
 
 
-def test_tensorflow_is_imported_without_keras_which_can_be_imported_later():
+def test_tensorflow_is_imported_without_keras():
     program = (
         "import sys; from gshard_nmt.spmd import lowering; lowering._tensorflow(); "
-        "assert not [name for name in sys.modules if name.split('.')[0] == 'keras']; "
-        "import tensorflow as tf; from tensorflow.keras import layers; import keras.src.optimizers; "
-        "print(tf.keras.layers.Dense is layers.Dense)"
+        "assert not [name for name in sys.modules if name.split('.')[0] == 'keras']"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "True\n"
+    subprocess.run([sys.executable, "-c", program], check=True)

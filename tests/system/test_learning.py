@@ -8,6 +8,7 @@ as with sixteen.
 import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
@@ -60,24 +61,20 @@ def final_loss(experts: int) -> tuple[float, float]:
     steps = StepFunctions(model, Optimizer(warmup_steps=60, min_factored_size=8), TOKENS, TOKENS)
     devices, specs = runtime.start(MESH), state_specs(steps)
     letters = {name: spec.letters for name, spec in specs.items()}
-    initialize = devices.compile(
-        f"initialize {experts}", lambda: lower(steps.initialize, [CONTROL], [letters], MESH)
-    )
     train = devices.compile(
         f"train {experts}",
         lambda: lower(steps.train_step, [specs, BATCH, CONTROL], [letters, {}], MESH),
         donate=(0,),
     )
-    control = devices.put(
-        {
-            "seed": np.array([1, 0], np.uint32),
-            "max_steps": np.array(UPDATES, np.int32),
-            "max_tokens": np.array([0, 0], np.uint32),
-            "one": np.array(1.0, np.float32),
-        },
-        CONTROL,
-    )
-    (state,) = initialize(control)
+    scalars = {
+        "seed": np.array([1, 0], np.uint32),
+        "max_steps": np.array(UPDATES, np.int32),
+        "max_tokens": np.array([0, 0], np.uint32),
+        "one": np.array(1.0, np.float32),
+    }
+    (state,) = steps.initialize({name: tf.constant(value) for name, value in scalars.items()})
+    state = devices.put({name: value.numpy() for name, value in state.items()}, specs)
+    control = devices.put(scalars, CONTROL)
     losses, busiest = [], 0.0
     for _, batch in zip(range(UPDATES), batches(), strict=False):
         state, metrics = train(state, devices.put(batch, BATCH), control)

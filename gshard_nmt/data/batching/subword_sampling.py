@@ -82,8 +82,6 @@ class Splitter:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.pieces = vocabulary.subwords
         self._texts = {i: text for text, (i, _) in self.pieces.items()}
-        # If no piece goes over the end of a word, words are split one by one, and can be cached.
-        self._by_word = not any(SPACE in text[1:] for text in self.pieces)
 
     def resample(self, ids: Sequence[int], random: Random) -> list[int]:
         """Returns ids of the same text. Ids that are no piece of text stay where they are."""
@@ -93,7 +91,7 @@ class Splitter:
                 result += run
                 continue
             text = "".join([self._texts[i] for i in run])
-            for word in _WORD.findall(text)[:-1] if self._by_word else [text]:
+            for word in _WORD.findall(text)[:-1]:
                 result += self.split(word, random)
         return result
 

@@ -12,8 +12,6 @@ held-out text in memory and reads the training text once, line by line.
 
 import collections
 import dataclasses
-import sys
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -31,8 +29,6 @@ NEAR = 0.7
 contains a short test sentence is no copy."""
 _LEAST_SHINGLES = 3
 """Shorter sentences, of four words or less, have exact copies only."""
-PART = 16
-"""Near copies are looked for in the first lines, and then in one line in PART, because they cost more."""
 _MOST_EXACT_PAIRS = 0.005
 _MOST_PAIRS = 0.05
 _MOST_SOURCES = 0.2
@@ -100,12 +96,10 @@ class OverlapSearch:
 
     Attributes:
       overlaps: the overlap with each text.
-      compared: the number of pairs that were compared with near copies in mind.
     """
 
     def __init__(self, tests: Sequence[Any]) -> None:
         """Indexes the held-out text by normal form and by shingle."""
-        self.compared = 0
         self.overlaps = [Overlap(test) for test in tests]
         # Language and side -> hash of a form or a shingle -> the sentences that have it.
         self._exact: _Index = collections.defaultdict(lambda: collections.defaultdict(list))
@@ -131,23 +125,13 @@ class OverlapSearch:
             if form := normal_form.sentence_form(line):
                 exact[hash(form)].append((number, n))
 
-    def add(
-        self,
-        languages: tuple[str, str],
-        rows: Iterable[tuple[str, str]],
-        all_compared: int = sys.maxsize,
-    ) -> None:
-        """Compares the training pairs of two languages with all held-out text.
-
-        After `all_compared` rows, near copies are looked for in one row in PART.
-        """
-        for number, row in enumerate(rows):
-            is_near = number < all_compared or zlib.crc32(row[0].encode()) % PART == 0
-            self.compared += is_near
+    def add(self, languages: tuple[str, str], rows: Iterable[tuple[str, str]]) -> None:
+        """Compares the training pairs of two languages with all held-out text."""
+        for row in rows:
             # For each side, the test sentences that this pair matches, and whether exactly.
             matched: dict[Side, dict[_Line, bool]] = {"source": {}, "target": {}}
             for language, text in zip(languages, row, strict=True):
-                for side, line, match in self._matches(language, text, is_near):
+                for side, line, match in self._matches(language, text):
                     matched[side][line] = matched[side].get(line, False) or match.is_exact
                     best = self.overlaps[line[0]].matches[side]
                     old = best.setdefault(line[1], match)
@@ -160,13 +144,11 @@ class OverlapSearch:
                     if matched["source"][line] and matched["target"][line]:
                         overlap.exact_pairs.add(line[1])
 
-    def _matches(
-        self, language: str, text: str, is_near: bool
-    ) -> Iterator[tuple[Side, _Line, Match]]:
+    def _matches(self, language: str, text: str) -> Iterator[tuple[Side, _Line, Match]]:
         """Yields the held-out sentences in its language that a training sentence matches."""
         sides = [side for side in _SIDES if (language, side) in self._exact]
         form = normal_form.sentence_form(text) if sides else ""
-        shingles = _shingles(text) if sides and is_near else set()
+        shingles = _shingles(text) if sides else set()
         for side in sides:
             for line in self._exact[language, side].get(hash(form), ()):
                 yield side, line, Match(text, 1.0, True)

@@ -15,7 +15,6 @@ import importlib.metadata
 import importlib.util
 import itertools
 import operator
-import os
 import re
 import sys
 import types
@@ -57,11 +56,11 @@ def filter(function: AnyFilter) -> AnyFilter:
 @functools.lru_cache(maxsize=8)
 def filters(settings: Cleaning) -> Mapping[str, Filter]:
     """Returns the filters that these settings name, in their order, by name."""
-    built_in = [importlib.import_module(name).__name__ for name in _OWN_MODULES]
+    for name in ("text_filters", "overlap"):  # these import this module
+        importlib.import_module(f"{__package__}.{name}")
     loaded = [_load(name).__name__ for name in settings.modules]
     own = [name for module in loaded for name, f in _filters.items() if f.__module__ == module]
-    known = [*FILTERS, *(name for name, f in _filters.items() if f.__module__ in built_in), *own]
-    known = list(dict.fromkeys(known))
+    known = list(dict.fromkeys([*FILTERS, "language", *own]))
     for field, given in (("filters", settings.filters), ("without", settings.without)):
         for name in given:
             if name not in known:
@@ -72,9 +71,6 @@ def filters(settings: Cleaning) -> Mapping[str, Filter]:
                 )
     names = dict.fromkeys([*settings.filters, *own])
     return {name: _filters[name] for name in names if name not in settings.without}
-
-
-_OWN_MODULES = tuple(f"{__package__}.{name}" for name in ("text_filters", "overlap"))
 
 
 def _load(name: str) -> types.ModuleType:
@@ -106,14 +102,13 @@ def _load(name: str) -> types.ModuleType:
 def identity(settings: Cleaning) -> dict[str, Any]:
     """Returns everything that the result of cleaning depends on, besides the text, as values for JSON.
 
-    This is the settings, a version of the built-in filters, a hash of each module of a user with the
-    imported modules beside it, and the version of the package that tells languages.
+    This is the settings, a version of the built-in filters, a hash of each module of a user, and the
+    version of the package that tells languages.
     """
     modules = []
     for name in settings.modules:
         file = _load(name).__file__
-        content = b"".join(map(Path.read_bytes, _with_helpers(Path(file)))) if file else b""
-        digest = hashlib.sha256(content).hexdigest()[:16] if file else ""
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
         # The same module may be named by a relative or an absolute path.
         modules.append([Path(name).name, digest])
     identifier = ""
@@ -123,16 +118,6 @@ def identity(settings: Cleaning) -> dict[str, Any]:
     fields = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()}
     del fields["modules"]
     return fields | {"version": VERSION, "modules": modules, "identifier": identifier}
-
-
-def _with_helpers(file: Path) -> list[Path]:
-    """Returns the file of a module, and those of imported modules in the same folder."""
-    folder = os.path.realpath(file.parent)
-    if os.path.basename(folder) in ("site-packages", "dist-packages"):
-        return [file]
-    files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
-    helpers = {f for f in files if f and os.path.realpath(os.path.dirname(f)) == folder}
-    return [file, *map(Path, sorted(helpers - {str(file)}))]
 
 
 VERSION = 3
@@ -203,18 +188,12 @@ def _apply(
     if len(entries) == len(block):
         if all(isinstance(entry, bool | np.bool_) for entry in entries):
             return np.array(entries, bool), None
-        if all(entry is None or _is_row(entry) for entry in entries):
+        if all(entry is None or isinstance(entry, SentencePair) for entry in entries):
             mask = np.array([entry is not None for entry in entries])
-            return mask, [SentencePair(*entry) for entry in entries if isinstance(entry, tuple)]
+            return mask, [entry for entry in entries if isinstance(entry, SentencePair)]
     raise UserError(
         f"the filter {name!r} of {function.__module__} returned {len(entries)} entries for "
         f"{len(block)} rows, such as {entries[:1]}. It must return True or False for each row, or each "
         "row edited, with None for a row that it drops.",
         ["Cleaning.modules"],
     )
-
-
-def _is_row(entry: object) -> bool:
-    if not isinstance(entry, tuple) or len(entry) not in (2, 3):
-        return False
-    return all(isinstance(side, str) for side in entry[:2])

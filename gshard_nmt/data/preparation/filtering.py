@@ -22,14 +22,16 @@ from gshard_nmt.data.cleaning.block import About
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Chunk, Part
-from gshard_nmt.data.preparation.plan import Choice, LanguageText, Plan, SplitText, folder_of
+from gshard_nmt.data.preparation.inputs import SplitText, Texts, folder_of
 from gshard_nmt.data.preparation.work import Finished, Unit, WorkFolder
+from gshard_nmt.data.sets.corpus import CorpusPair
 
 ROWS = "rows.zst"
 SIGNATURES = "signatures"
 DUPLICATES = "duplicates"
 HELD_OUT = "held_out.npy"
 _SAMPLES = "samples.json"
+_CLEANED = ("train", "dev")
 _EMPTY = "empty"
 """The name of the filter that drops a pair with an empty side."""
 
@@ -43,7 +45,6 @@ class CleanText:
     """
 
     text: SplitText
-    pairs: int
     removed: Mapping[str, int]
     edited: Mapping[str, int]
     parts: tuple[Part, ...]
@@ -66,89 +67,96 @@ CleanTexts = dict[tuple[str, str], CleanText]
 """Clean text by `folder_of` the pair and the split."""
 
 
-def clean_all(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> CleanTexts:
-    """Cleans the training text of languages. Their dev text loses its empty rows."""
-    held_out: list[Path | None] = [None] * len(every)
-    if "overlap" in registry.filters(plan.cleaning):
-        held_out = [*_hold_out(work, plan, every)]
+def clean_all(
+    work: WorkFolder, settings: Cleaning, pairs: Sequence[CorpusPair], texts: Texts
+) -> CleanTexts:
+    """Cleans the training text of all pairs. Their dev text loses its empty rows."""
+    # The same two languages have the same order in all corpora; see `directions.joined`.
+    every: dict[tuple[str, str], list[CorpusPair]] = {}
+    for pair in pairs:
+        every.setdefault((pair.source, pair.target), []).append(pair)
+    held_out: dict[tuple[str, str], Path] = {}
+    if "overlap" in registry.filters(settings):
+        held_out = _hold_out(work, settings, every, texts)
+    identity = registry.identity(settings)
+    splits = []
     units: list[Unit] = []
-    texts: list[SplitText] = []
-    for languages, hashes in zip(every, held_out, strict=True):
-        dev = [text for text in languages.held_out if text.split == "dev"]
-        for text in (*languages.train, *dev):
-            names = (text.pair.source, text.pair.target, text.pair.subset)
+    for languages, own in every.items():
+        for text in (SplitText.of(pair, split, texts) for split in _CLEANED for pair in own):
+            names = (*languages, text.pair.subset)
             call, version = functools.partial(filter_rows, names=names), None
             if text.split == "train":
-                call = functools.partial(
-                    call, choice=plan.choice(text), settings=plan.cleaning, held_out=hashes
-                )
-                version = plan.cleaning_identity
-            first = 0
+                held = held_out.get(languages)
+                call, version = functools.partial(call, settings=settings, held_out=held), identity
             for number, part in enumerate(text.parts):
-                own_call = functools.partial(call, part=part, first=first)
+                own_call = functools.partial(call, part=part)
                 units.append(Unit(f"{text.name}/{number}", own_call, part.rows, version))
-                first += part.rows
-            texts.append(text)
+            splits.append(text)
     done = iter(work.run("clean", "cleaning, pairs", units))
     clean: CleanTexts = {}
-    for text in texts:
-        own = [*itertools.islice(done, len(text.parts))]
+    for text in splits:
+        outcomes = [*itertools.islice(done, len(text.parts))]
         clean[folder_of(text.pair), text.split] = CleanText(
             text,
-            sum(outcome.result["pairs"] for outcome in own),
-            _sum(outcome.result["removed"] for outcome in own),
-            _sum(outcome.result["edited"] for outcome in own),
-            tuple(map(part_of, text.parts, own)),
-            tuple(outcome.folder for outcome in own),
+            _sum(outcome.result["removed"] for outcome in outcomes),
+            _sum(outcome.result["edited"] for outcome in outcomes),
+            tuple(map(part_of, text.parts, outcomes)),
+            tuple(outcome.folder for outcome in outcomes),
         )
-    if plan.cleaning.duplicates:
-        clean |= _without_duplicates(work, plan.cleaning.duplicates, every, clean)
+    if settings.duplicates:
+        groups = [[folder_of(pair) for pair in own] for own in every.values()]
+        clean |= _without_duplicates(work, settings.duplicates, groups, clean)
     return clean
 
 
-def _hold_out(work: WorkFolder, plan: Plan, every: Sequence[LanguageText]) -> Iterable[Path]:
-    """Yields the file of hashes of dev and test text of each language pair."""
+def _hold_out(
+    work: WorkFolder,
+    settings: Cleaning,
+    every: Mapping[tuple[str, str], Sequence[CorpusPair]],
+    texts: Texts,
+) -> dict[tuple[str, str], Path]:
+    """Returns the file of hashes of dev and test text of each two languages."""
     units = []
-    for languages in every:
-        files = [part.file for text in languages.held_out for part in text.parts]
-        pair = languages.train[0].pair
+    for (source, target), own in every.items():
+        splits = [SplitText.of(pair, split, texts) for split in ("dev", "test") for pair in own]
         call = functools.partial(
             hold_out,
-            files=files,
-            source=pair.source,
-            target=pair.target,
-            words=plan.cleaning.overlap_words,
+            files=[part.file for text in splits for part in text.parts],
+            source=source,
+            target=target,
+            words=settings.overlap_words,
         )
-        units.append(Unit(folder_of(pair), call, sum(text.total for text in languages.held_out)))
-    for outcome in work.run("held_out", "reading dev and test text, pairs", units):
-        yield outcome.folder / HELD_OUT
+        units.append(Unit(folder_of(own[0]), call, sum(text.total for text in splits)))
+    done = work.run("held_out", "reading dev and test text, pairs", units)
+    return {key: outcome.folder / HELD_OUT for key, outcome in zip(every, done, strict=True)}
 
 
 def _without_duplicates(
-    work: WorkFolder, kinds: Sequence[str], every: Sequence[LanguageText], clean: CleanTexts
+    work: WorkFolder, kinds: Sequence[str], every: Sequence[Sequence[str]], clean: CleanTexts
 ) -> CleanTexts:
+    """Drops the duplicates among the texts of each two languages, which are `every` with their names."""
     finding: list[Unit] = []
     counts = []
-    for languages in every:
-        texts = [clean[name, "train"] for name in languages.names]
+    for names in every:
+        texts = [clean[name, "train"] for name in names]
         files = [folder / SIGNATURES for text in texts for folder in text.folders]
-        buckets = duplicates.buckets_for(sum(text.pairs for text in texts)) if files else 0
+        buckets = duplicates.buckets_for(sum(text.text.total for text in texts)) if files else 0
         size = sum(text.rows for text in texts) // max(buckets, 1)
         for number in range(buckets):
             call = functools.partial(find_duplicates, files=files, bucket=number, buckets=buckets)
-            finding.append(Unit(f"{languages.names[0]}/{number}", call, size))
+            finding.append(Unit(f"{names[0]}/{number}", call, size))
         counts.append(buckets)
     found = iter(work.run("duplicates", "finding duplicates, pairs", finding))
     dropping: list[Unit] = []
-    for languages, count in zip(every, counts, strict=True):
+    for names, count in zip(every, counts, strict=True):
         files = [outcome.folder / DUPLICATES for outcome in itertools.islice(found, count)]
-        parts = [part for name in languages.names for part in clean[name, "train"].parts]
+        parts = [part for name in names for part in clean[name, "train"].parts]
         for number, part in enumerate(parts):
             call = functools.partial(drop, part=part, number=number, files=files, kinds=kinds)
-            dropping.append(Unit(f"{languages.names[-1]}/{number}", call, part.rows))
+            dropping.append(Unit(f"{names[-1]}/{number}", call, part.rows))
     dropped = iter(work.run("drop", "dropping duplicates, pairs", dropping))
     result = {}
-    for name in (name for languages in every for name in languages.names):
+    for name in itertools.chain.from_iterable(every):
         text = clean[name, "train"]
         own = [*itertools.islice(dropped, len(text.parts))]
         result[name, "train"] = dataclasses.replace(
@@ -173,42 +181,37 @@ def hold_out(
 def filter_rows(
     folder: Path,
     part: Part,
-    first: int,
     names: tuple[str, str, str],
-    choice: Choice | None = None,
     settings: Cleaning | None = None,
     held_out: Path | None = None,
 ) -> Mapping[str, Any]:
     """Writes the rows of a chunk that stay, their signatures, and samples of the other rows.
 
-    `first` is the number of rows of the text before the chunk, and `names` are the languages and the
-    subset. Without settings, for dev text, empty rows alone are dropped. `held_out` has the hashes of dev
-    and test text, if there is any.
+    `names` are the languages and the subset. Without settings, for dev text, empty rows alone are
+    dropped. `held_out` has the hashes of dev and test text, if there is any.
 
     Returns:
-      `pairs`, the number of rows that were chosen; `rows`, the number of those that stay; `removed` and
-      `edited`, the numbers that each filter dropped and changed. If `is_whole`, the chunk stays as it is,
-      so that its rows are not written again.
+      `rows`, the number of rows that stay; `removed` and `edited`, the numbers that each filter dropped
+      and changed. If `is_whole`, the chunk stays as it is, so that its rows are not written again.
     """
-    whole = chunks.read(part.file)
-    chunk = whole.take(choice.places(first, len(whole))) if choice else whole
-    counts: dict[str, Any] = {"removed": {}, "edited": {}}
+    stay = chunk = chunks.read(part.file)
+    removed: Mapping[str, int] = {}
+    edited: Mapping[str, int] = {}
     dropped: report.Samples = {}
-    stay = chunk
     if settings is None:
         stay = chunk.take(_with_text(chunk))
         if len(stay) < len(chunk):
-            counts["removed"] = {_EMPTY: len(chunk) - len(stay)}
+            removed = {_EMPTY: len(chunk) - len(stay)}
     elif settings.duplicates or registry.filters(settings):
         hashes = np.load(held_out) if held_out else np.zeros(0, np.uint64)
         cleaned = registry.clean(chunk.rows(), About(*names, settings, hashes))
         stay = Chunk.of(cleaned.rows) if cleaned.edited else chunk.take(cleaned.indices)
-        counts = {"removed": dict(cleaned.removed), "edited": dict(cleaned.edited)}
-        dropped = cleaned.samples
+        removed, edited, dropped = cleaned.removed, cleaned.edited, cleaned.samples
         if settings.duplicates:
             values = duplicates.signatures(cleaned.rows, settings.duplicates)
             duplicates.write_signatures(folder / SIGNATURES, values)
-    return {"pairs": len(chunk), **_write(folder, whole, stay, dropped), **counts}
+    counts = {"removed": dict(removed), "edited": dict(edited)}
+    return {**_write(folder, chunk, stay, dropped), **counts}
 
 
 def find_duplicates(

@@ -14,14 +14,13 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Part, groups
 from gshard_nmt.data.preparation.filtering import CleanText
-from gshard_nmt.data.preparation.plan import Direction
-from gshard_nmt.data.preparation.vocabularies import Sample, measuring_units
 from gshard_nmt.data.preparation.work import Unit, WorkFolder
-from gshard_nmt.data.sets.manifest import SplitData, checksum
+from gshard_nmt.data.sets.corpus import CorpusPair
+from gshard_nmt.data.sets.directions import directions_of
+from gshard_nmt.data.sets.manifest import SplitData, checksum, pair_folder
 from gshard_nmt.data.sets.records import ShardWriter
 from gshard_nmt.data.sets.shards import word_type
 from gshard_nmt.data.text.vocabulary import EOS, Vocabulary
-from gshard_nmt.data.text.vocabulary_report import Fit
 
 _BLOCK = 1 << 14
 """The number of rows that are tokenized at a time."""
@@ -33,46 +32,66 @@ TOO_LONG = "too long"
 
 
 @dataclasses.dataclass(frozen=True)
+class Direction:
+    """A direction of translation: a pair of the corpus with its source and target language."""
+
+    pair: CorpusPair
+    source: str
+    target: str
+
+    @property
+    def is_reversed(self) -> bool:
+        return (self.source, self.target) != (self.pair.source, self.pair.target)
+
+    @property
+    def folder(self) -> str:
+        return pair_folder(self.source, self.target, self.pair.subset)
+
+
+def all_directions(config: Data, pairs: Sequence[CorpusPair]) -> list[Direction]:
+    return [
+        Direction(pair, source, target)
+        for pair in pairs
+        for source, target in directions_of(config.direction, pair.source, pair.target)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The shards of a split of a direction. `fit_twice` examples fit twice the limits."""
+    """The shards of a split of a direction, and their files with the checksums."""
 
     data: SplitData
-    files: tuple[Path, ...] = ()
-    checksums: tuple[str, ...] = ()
-    fit_twice: int = 0
+    files: tuple[tuple[Path, str], ...] = ()
 
 
 def tokenize_all(
     work: WorkFolder,
     config: Data,
     texts: Sequence[tuple[Direction, str, CleanText]],
-    models: Mapping[str, Path],
-    samples: Sequence[Sample],
-) -> tuple[dict[tuple[str, str], Tokens], list[Fit]]:
-    """Tokenizes texts, and measures the vocabularies on `samples` at the same time."""
+    models: Sequence[Path],
+) -> dict[tuple[str, str], Tokens]:
+    """Returns the shards by the folder of the direction and the split."""
     units: list[Unit] = []
     counts = []
     for d, split, text in texts:
-        shards = groups(text.parts)
         call = functools.partial(
             tokenize,
             is_reversed=d.is_reversed,
             names=(d.source, d.target, d.pair.subset),
-            models=(models["source"], models["target"]),
+            models=models,
             limits=(config.source_length, config.target_length),
         )
+        shards = groups(text.parts)
         for number, parts in enumerate(shards):
-            size = sum(part.rows for part in parts)
             own_call = functools.partial(call, parts=parts)
+            size = sum(part.rows for part in parts)
             units.append(Unit(f"{d.folder}/{split}/{number}", own_call, size))
         counts.append(len(shards))
-    units += measuring_units(samples, models)
     done = iter(work.run("tokenize", "tokenizing, pairs", units))
     tokens = {}
     for (d, split, text), count in zip(texts, counts, strict=True):
         own = [*itertools.islice(done, count)]
-        sums = {name: sum(o.result[name] for o in own) for name in (*_COUNTS, "fit_twice")}
-        fit_twice = sums.pop("fit_twice")
+        sums = {name: sum(o.result[name] for o in own) for name in _COUNTS}
         too_long = text.rows - sums["examples"]
         removed = {**text.removed, **({TOO_LONG: too_long} if too_long else {})}
         written = [(o.folder / name, *facts) for o in own for name, *facts in o.result["shards"]]
@@ -80,10 +99,10 @@ def tokenize_all(
             (f"{split}-{number:05}{place.suffix}", size, examples)
             for number, (place, size, examples, _) in enumerate(written)
         )
-        data = SplitData(text.pairs, **sums, files=files, removed=removed)
-        places, digests = (tuple(shard[n] for shard in written) for n in (0, -1))
-        tokens[d.folder, split] = Tokens(data, places, digests, fit_twice)
-    return tokens, [Fit(**outcome.result) for outcome in done]
+        data = SplitData(text.text.total, **sums, files=files, removed=removed)
+        places = tuple((place, digest) for place, *_, digest in written)
+        tokens[d.folder, split] = Tokens(data, places)
+    return tokens
 
 
 def tokenize(
@@ -91,18 +110,17 @@ def tokenize(
     parts: Sequence[Part],
     is_reversed: bool,
     names: tuple[str, str, str],
-    models: tuple[Path, Path],
+    models: Sequence[Path],
     limits: tuple[int, int],
 ) -> Mapping[str, Any]:
     """Writes a shard into a folder; none if no example is short enough.
 
     `names` are the languages and the subset, and `limits` the tokens of an example on both sides.
-    `fit_twice` counts the examples that would fit if both limits were twice as large.
     """
     source, target = map(Vocabulary.load, models)
     tags, first = source.tags(*names), target.first(names[1])
     writer = ShardWriter(folder, "shard", word_type(source.size, target.size))
-    totals: collections.Counter[str] = collections.Counter()
+    totals = collections.Counter(dict.fromkeys(_COUNTS, 0))
     for part in parts:
         chunk = chunks.read(part.file)
         sides = (chunk.targets, chunk.sources) if is_reversed else (chunk.sources, chunk.targets)
@@ -110,9 +128,8 @@ def tokenize(
             lines = [side[begin : begin + _BLOCK] for side in sides]
             encoded = zip(source.encode(lines[0], 1), target.encode(lines[1], 1), strict=True)
             pairs = [([*tags, *a, EOS], [*first, *b, EOS]) for a, b in encoded]
-            examples = [pair for pair in pairs if _fits(pair, limits)]
+            examples = [p for p in pairs if len(p[0]) <= limits[0] and len(p[1]) <= limits[1]]
             writer.write(examples)
-            totals["fit_twice"] += sum(_fits(pair, limits, 2) for pair in pairs)
             totals["examples"] += len(examples)
             for side, name, vocabulary in ((0, "source", source), (1, "target", target)):
                 flat = itertools.chain.from_iterable(pair[side] for pair in examples)
@@ -120,8 +137,4 @@ def tokenize(
                 totals[f"{name}_tokens"] += len(ids)
                 totals["spelled_tokens"] += int(vocabulary.is_byte_fallback[ids].sum())
     shards = [(*file, checksum(folder / file[0])) for file in writer.close()]
-    return {name: totals[name] for name in (*_COUNTS, "fit_twice")} | {"shards": shards}
-
-
-def _fits(pair: tuple[list[int], list[int]], limits: tuple[int, int], times: int = 1) -> bool:
-    return len(pair[0]) <= times * limits[0] and len(pair[1]) <= times * limits[1]
+    return {**totals, "shards": shards}

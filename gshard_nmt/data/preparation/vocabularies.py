@@ -1,8 +1,7 @@
-"""The stages of the vocabularies: samples of the lines of each direction, training, and a report.
+"""The stages of the vocabularies: samples of the lines of each direction, and training.
 
 sample      some chunks of a direction -> lines that a vocabulary may be trained on
 vocabulary  a side                     -> a model file
-tokenize    a language of a side       -> how well the vocabulary fits it (beside `tokenizing.py`)
 
 A sample is bounded, at random, and the same for any split into chunks. Each line has a hash that depends
 on the line and the seed alone. The sample of n lines is the n distinct lines with the smallest hashes. So
@@ -28,15 +27,25 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Part, groups
 from gshard_nmt.data.preparation.filtering import CleanText
-from gshard_nmt.data.preparation.plan import Direction
-from gshard_nmt.data.preparation.vocabulary_specs import text_sides
+from gshard_nmt.data.preparation.tokenizing import Direction
 from gshard_nmt.data.preparation.work import Unit, WorkFolder
 from gshard_nmt.data.sets.examples import SIDES
-from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
-from gshard_nmt.data.text.vocabulary_report import LINES, fit_of
+from gshard_nmt.data.sets.manifest import VOCABULARIES
+from gshard_nmt.data.text.vocabulary import (
+    Vocabulary,
+    VocabularySpec,
+    reserved_symbols,
+    source_tag,
+    subset_tag,
+    target_tag,
+    train_vocabulary,
+    with_tags,
+)
+from gshard_nmt.errors import UserError
 
-_REPORT_CHUNKS = 8
-"""The largest number of chunks of a direction that are read for the report about the vocabularies."""
+Languages = Sequence[tuple[str, str]]
+"""Source and target language of each direction of translation, as BCP 47 tags."""
+
 _LARGEST_HASH = (1 << 64) - 1
 
 
@@ -90,10 +99,8 @@ def quotas(sizes: Sequence[int], limit: int, temperature: float) -> list[int]:
 class Sample:
     """Lines of the text of a direction, at most `limit` of each side, as units of `sample` chose them."""
 
-    source: str
-    target: str
     limit: int
-    folders: tuple[Path, ...]
+    folders: list[Path]
 
     def lines(self, side: str) -> list[str]:
         """Returns the lines of a side, in an order that is random but always the same."""
@@ -104,45 +111,36 @@ class Sample:
 
 
 def sample_all(
-    work: WorkFolder,
-    config: Data,
-    texts: Sequence[tuple[Direction, CleanText]],
-    is_for_training: bool,
+    work: WorkFolder, config: Data, texts: Sequence[tuple[Direction, CleanText]]
 ) -> list[Sample]:
-    """Chooses lines of training text for the vocabularies, or fewer for a report about them."""
-    parts = [[part for part in text.parts if part.rows] for _, text in texts]
-    if not is_for_training:  # a few chunks at equal distances
-        parts = [own[:: -(-len(own) // _REPORT_CHUNKS) or 1] for own in parts]
+    """Chooses lines of training text for the vocabularies; one sample for all corpora of a direction."""
     rows: collections.Counter[tuple[str, str]] = collections.Counter()
-    for (direction, _), own in zip(texts, parts, strict=True):
-        rows[direction.source, direction.target] += sum(part.rows for part in own)
-    limits = dict.fromkeys(rows, LINES)
-    if is_for_training:
-        # A joint vocabulary takes half of its lines from each side.
-        lines = config.vocabulary_sentences // len(text_sides(config, "source"))
-        own_limits = quotas([*rows.values()], lines, config.vocabulary_temperature)
-        limits = dict(zip(rows, own_limits, strict=True))
+    for d, text in texts:
+        rows[d.source, d.target] += text.rows
+    # A joint vocabulary takes half of its lines from each side.
+    lines = config.vocabulary_sentences // len(_text_sides(config, "source"))
+    limits = quotas([*rows.values()], lines, config.vocabulary_temperature)
+    samples = {names: Sample(limit, []) for names, limit in zip(rows, limits, strict=True)}
     units = []
     of_unit = []
-    for (direction, _), own in zip(texts, parts, strict=True):
-        languages = (direction.source, direction.target)
+    for d, text in texts:
+        languages = (d.source, d.target)
         call = functools.partial(
             sample,
-            is_reversed=direction.is_reversed,
+            is_reversed=d.is_reversed,
             seeds=[text_seed(config.seed, side, *languages) for side in SIDES],
-            limit=limits[languages],
+            limit=samples[languages].limit,
             total=rows[languages],
         )
-        for number, group in enumerate(groups(own)):
+        for number, group in enumerate(groups(text.parts)):
             own_call = functools.partial(call, parts=group)
             size = sum(part.rows for part in group)
-            units.append(Unit(f"{direction.folder}/{number}", own_call, size))
+            units.append(Unit(f"{d.folder}/{number}", own_call, size))
             of_unit.append(languages)
     done = work.run("sample", "sampling lines for the vocabularies, pairs", units)
-    folders: dict[tuple[str, str], list[Path]] = {languages: [] for languages in rows}
     for languages, outcome in zip(of_unit, done, strict=True):
-        folders[languages].append(outcome.folder)
-    return [Sample(*names, limits[names], tuple(own)) for names, own in folders.items()]
+        samples[languages].folders.append(outcome.folder)
+    return [*samples.values()]
 
 
 def sample(
@@ -172,18 +170,18 @@ def sample(
 
 
 def train_all(
-    work: WorkFolder, config: Data, samples: Sequence[Sample], specs: Mapping[str, VocabularySpec]
+    work: WorkFolder, config: Data, samples: Sequence[Sample], languages: Languages
 ) -> dict[str, bytes]:
-    """Returns the contents of the vocabularies by side."""
+    """Returns the contents of the vocabularies by side. A joint one is that of both sides."""
     units = []
-    for side, spec in specs.items():
-        sides = text_sides(config, side)
+    for side, spec in specs_of(config, languages).items():
+        sides = _text_sides(config, side)
         size = len(sides) * sum(sample.limit for sample in samples)
         call = functools.partial(train, side=side, sides=sides, samples=samples, spec=spec)
         units.append(Unit(side, call, size))
     done = work.run("vocabulary", "training the vocabularies, lines", units)
-    folders = zip(specs, (outcome.folder for outcome in done), strict=True)
-    return {side: (folder / f"{side}.model").read_bytes() for side, folder in folders}
+    models = [(o.folder / f"{u.name}.model").read_bytes() for o, u in zip(done, units, strict=True)]
+    return {"source": models[0], "target": models[-1]}
 
 
 def train(
@@ -195,21 +193,64 @@ def train(
     return {}
 
 
-def measuring_units(samples: Sequence[Sample], models: Mapping[str, Path]) -> list[Unit]:
-    units = []
-    for side, model in models.items():
-        for language in dict.fromkeys(getattr(sample, side) for sample in samples):
-            own = [sample for sample in samples if getattr(sample, side) == language]
-            call = functools.partial(
-                measure, side=side, language=language, samples=own, model=model
+def _text_sides(config: Data, side: str) -> tuple[str, ...]:
+    return SIDES if config.vocabulary == "joint" else (side,)
+
+
+def tags_of(config: Data, languages: Languages) -> tuple[str, ...]:
+    """Returns the tags that source sentences may begin with: target and source languages, subsets."""
+    tags: list[str] = []
+    targets = {target for _, target in languages}
+    if len(targets) > 1:
+        tags += sorted(map(target_tag, targets))
+    if config.language_tags:
+        tags += sorted({source_tag(source) for source, _ in languages})
+    return (*tags, *map(subset_tag, config.subset_tags))
+
+
+def specs_of(config: Data, languages: Languages) -> dict[str, VocabularySpec]:
+    """Returns each vocabulary to train, by side. A joint one has the side "source"."""
+    is_joint = config.vocabulary == "joint"
+    common = (config.vocabulary_model, config.character_coverage)
+    source = VocabularySpec(
+        config.source_vocabulary,
+        *common,
+        (*reserved_symbols(config.spare_tags), *tags_of(config, languages)),
+        "identity" if is_joint else "nmt_nfkc",
+    )
+    if is_joint:
+        return {"source": source}
+    if config.romanize_source:
+        # Few characters are left, so signs and digits would be among the rarest.
+        coverage = 1 - (1 - config.character_coverage) / 10
+        source = dataclasses.replace(source, coverage=coverage, normalization="latin")
+    # The decoder writes text with all characters of the references.
+    target = VocabularySpec(config.target_vocabulary, *common, reserved_symbols(), "identity")
+    return {"source": source, "target": target}
+
+
+def load_models(folder: Path) -> dict[str, Vocabulary]:
+    """Returns the vocabularies of prepared data or of a run by side; UserError if one is not there."""
+    for name in VOCABULARIES:
+        if not (folder / name).is_file():
+            raise UserError(
+                f"--vocabulary_of {folder} has no {name}, so it is neither prepared data nor a run "
+                "folder. Give a folder that gshard-data prepare, gshard-train or gshard-export made."
             )
-            units.append(Unit(f"{side}/{language}", call, 0))
-    return units
+    return {
+        side: Vocabulary.load(folder / name) for side, name in zip(SIDES, VOCABULARIES, strict=True)
+    }
 
 
-def measure(
-    _: Path, side: str, language: str, samples: Sequence[Sample], model: Path
-) -> Mapping[str, Any]:
-    """Returns how well the vocabulary of a side fits a language, on lines of both; see `Fit`."""
-    lines = [line for sample in samples for line in sample.lines(side)[:LINES]]
-    return dataclasses.asdict(fit_of(side, language, lines, Vocabulary.load(model)))
+def tagged_models(
+    config: Data, models: Mapping[str, Vocabulary], folder: Path, languages: Languages
+) -> dict[str, bytes]:
+    """Returns the contents of existing vocabularies by side; spare tags get the names of missing ones.
+
+    Raises:
+      UserError: the source vocabulary has too few spare tags.
+    """
+    name = f"--vocabulary_of {folder}"
+    source = with_tags(models["source"], tags_of(config, languages), name).content
+    target = source if config.vocabulary == "joint" else models["target"].content
+    return {"source": source, "target": target}

@@ -25,14 +25,12 @@ import numpy as np
 import sentencepiece
 
 from gshard_nmt import files
-from gshard_nmt.data.batching.batches import dev_examples
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.corpus import CorpusPair, first_pairs, read_pairs
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import SPACE, Vocabulary, source_tag, target_tag, with_tags
-from gshard_nmt.errors import UserError
 
 LONGEST_PIECE = 16
 """The largest number of characters of a new piece, the default of SentencePiece."""
@@ -54,16 +52,6 @@ _ROUND = 64
 """The size stays a multiple of the largest divisor that it shares with this number, for meshes."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Growth:
-    """A vocabulary with its new pieces, and the tokens of the new text before and after."""
-
-    vocabulary: Vocabulary
-    pieces: tuple[str, ...]
-    tokens_before: int
-    tokens: int
-
-
 def grown(
     old: Vocabulary,
     lines: Sequence[str],
@@ -71,23 +59,17 @@ def grown(
     tags: Sequence[str],
     most: int,
     name: str,
-) -> Growth:
-    """Returns a vocabulary with at most `most` new pieces for these lines, and with these tags.
+) -> tuple[Vocabulary, list[str]]:
+    """Returns a vocabulary with these tags and at most `most` new pieces for these lines; and the pieces.
 
     Spare tags get the names of tags first. If a size would no longer divide as it did, further spare tags
     fill it up. The texts `old_pairs` never become pieces, see `pairs_of`.
     """
-    if old.algorithm not in ("bpe", "unigram"):
-        raise UserError(
-            f"{name} is a SentencePiece model of type {old.algorithm!r}, which cannot get new pieces. "
-            "Start from a run with a bpe or unigram vocabulary, or give --new_pieces 0."
-        )
     parts = _learn(old, _words(old, lines), old_pairs, most)
     vocabulary = with_tags(old, tags, name, grows=True)
     if parts or vocabulary.size > old.size:
         vocabulary = _with_pieces(vocabulary, old, parts)
-    before, after = (sum(map(len, v.encode(lines))) for v in (old, vocabulary))
-    return Growth(vocabulary, tuple(parts), before, after)
+    return vocabulary, [*parts]
 
 
 def pairs_of(vocabulary: Vocabulary, ids: np.ndarray) -> set[str]:
@@ -100,11 +82,6 @@ def pairs_of(vocabulary: Vocabulary, ids: np.ndarray) -> set[str]:
         if kind == other == "text" and _may_be_piece(left + right):
             texts.add(left + right)
     return texts
-
-
-def changed_lines(old: Vocabulary, new: Vocabulary, lines: Sequence[str]) -> int:
-    pairs = zip(old.encode(lines), new.encode(lines), strict=True)
-    return sum(before != after for before, after in pairs)
 
 
 Parts = dict[str, tuple[str, ...]]
@@ -265,45 +242,36 @@ class Newcomer:
         return lines
 
 
-def grow_pair(
-    new: Newcomer, data: PreparedData, folder: Path, say: Callable[..., Any]
-) -> dict[str, Path]:
+def grow_pair(new: Newcomer, data: PreparedData, folder: Path, say: Callable[..., Any]) -> None:
     """Writes both vocabularies into a folder, with new pieces on the sides that have the language.
 
     `data` is the prepared data of the run, and `say` prints a line; it takes the options of rich.
     """
     lines, is_joint = new.lines(), new.config.vocabulary == "joint"
-    models = {side: folder / name for side, name in zip(SIDES, VOCABULARIES, strict=True)}
-    for side in SIDES[:1] if is_joint else SIDES:
+    for side, name in zip(SIDES, VOCABULARIES, strict=True):
+        if is_joint and side == "target":
+            files.write(folder / name, (folder / VOCABULARIES[0]).read_bytes())
+            continue
         sides = SIDES if is_joint else (side,)
-        is_used = any(new.language == d[SIDES.index(s)] for s in sides for d in new.directions)
-        name = models[side].name
         old = Vocabulary.load(new.vocabularies / name)
         tags = new.tags() if side == "source" else []
-        if not is_used and not tags:
-            files.write(models[side], old.content)
-            continue
-        path = str(new.vocabularies / name)
-        if not is_used:
-            growth = grown(old, [], set(), tags, 0, path)
-        else:
-            kept = _pairs_of_old_text(new.config, data, old, sides)
-            growth = grown(old, lines, kept, tags, new.most, path)
-        files.write(models[side], growth.vocabulary.content)
+        is_used = any(new.language == d[SIDES.index(s)] for s in sides for d in new.directions)
+        own_lines = lines if is_used else []
+        kept = _pairs_of_old_text(new.config, data, old, sides) if is_used else set()
+        grown_one, pieces = grown(
+            old, own_lines, kept, tags, new.most, str(new.vocabularies / name)
+        )
+        files.write(folder / name, grown_one.content)
         if is_used:
-            old_lines = _dev_lines(new.config, data, old, sides)
-            changed = changed_lines(old, growth.vocabulary, old_lines)
+            before, after = (
+                sum(map(len, v.encode(lines))) / max(len(lines), 1) for v in (old, grown_one)
+            )
             say(
-                f"{name}: {old.size:,} pieces, and {len(growth.pieces)} new ones for {new.language}; its "
-                f"text needs {growth.tokens / max(len(lines), 1):.1f} tokens a line instead of "
-                f"{growth.tokens_before / max(len(lines), 1):.1f}. Of {len(old_lines):,} old dev lines, "
-                f"{changed} are split in another way ({changed / max(len(old_lines), 1):.2%}).",
+                f"{name}: {old.size:,} pieces, and {len(pieces)} new ones for {new.language}; its text "
+                f"needs {after:.1f} tokens a line instead of {before:.1f}.",
                 markup=False,
                 soft_wrap=True,
             )
-    if is_joint:
-        files.write(models["target"], models["source"].read_bytes())
-    return models
 
 
 def _pairs_of_old_text(
@@ -318,11 +286,3 @@ def _pairs_of_old_text(
             ids = [getattr(example, side) for example in examples]
             texts |= pairs_of(vocabulary, np.concatenate(ids)) if ids else set()
     return texts
-
-
-def _dev_lines(
-    config: Data, data: PreparedData, vocabulary: Vocabulary, sides: Sequence[str]
-) -> list[str]:
-    """Returns the dev text of the old languages. The pieces were not learned with it."""
-    examples = [e for pair in data.pairs_of(config) for e in dev_examples(data, pair, 0)]
-    return vocabulary.decode([getattr(e, side).tolist() for side in sides for e in examples])

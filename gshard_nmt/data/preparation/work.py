@@ -22,25 +22,27 @@ import json
 import os
 import re
 import shutil
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 from gshard_nmt import outputs
-from gshard_nmt.data.preparation import progress
 from gshard_nmt.data.worker_pool import WorkerPool
 from gshard_nmt.errors import UserError
+from gshard_nmt.quantities import duration_text
 
-_VERSION = 5
+_VERSION = 6
 """Changes whenever the function of a stage gives other files for the same arguments."""
 
+LINE_SECONDS = 30.0
+"""The seconds between two lines of progress if stderr is no terminal."""
+
 _RESULT = "result.json"
-_COMPLETE = "complete"
-"""A file in the folder of unfinished files: the work folder is not needed any more."""
-_KEY_DIGITS = 16
 _MMAP_THRESHOLD = -3
 """M_MMAP_THRESHOLD of malloc.h."""
 _ALLOCATIONS = 1 << 18
@@ -102,34 +104,28 @@ class WorkFolder:
                 "them away, or give another --out."
             )
         self._unfinished.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(outputs.locked(self._unfinished / "lock"))
-            (self._unfinished / _COMPLETE).unlink(missing_ok=True)
-            shutil.rmtree(self._files, ignore_errors=True)
-            self._files.mkdir()
-            self._lock = stack.pop_all()
+        self._lock.enter_context(outputs.locked(self._unfinished / "lock"))
+        shutil.rmtree(self._files, ignore_errors=True)
+        self._files.mkdir()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._lock.close()
 
-    def run(
-        self, name: str, about: str, units: Sequence[Unit], removes_others: bool = True
-    ) -> list[Finished]:
+    def run(self, name: str, about: str, units: Sequence[Unit]) -> list[Finished]:
         """Does the units of a stage that are not done yet, and returns the outcomes in their order.
 
         `about` says what the stage does and counts, such as "cleaning, pairs". Files of other units of
-        the stage are removed, unless `removes_others` is False: they are of other settings or another
-        text. The finished units stay if a call raises an error.
+        the stage are removed: they are of other settings or another text. The finished units stay if a
+        call raises an error.
         """
         stage = self.path / name
         stage.mkdir(exist_ok=True)
         folders = [stage / self._folder_name(unit) for unit in units]
-        there = set(stage.iterdir())
-        if removes_others:
-            for path in there - set(folders):
-                shutil.rmtree(path, ignore_errors=True)
-        done = {i: o for i, f in enumerate(folders) if f in there and (o := _read(f))}
+        done = {i: finished for i, folder in enumerate(folders) if (finished := _read(folder))}
+        # If the result of a unit is damaged, its files are made again.
+        for path in {*stage.iterdir()} - {finished.folder for finished in done.values()}:
+            shutil.rmtree(path, ignore_errors=True)
         to_do = [i for i in range(len(units)) if i not in done]
         # The largest unit first, so that no process is left alone with it at the end.
         to_do.sort(key=lambda i: (-units[i].size, i))
@@ -137,7 +133,7 @@ class WorkFolder:
         total, rest = sum(unit.size for unit in units), sum(units[i].size for i in to_do)
         with (
             outputs.named(self.path),
-            progress.stage(self._console, about, total, total - rest) as advance,
+            progress(self._console, about, total, total - rest) as advance,
         ):
             for number, outcome in self._pool.map(do_unit, tasks, here=rest < _SMALL):
                 done[to_do[number]] = outcome
@@ -148,7 +144,7 @@ class WorkFolder:
         plain = re.sub("[^A-Za-z0-9._-]", "_", unit.name)
         facts = (_VERSION, unit.version, unit.call.keywords)
         text = json.dumps(facts, default=self._plain, sort_keys=True)
-        return f"{plain[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]}"
+        return f"{plain[:180]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, Path):
@@ -159,25 +155,44 @@ class WorkFolder:
     def has_results(self) -> bool:
         return next(self.path.glob(f"*/*/{_RESULT}"), None) is not None
 
-    def mark_complete(self) -> None:
-        """Notes that the work is not needed when the result is in its place."""
-        (self._unfinished / _COMPLETE).touch()
-
     def remove(self) -> None:
-        with contextlib.suppress(OSError):
-            self.mark_complete()
-            # The sign goes last. If the program dies before, `remove_rest` goes on.
-            for path in self.path.iterdir():
-                if path != self._unfinished:
-                    shutil.rmtree(path, ignore_errors=True)
+        # The lock goes last. If the program dies before, the next one still knows the folder.
+        for path in self.path.iterdir():
+            if path != self._unfinished:
+                shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def remove_rest(self) -> None:
-        """Removes what a program left that died after `mark_complete`. Keeps unfinished work."""
-        is_complete = (self._unfinished / _COMPLETE).exists()
-        if is_complete or (self.path.exists() and not self.has_results()):
-            with contextlib.suppress(OSError, UserError), self:
-                self.remove()
+
+@contextlib.contextmanager
+def progress(
+    console: Console, about: str, total: int, done: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[int], None]]:
+    """Shows how far a stage is: a bar in a terminal, otherwise a line now and then.
+
+    Yields a function that advances it. `about` is "what it does, what is counted", such as "cleaning,
+    pairs", and `done` was done before.
+    """
+    what, _, unit = about.partition(", ")
+    begin = said = clock()
+    count = done
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+    is_shown = console.is_terminal and done < total
+    bar = Progress(*columns, console=console, transient=True, disable=not is_shown)
+    task = bar.add_task(what, total=total, completed=done, text="")
+
+    def advance(size: int) -> None:
+        nonlocal count, said
+        count += size
+        seconds = clock() - begin
+        left = duration_text((total - count) * seconds / max(count - done, 1))
+        text = f"{count:,} of {total:,} {unit}, {left} left"
+        bar.update(task, completed=count, text=text)
+        if not is_shown and clock() - said >= LINE_SECONDS:
+            said = clock()
+            console.print(f"{what}: {text}", soft_wrap=True)
+
+    with bar:
+        yield advance
 
 
 def do_unit(call: functools.partial[Mapping[str, Any]], place: Path, scratch: Path) -> Finished:
@@ -196,10 +211,8 @@ def do_unit(call: functools.partial[Mapping[str, Any]], place: Path, scratch: Pa
         try:
             temporary.rename(place)
         except OSError:
-            if _read(place) is None:
-                # What is there is damaged: the disk lost a part of it.
-                shutil.rmtree(place)
-                temporary.rename(place)
+            if _read(place) is None:  # otherwise another worker has done the unit too
+                raise
         _sync(place.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

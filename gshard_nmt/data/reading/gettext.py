@@ -1,31 +1,25 @@
 """Message catalogues (.mo and .po files): their messages, and how `gshard-data harvest` cleans these.
 
-A message is an English text (the msgid) and its translation. In the folder of a language pair the texts
-are taken as they are.
+A message is an English text (the msgid) and its translation.
 """
 
 import codecs
 import collections
-import dataclasses
 import functools
 import gettext
 import html
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from gshard_nmt.data.language_codes import names_language
-from gshard_nmt.data.reading.rows import Input, SentencePair, listed, note, one_line
-from gshard_nmt.data.reading.text_lines import blocks, without_compression
 from gshard_nmt.data.text.normal_form import (
     split_at_placeholders,
     without_markup,
     without_placeholders,
 )
-from gshard_nmt.errors import UserError
 
-_ENGLISH = "en"
 _MOST_CHARACTERS = 200
 
 _CONTEXT_END = "\x04"
@@ -35,13 +29,11 @@ _SPACE = re.compile(r"\s+")
 _CJK_MARK = re.compile(r"\s*[(（][_&~]?[A-Z0-9][)）](?=\W*$)|\s*[(（][_&~][A-Za-z0-9][)）]")
 _LATIN_MARK = re.compile(r"(?<![\w&_~.])[_&~](?=\w)|(?<=[^\W_])[_&](?=[^\W_])")
 _IDENTIFIER = re.compile(r"(?<!\w)[a-z]\w*_\w|\w[_&]\w+[_&]\w|__|\w_\w*[(=]|\b[A-Z]&[A-Z]\b")
-_LINE_ENDS = dict.fromkeys(map(ord, "\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 _KEY = re.compile(r"[\w.-]+")
 _CODE = re.compile(r"[{}<>=\\|#$@^]")
 
 
-@dataclasses.dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """An English text and its translation; `singular` is the English singular of a plural form, or ""."""
 
     english: str
@@ -49,99 +41,41 @@ class Message:
     singular: str = ""
 
 
-@dataclasses.dataclass
-class Contents:
-    """The messages of a catalogue as they are, but without contexts.
-
-    `incomplete` is the English of entries whose plural is on one side only, and `unclear` the number of
-    plurals whose forms are not those of the header's rule.
-    """
-
-    messages: list[Message] = dataclasses.field(default_factory=list)
-    incomplete: list[str] = dataclasses.field(default_factory=list)
-    unclear: int = 0
+Entry = tuple[str, list[str]]
+"""The msgid, with its context and its plural, and the forms of its translation."""
 
 
-class UnreadableError(ValueError):
-    """The file is not a message catalogue, or it is damaged.
-
-    Attributes:
-      remedy: what the user can do, as a sentence without its full stop.
-    """
-
-    def __init__(self, reason: str, remedy: str = "Copy the file again") -> None:
-        super().__init__(reason)
-        self.remedy = remedy
-
-
-def read_gettext(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the messages of a catalogue that have a translation, in one block."""
-    (path,) = source.files
-    if not any(names_language(_ENGLISH, tag) for tag in (source.source, source.target)):
-        raise UserError(
-            f"{path} is a message catalogue, whose messages are English, but its folder is of "
-            f"{source.source} and {source.target}; put it into a folder with English, or remove it."
-        )
-    is_english_first = names_language(_ENGLISH, source.source)
-    try:
-        contents = read_catalogue(path)
-    except UnreadableError as error:
-        raise UserError(
-            f"{path} cannot be read: {error}. {error.remedy}, or remove the file; msgfmt --check tests a "
-            ".po file."
-        ) from None
-    rows = []
-    for message in contents.messages:
-        texts = (one_line(message.english), one_line(message.translation))
-        if texts[0].strip() and texts[1].strip():
-            rows.append(SentencePair(*(texts if is_english_first else texts[::-1])))
-    if contents.incomplete:
-        entries = listed([repr(one_line(english)) for english in contents.incomplete])
-        note(
-            f"{path} has entries with plural forms on one side only, which are left out: {entries}"
-        )
-    if contents.unclear:
-        note(
-            f"{path} has {contents.unclear} plurals without a right Plural-Forms in its header; the "
-            "first form is used for the singular and the last for the plural"
-        )
-    yield rows
-
-
-def read_catalogue(path: Path) -> Contents:
-    """Reads a .mo or .po file.
+def read_catalogue(path: Path) -> tuple[list[Message], int]:
+    """Returns the messages of a .mo or .po file, and how many have a plural on one side only.
 
     A plural gives two messages: the form for n = 1 with the English singular, and the form that most n
-    from 2 to 100 take with the English plural. If this is one form, there is no singular. The header
-    and the fuzzy and obsolete entries of a .po file are left out.
+    from 2 to 100 take with the English plural. If this is one form, there is no singular. Without a rule
+    in the header it is the first and the last form. The header and the fuzzy and obsolete entries of a
+    .po file are left out.
 
     Raises:
-      UnreadableError: the file is damaged or not a catalogue.
+      ValueError: the file is damaged or not a catalogue.
     """
-    content = b"".join(blocks(path))
-    is_po = without_compression(path.name).endswith(".po")
-    header, entries = _read_po(content) if is_po else _read_mo(content)
+    header, entries = (_read_po if path.suffix == ".po" else _read_mo)(path.read_bytes())
     match = re.search(r"\bplural\s*=([^;\n]*)", header)
     rule = _plural_rule(match[1]) if match else None
-    result = Contents()
+    messages, incomplete = [], 0
     for msgid, forms in entries:
         english, *plural = msgid.rpartition(_CONTEXT_END)[2].split(_PLURAL)
         if not english:
             continue
         if not plural and len(forms) == 1:
-            result.messages.append(Message(english, forms[0]))
+            messages.append(Message(english, forms[0]))
         elif not plural or not forms:
-            if any(forms) or not forms:
-                result.incomplete.append(english)
+            incomplete += any(forms) or not forms
         else:
             one, many = rule or (0, len(forms) - 1)
             if max(one, many) >= len(forms) or (rule is None and len(forms) > 2):
-                result.unclear += 1
                 one, many = 0, len(forms) - 1
             if one != many:
-                result.messages.append(Message(english, forms[one]))
-            result.messages.append(Message(plural[0], forms[many], english))
-    return result
+                messages.append(Message(english, forms[one]))
+            messages.append(Message(plural[0], forms[many], english))
+    return messages, incomplete
 
 
 @functools.lru_cache(maxsize=256)
@@ -203,39 +137,41 @@ def _without_mark(text: str) -> str:
     return "".join(parts)
 
 
-def _read_mo(data: bytes) -> tuple[str, list[tuple[str, list[str]]]]:
-    """Returns the header, and the id and the forms of each entry of a .mo file of GNU gettext.
+def _read_mo(data: bytes) -> tuple[str, list[Entry]]:
+    """Returns the header and the entries of a .mo file of GNU gettext.
 
     It holds a header of numbers, two tables of (length, offset), and the texts.
     """
     order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(data[:4])
-    if order is None or len(data) < 20:
-        raise UnreadableError("no .mo header")
-    _, count, *places = struct.unpack_from(f"{order}4I", data, 4)
-    if count > len(data) // 16:
-        raise UnreadableError("more entries than the file can hold")
+    if order is None:
+        raise ValueError("no .mo header")
     try:
+        _, count, *places = struct.unpack_from(f"{order}4I", data, 4)
+        if count > len(data) // 16:
+            raise ValueError("more entries than the file can hold")
         tables = [struct.unpack_from(f"{order}{2 * count}I", data, at) for at in places]
     except struct.error:
-        raise UnreadableError("cut short") from None
+        raise ValueError("cut short") from None
     raw = [[data[t[2 * i + 1] : t[2 * i + 1] + t[2 * i]] for t in tables] for i in range(count)]
     header = next((msgstr for msgid, msgstr in raw if not msgid), b"")
     charset = _charset(header)
-    texts = [[_decoded(text, charset) for text in pair] for pair in raw if pair[0]]
-    return _decoded(header, charset), [(msgid, forms.split(_PLURAL)) for msgid, forms in texts]
+    texts = [[text.decode(charset) for text in pair] for pair in raw if pair[0]]
+    return header.decode(charset), [(msgid, forms.split(_PLURAL)) for msgid, forms in texts]
 
 
-def _read_po(data: bytes) -> tuple[str, list[tuple[str, list[str]]]]:
-    """Returns the header, and the id and the forms of each entry of a .po file."""
+def _read_po(data: bytes) -> tuple[str, list[Entry]]:
+    """Returns the header and the entries of a .po file."""
     import polib
 
-    # polib would take a text without a newline for a name, and would end lines at these characters.
-    text = _decoded(data.removeprefix(codecs.BOM_UTF8), _charset(data), is_file=True)
+    text = data.removeprefix(codecs.BOM_UTF8).decode(_charset(data))
     try:
-        file = polib.pofile(text.translate(_LINE_ENDS) + "\n")
+        file = polib.pofile(f"{text}\n")  # it would take a text without a newline for a name
     except OSError as error:
-        raise UnreadableError(" ".join(str(error).split()), "Mend the line") from None
-    entries = []
+        raise ValueError(str(error)) from None
+    return "\n".join(f"{key}: {value}" for key, value in file.metadata.items()), [*_entries(file)]
+
+
+def _entries(file: Iterable[Any]) -> Iterator[Entry]:
     for entry in file:
         if entry.obsolete or entry.fuzzy:
             continue
@@ -244,8 +180,7 @@ def _read_po(data: bytes) -> tuple[str, list[tuple[str, list[str]]]]:
         if entry.msgid_plural:
             msgid += f"{_PLURAL}{entry.msgid_plural}"
             forms = forms if entry.msgstr_plural or not entry.msgstr else []
-        entries.append((msgid, forms))
-    return "\n".join(f"{key}: {value}" for key, value in file.metadata.items()), entries
+        yield msgid, forms
 
 
 def _charset(data: bytes) -> str:
@@ -255,18 +190,3 @@ def _charset(data: bytes) -> str:
         return codecs.lookup(match[1].decode()).name if match else "utf-8"
     except (LookupError, UnicodeError):
         return "utf-8"
-
-
-def _decoded(data: bytes, charset: str, is_file: bool = False) -> str:
-    """Returns a text, which may be a whole file. Raises UnreadableError if it has another charset."""
-    try:
-        text = data.decode(charset)
-        text.encode()
-    except (UnicodeError, LookupError) as error:
-        line = data.count(b"\n", 0, getattr(error, "start", 0)) + 1
-        where = f"line {line}" if is_file else "a text"
-        raise UnreadableError(
-            f"{where} is not {charset.upper()}, the charset of its header",
-            "Write the right charset into the header, such as charset=ISO-8859-1",
-        ) from None
-    return text

@@ -5,7 +5,7 @@
     Europarl.en-fr.en  Europarl.en-fr.fr         the names of Moses; Europarl.en-fr.scores may be there
     train-00000.tsv.zst  train-00001.tsv.zst     several files of one split
     src-train.txt  tgt-train.txt                 the names of OpenNMT
-    valid.jsonl  test.tmx  fr.po                 other formats
+    valid.jsonl  test.tmx                        other formats
 
 A word of the name says the split. Files without such a word are training text, if no other file of the
 folder is.
@@ -36,11 +36,7 @@ _SPLIT_WORDS = (
     (re.compile(r"(news)?dev(test)?\d*|valid\d*|validation|val"), "dev"),
     (re.compile(r"(news)?test\d*|tst\d*"), "test"),
 )
-# fmt: off
-_FORMATS = {
-    "tsv": "tsv", "csv": "tsv", "jsonl": "jsonl", "tmx": "tmx", "po": "gettext", "mo": "gettext",
-}
-# fmt: on
+_FORMATS = {"tsv": "tsv", "csv": "tsv", "jsonl": "jsonl", "tmx": "tmx"}
 _SCORES = "scores"
 OPENNMT = re.compile(r"(src|tgt)-([\w-]+)\.txt")
 """The names of OpenNMT's files: src is the first language of the folder's name."""
@@ -72,73 +68,64 @@ def find_inputs(
     "". The names of the inputs begin with `pair`, or with the name of the folder.
     """
     notes: list[str] = []
-    sides, tables, scores, others = _by_stem(_without_copies(folder, names, notes), languages)
-    stems = sorted({*sides, *tables})
-    has_train = any(split_of(stem) == "train" for stem in stems)
+    groups, others = _by_stem(_without_copies(folder, names, notes), languages)
+    # Scores alone are no text.
+    others += [files[_SCORES] for files in groups.values() if [*files] == [_SCORES]]
+    groups = {stem: files for stem, files in groups.items() if [*files] != [_SCORES]}
+    has_train = any(split_of(stem) == "train" for stem in groups)
     problems: dict[str, str] = {}
     inputs: list[Input] = []
     lonely: list[str] = []
     prefix = "/".join(filter(None, (subset, pair or folder.name)))
-    for stem in stems:
+    for stem, files in sorted(groups.items()):
         split = split_of(stem)
+        sides = [files[language] for language in languages if language in files]
+        texts = [(_FORMATS[key], [name]) for key, name in files.items() if key in _FORMATS]
         if split is None and has_train:
-            file = next(iter(sides[stem].values()), None) or tables[stem][0][1]
+            file = next(iter(files.values()))
             notes.append(f"{folder / file} is not read: other files of its folder are named train")
             continue
-        texts = [(kind, [file]) for kind, file in tables[stem]]
-        if len(sides[stem]) == 2:
-            files = [sides[stem][language] for language in languages]
-            files += [scores[stem]] if stem in scores else []
-            texts.insert(0, ("aligned", files))
-        elif sides[stem]:
-            ((side, file),) = sides[stem].items()
-            other = f"{stem}.{languages[1 - languages.index(side)]}"
-            problem = f"{folder} has {file} but not {other}; a split needs both files."
+        if len(sides) == 2:
+            texts.insert(0, ("aligned", [*sides, *(files[key] for key in files if key == _SCORES)]))
+        elif sides:
+            other = f"{stem}.{languages[languages[0] in files]}"
+            problem = f"{folder} has {sides[0]} but not {other}; a split needs both files."
             if split:
                 problems[split] = problem
             else:
                 lonely.append(problem)
-        for kind, files in texts:
-            name = f"{prefix}/{without_compression(files[0])}"
-            paths = tuple(folder / file for file in files)
+        for kind, own in texts:
+            name = f"{prefix}/{without_compression(own[0])}"
+            paths = tuple(folder / file for file in own)
             inputs.append(Input(subset, *languages, split or "train", paths, kind, name))
-    if others := sorted([*others, *(scores[stem] for stem in scores.keys() - set(stems))]):
-        listing = listed([folder / name for name in others])
+    if others:
+        listing = listed([folder / name for name in sorted(others)])
         notes.append(f"{listing} {'is' if len(others) == 1 else 'are'} not read: no known format")
     if lonely and not any(text.split == "train" for text in inputs):
         problems.setdefault("train", lonely[0])
     return PairFiles(tuple(inputs), problems, tuple(notes))
 
 
-_Groups = tuple[
-    dict[str, dict[str, str]], dict[str, list[tuple[str, str]]], dict[str, str], list[str]
-]
+def _by_stem(
+    names: Sequence[str], languages: tuple[str, str]
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Returns the files of each stem, by the tag of their language, their format or "scores".
 
-
-def _by_stem(names: Sequence[str], languages: tuple[str, str]) -> _Groups:
-    """Returns the files of each stem: those of the two sides, the tables with their formats, the scores.
-
-    The last list has the files that were not understood.
+    The list has the files that were not understood.
     """
-    sides: dict[str, dict[str, str]] = collections.defaultdict(dict)
-    tables: dict[str, list[tuple[str, str]]] = collections.defaultdict(list)
-    scores: dict[str, str] = {}
+    groups: dict[str, dict[str, str]] = collections.defaultdict(dict)
     others: list[str] = []
     for name in names:
         stem, _, ending = without_compression(name).rpartition(".")
-        side = _side(ending, languages)
+        key = ending if ending in (*_FORMATS, _SCORES) else _side(ending, languages)
         if match := OPENNMT.fullmatch(without_compression(name)):
-            stem, side = match[2], languages[match[1] == "tgt"]
-        if stem and ending in _FORMATS:
-            tables[stem].append((_FORMATS[ending], name))
-        elif stem and ending == _SCORES:
-            scores[stem] = name
-        elif stem and side:
-            if side not in sides[stem] or ending == side:
-                sides[stem][side] = name
+            stem, key = match[2], languages[match[1] == "tgt"]
+        if stem and key:
+            if key not in groups[stem] or ending == key:
+                groups[stem][key] = name
         elif not _NO_TEXT.fullmatch(name):
             others.append(name)
-    return sides, tables, scores, others
+    return groups, others
 
 
 def split_of(stem: str) -> str | None:

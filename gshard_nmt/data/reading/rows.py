@@ -36,7 +36,7 @@ class Input:
       subset: the name of the corpus, such as "back"; "" for the corpus without a name.
       source, target: BCP 47 tags of the languages, in the order of the rows.
       files: the files. Format "aligned" has a file for each side, and perhaps a third one with scores.
-      format: "aligned", "tsv", "jsonl", "tmx" or "gettext".
+      format: "aligned", "tsv", "jsonl" or "tmx".
       name: a name that no other input of the same corpora has, such as "fr-en/train.fr".
       swapped: whether the first column of a file without names of languages is the target.
     """

@@ -105,7 +105,7 @@ _SHAPE = fields(
         "format": text(),
         "corpus_fingerprint": text(),
         "direction": _DIRECTION,
-        "temperature": number(above=0),
+        "temperature": number(),
         **_SIZES,
         "data": fields(
             {

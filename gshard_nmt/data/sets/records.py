@@ -12,21 +12,27 @@ records from hundreds of shards costs as little as a read of many from one.
 
 import collections
 import contextlib
+import dataclasses
+import fcntl
 import functools
+import hashlib
 import itertools
 import os
+import shutil
 import struct
 import threading
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from gshard_nmt import files, paths
 from gshard_nmt.data.sets.examples import Example, Examples, gather
-from gshard_nmt.data.sets.local_copies import LocalCopies
 from gshard_nmt.data.sets.manifest import damaged
+from gshard_nmt.errors import UserError
 from gshard_nmt.reading import UnsoundError, patiently_or_fail
 
 MOST_OPEN = 512
@@ -34,6 +40,8 @@ MOST_OPEN = 512
 
 _CHECKSUM, _OFFSET = 4, 8
 """Bytes of a CRC-32 and of an offset."""
+
+_UNUSED_SECONDS = 7 * 24 * 3600
 
 
 class ShardWriter:
@@ -151,29 +159,99 @@ def _records(file: int, offsets: int, places: Sequence[int]) -> Iterator[bytes]:
         yield record
 
 
+@dataclasses.dataclass(frozen=True)
+class LocalCopies:
+    """The shards of prepared data as files of this machine.
+
+    Training reads shards at random places, which is slow in a bucket. So each shard of a bucket is copied
+    into `folder` when its first example is read, and all processes of a host share the copies.
+    """
+
+    source: Path
+    folder: Path
+    checksums: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def open(cls, source: Path, identity: str, checksums: Mapping[str, str]) -> "LocalCopies":
+        """Returns the copies for a hash of the manifest; those that nobody used for a week go."""
+        if not paths.is_url(source):
+            return cls(source, source)
+        cache = paths.user_cache()
+        copies = cls(source, cache / "data" / identity, checksums)
+        with _reported(copies.folder):
+            # Others must not write here, because compiled programs are beside the data.
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            copies.folder.mkdir(parents=True, exist_ok=True)
+            os.utime(copies.folder)
+            for data in copies.folder.parent.iterdir():
+                if time.time() - data.stat().st_mtime > _UNUSED_SECONDS:
+                    shutil.rmtree(data, ignore_errors=True)
+        return copies
+
+    def path(self, name: str, size: int) -> Path:
+        """Returns a file of this machine with the content of a shard.
+
+        Raises:
+          FileNotFoundError: there is no such shard.
+          UserError: it differs from the prepared file, or its copy does not fit on the disk.
+          TryAgain: it cannot be read now.
+        """
+        copy = self.folder / name
+        if not paths.is_url(self.source) or copy.exists():
+            return copy
+        with _reported(copy):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            lock = copy.with_name(f".{copy.name}.lock").open("w")
+        # One process copies. The others wait for it, and then find the copy.
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not copy.exists():
+                file = self.source / name
+                content = patiently_or_fail(file.read_bytes, file, f"--data {self.source}")
+                digest = hashlib.sha256(content).hexdigest()
+                if len(content) != size or digest != self.checksums.get(name, digest):
+                    raise UserError(
+                        f"--data {self.source} is damaged: {name} differs from the prepared file; copy "
+                        "the folder of gshard-data prepare to the bucket again."
+                    )
+                with _reported(copy):
+                    files.write(copy, content)
+        return copy
+
+
+@contextlib.contextmanager
+def _reported(copy: Path) -> Iterator[None]:
+    """Turns an OSError of the block into a UserError that says which folder needs space."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{copy}, a copy of a file of --data, cannot be written: {error.strerror}. Free some space, "
+            "or set XDG_CACHE_HOME to a folder on a larger disk."
+        ) from error
+
+
 class ShardReader:
     """Random access to the examples of one split. Threads may share a reader."""
 
     def __init__(
         self,
         copies: LocalCopies,
-        files: Sequence[tuple[str, int, int]],
+        shards: Sequence[tuple[str, int, int]],
         word: np.dtype,
-        shards: OpenShards | None = None,
+        opened: OpenShards | None = None,
     ) -> None:
-        """Opens no shard yet. `files` has the path, the bytes and the examples of each shard."""
-        self._copies = copies
-        self._files = files
-        self._counts = np.array([count for *_, count in files], np.int64)
+        """Opens no shard yet. `shards` has the path, the bytes and the examples of each."""
+        self._copies, self._shards, self._word = copies, shards, word
+        self._counts = np.array([count for *_, count in shards], np.int64)
         self._ends = np.cumsum(self._counts)
-        self._open = OpenShards() if shards is None else shards
-        self._word = word
+        self._open = OpenShards() if opened is None else opened
 
     def __len__(self) -> int:
         return int(self._counts.sum())
 
-    def read(self, indices: np.ndarray, language: int = 0) -> list[Example]:
-        """Returns the examples at int64[n] `indices`, with `language` set in each.
+    def read(self, indices: np.ndarray) -> list[Example]:
+        """Returns the examples at int64[n] `indices`.
 
         Raises:
           UserError: a shard is missing or damaged; the checksum of each record is compared.
@@ -181,8 +259,7 @@ class ShardReader:
         """
         shards = np.searchsorted(self._ends, indices, side="right")
         places = indices - self._ends[shards] + self._counts[shards]
-        examples = self.read_many(shards, places).each()
-        return [Example(example.source, example.target, language) for example in examples]
+        return [*self.read_many(shards, places).each()]
 
     def read_many(self, shards: np.ndarray, places: np.ndarray) -> Examples:
         """Returns the examples at int64[n] places of int64[n] shards. Raises as `read`."""
@@ -210,12 +287,13 @@ class ShardReader:
         )
 
     def _read_shard(self, shard: int, places: Sequence[int]) -> list[bytes]:
-        name, size, count = self._files[shard]
-        path = self._copies.path(name, size)
-        read = functools.partial(self._open.read, path, size, count, places)
+        name, size, count = self._shards[shard]
+        folder = self._copies.source
         try:
-            return patiently_or_fail(read, path, f"--data {self._copies.source}")
+            path = self._copies.path(name, size)
+            read = functools.partial(self._open.read, path, size, count, places)
+            return patiently_or_fail(read, path, f"--data {folder}")
         except FileNotFoundError as error:
-            raise damaged(self._copies.source, f"{name} is missing") from error
+            raise damaged(folder, f"{name} is missing") from error
         except UnsoundError as error:
-            raise damaged(self._copies.source, f"{name} cannot be read ({error})") from error
+            raise damaged(folder, f"{name} cannot be read ({error})") from error

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import paths
+from gshard_nmt import outputs, paths
 from gshard_nmt.data.config import ONLY_PREPARED, Data
 from gshard_nmt.data.language_codes import same
 from gshard_nmt.data.schedule import Component, wrong_names
-from gshard_nmt.data.sets.local_copies import LocalCopies
 from gshard_nmt.data.sets.manifest import (
     FORMAT,
     MANIFEST,
@@ -29,9 +28,11 @@ from gshard_nmt.data.sets.manifest import (
     checksum,
     damaged,
     files_of,
+    link,
     read_manifest,
+    write_manifest,
 )
-from gshard_nmt.data.sets.records import OpenShards, ShardReader
+from gshard_nmt.data.sets.records import LocalCopies, OpenShards, ShardReader
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.reading import patiently_or_fail
 
@@ -167,7 +168,7 @@ class PreparedData:
     def _copies(self) -> LocalCopies:
         identity = json.dumps([str(self.folder), self.manifest], sort_keys=True)
         digest = hashlib.sha256(identity.encode()).hexdigest()[:32]
-        return LocalCopies.open(self.folder, digest, self.manifest.get("checksums"))
+        return LocalCopies.open(self.folder, digest, self.manifest.get("checksums", {}))
 
     def summary(self, config: Data | None = None) -> dict[str, Any]:
         """Returns the facts about the data that a run folder keeps, as values for JSON.
@@ -271,3 +272,44 @@ def unknown_languages(config: Data, pairs: Sequence[Any], where: str) -> Iterato
                 f"It has: {', '.join(known)}.",
                 ["Data.languages"],
             )
+
+
+ADDED = "added"
+"""The key of the manifest that names the language that was added."""
+
+
+def join(old: PreparedData, new: PreparedData, language: str, out: Path) -> PreparedData:
+    """Makes prepared data of the shards of two folders, with the vocabularies of the new one.
+
+    Both must have been tokenized with vocabularies that give old text the same ids, see
+    `preparation/vocabulary_growth.py`. The corpus fingerprint stays that of the old data. The new data
+    has only named subsets, and their fingerprints are added.
+    """
+    words = [word_type(d.source_vocabulary, d.target_vocabulary) for d in (old, new)]
+    if words[0] != words[1]:
+        raise UserError(
+            f"the new vocabularies have {new.source_vocabulary:,} and {new.target_vocabulary:,} pieces, "
+            "but the prepared data of the run has ids of 16 bits, at most 65,536 pieces. Give a smaller "
+            "--new_pieces."
+        )
+    # `key` tells gshard-data prepare that data is up to date, and it did not make this.
+    own = ("format", "pairs", "checksums", "key", "keys", "texts")
+    facts = {name: value for name, value in old.manifest.items() if name not in own}
+    prints = [d.manifest.get("subset_fingerprints", {}) for d in (old, new)]
+    facts |= {
+        "source_vocabulary": new.source_vocabulary,
+        "target_vocabulary": new.target_vocabulary,
+        "subset_fingerprints": prints[0] | prints[1],
+        ADDED: language,
+    }
+    known: dict[str, str] = {}
+    with outputs.new_folder(out) as folder:
+        for data in (old, new):
+            for name in files_of(data.manifest):
+                if name not in VOCABULARIES or data is new:
+                    link(data.folder / name, folder / name)
+                    known[name] = data.manifest.get("checksums", {}).get(name, "")
+        pairs = [*old.pairs, *new.pairs]
+        pairs.sort(key=lambda pair: (-pair.splits["train"].examples, pair.folder))
+        write_manifest(folder, pairs, facts, known)
+    return PreparedData.open(out)

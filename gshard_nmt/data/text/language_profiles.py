@@ -43,27 +43,17 @@ class LanguageProfiles:
             return np.zeros(len(self.languages))
         return np.array(rows, np.float64).mean(axis=0)
 
-    def language_of(self, lines: Iterable[str], expected: str, margin: float) -> str | None:
-        """Returns the language that explains lines best; None if `expected` has no profile.
-
-        It is `expected` unless another language is better by more than `margin` nats per triple.
-        """
-        return self._best(self.means(lines), expected, margin)
-
     def other_language(self, line: str, language: str, margin: float) -> str | None:
         """Returns the language that explains a line better than its own does; None if there is none.
 
-        Lines of fewer than 20 characters give None. `margin` is that of `language_of`.
+        It must be better by `margin` nats per triple. Lines of fewer than 20 characters give None.
         """
-        best = self._best(self.likelihoods(line), language, margin) if len(line) >= 20 else language
-        return None if best == language else best
-
-    def _best(self, values: np.ndarray, expected: str, margin: float) -> str | None:
-        if expected not in self.languages:
+        if language not in self.languages or len(line) < 20:
             return None
+        values = self.likelihoods(line)
         best = int(values.argmax())
-        is_other = values[best] > values[self.languages.index(expected)] + margin
-        return self.languages[best] if is_other else expected
+        is_other = values[best] > values[self.languages.index(language)] + margin
+        return self.languages[best] if is_other else None
 
 
 def _triples(line: str) -> np.ndarray:

@@ -14,7 +14,6 @@ The ids of a new vocabulary are, in this order:
 import collections
 import dataclasses
 import functools
-import hashlib
 import io
 import itertools
 from collections.abc import Sequence
@@ -162,26 +161,6 @@ class Vocabulary:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
         texts = [piece.replace(SPACE, " ") for piece in pieces]
         return processor.encode(texts, num_threads=CODING_THREADS) if texts else []
-
-    def encoding_key(self, language: str, target: str, subset: str = "") -> str:
-        """Returns hex digits that change if `encode_source` or `encode_target` may give other ids.
-
-        The names of other tags make no difference: text that was encoded before a spare tag got a name
-        is still right.
-        """
-        tags = repr([*self.tags(language, target, subset), *self.first(target)])
-        return hashlib.sha256(self._without_tags + tags.encode()).hexdigest()
-
-    @functools.cached_property
-    def _without_tags(self) -> bytes:
-        """The content of the model file without the names of tags."""
-        model = _parsed(self.content)
-        del model.trainer_spec.control_symbols[:]
-        for piece in model.pieces:
-            if piece.type == piece.CONTROL:
-                piece.piece = ""
-        content: bytes = model.SerializeToString(deterministic=True)
-        return content
 
     @property
     def size(self) -> int:

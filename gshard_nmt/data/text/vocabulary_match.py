@@ -25,32 +25,21 @@ class RowMatch:
     is_known: Sequence[bool]
 
     @property
-    def copied(self) -> int:
-        return sum(self.is_known)
-
-    @property
     def is_identity(self) -> bool:
-        return self.copied == self.old_size == len(self.sources) and all(
-            tuple(ids) == (i,) for i, ids in enumerate(self.sources)
-        )
+        ids = [tuple(ids) for ids in self.sources]
+        return all(self.is_known) and ids == [(i,) for i in range(self.old_size)]
 
     @property
     def means(self) -> int:
-        return sum(map(bool, self.sources)) - self.copied
-
-    @property
-    def drawn(self) -> int:
-        return len(self.sources) - sum(map(bool, self.sources))
-
-    @property
-    def left_out(self) -> int:
-        return self.old_size - self.copied
+        """The number of rows that are means of old rows."""
+        return sum(map(bool, self.sources)) - sum(self.is_known)
 
     @property
     def text(self) -> str:
+        copied = sum(self.is_known)
         return (
-            f"{self.copied} rows copied by their pieces, {self.means} means of old rows, {self.drawn} "
-            f"new; {self.left_out} old rows left out"
+            f"{copied} rows copied by their pieces, {self.means} means of old rows, "
+            f"{len(self.sources) - copied - self.means} new; {self.old_size - copied} old rows left out"
         )
 
 

@@ -1,114 +1,84 @@
-"""Other systems beside the main run: what can mislead, which differences are significant, and seeds."""
+"""Which differences are significant: gains over the baselines, and other runs beside the main run."""
 
-import dataclasses
 import html
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gshard_nmt.data.sets.manifest import VOCABULARIES
-from gshard_nmt.evaluation.metrics import significance
+import numpy as np
+
+from gshard_nmt.evaluation import significance
+from gshard_nmt.evaluation.corpora import fingerprints_of
 from gshard_nmt.evaluation.report import web_page
-from gshard_nmt.evaluation.report.report import Caution, Evaluation, Section, bounds
-from gshard_nmt.evaluation.report.studies import COMPARISON_HEADS, RATE, comparison_cells
-from gshard_nmt.evaluation.systems.systems import (
-    Published,
-    System,
-    Systems,
-    common_directions,
-    mean,
-    rounded,
-)
-from gshard_nmt.evaluation.texts.corpora import Pairs, fingerprints_of, origin
-from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.evaluation.report.report import Section, bounds, interval_text
+from gshard_nmt.evaluation.significance import Comparison
+from gshard_nmt.evaluation.systems import Result, System, Systems
+
+RATE = 0.05
+"""The false discovery rate."""
+EDGES = (10, 20, 30, 40)
+"""The lengths, in words of the source, at which a bucket of the scores by length begins."""
+_WITHOUT_SPACES = ("zh", "yue", "ja", "th", "km", "lo", "my", "bo", "dz")
+"""Languages whose length is counted in characters."""
 
 
-def cautions(systems: Systems, pairs: Pairs, bleu_signature: str) -> Iterator[Caution]:
-    """Yields what a reader must know before comparing systems with the main run."""
-    for system in systems.others:
-        if system.published:
-            yield from _cautions_of_scores(system.name, system.published, bleu_signature)
-        elif system.run and systems.main.run:
-            yield from _cautions_of_run(systems.main.run, system.name, system.run, pairs)
+def significance_section(main: System) -> Section | None:
+    """Returns which gains over the baselines are not chance; None without translations of baselines.
 
-
-def other_vocabularies(run: RunFolder, other: RunFolder) -> list[str]:
-    own, of_other = run.identity(), other.identity()
-    return [name for name in VOCABULARIES if own[name] != of_other[name]]
-
-
-def _cautions_of_run(
-    run: RunFolder, name: str, other: RunFolder, pairs: Pairs
-) -> Iterator[Caution]:
-    if changed := other_vocabularies(run, other):
-        yield Caution(
-            f"vocabulary of {name}",
-            f"{name} has other vocabularies than the main run ({', '.join(changed)}). BLEU can be "
-            "compared; cross-entropies and numbers of tokens cannot.",
-            is_alarm=True,
-        )
-    if fingerprints_of(run) == fingerprints_of(other):
-        return
-    # The fingerprint depends on the languages too. The same corpus may have been used all the same.
-    origins = [origin(each, pairs) for each in (run, other)]
-    verdicts, missing = ([o.is_same for o in origins], [o.missing for o in origins])
-    if verdicts == [True, True] and not any(missing):
-        return
-    known = None not in verdicts and (False in verdicts or missing[0] != missing[1])
-    yield Caution(
-        f"training text of {name}",
-        f"{name} was {'' if known else 'perhaps '}trained on other text than the main run: the "
-        f"fingerprints of the corpora are {_fingerprints(other)} and "
-        f"{_fingerprints(run)}. The scores compare the models together with their text.",
-        is_alarm=True,
-    )
-
-
-def _fingerprints(run: RunFolder) -> str:
-    """Returns the fingerprint of the main corpus of a run, and in brackets those of its subsets."""
-    main, *subsets = (f"{name} {digits}".strip() for name, digits in fingerprints_of(run).items())
-    return f"{main} ({', '.join(subsets)})" if subsets else main
-
-
-def _cautions_of_scores(name: str, scores: Published, bleu_signature: str) -> Iterator[Caution]:
-    if not scores.text_digests:
-        but = " but the number of sentences" if scores.sentences else ""
-        yield Caution(
-            f"test text of {name}",
-            f"{scores.file} does not say on which text its scores were measured; nothing could be "
-            f"checked{but}.",
-        )
-    if scores.signature and scores.signature != bleu_signature:
-        yield Caution(
-            f"signature of {name}",
-            f"the BLEU of {name} has the signature {scores.signature}, and that of the main "
-            f"run has {bleu_signature}. The scores may differ for this reason alone.",
-            is_alarm=True,
-        )
-
-
-def differences_section(evaluation: Evaluation) -> Section | None:
-    """Returns the section that compares each later run with the main run; None if there is none.
-
-    Published scores have no translations, so their differences have no p-values.
+    The false discovery rate is controlled over the directions.
     """
-    main, *others = evaluation.systems.compared
-    compared = [system for system in others if any(r.comparison for r in system.results)]
-    if not compared:
+    gains = {r.test.direction_name: r.gain for r in main.results if r.gain}
+    if not gains:
         return None
+    adjusted = significance.adjusted_p_values([gain.p_value for gain in gains.values()])
+    compared = dict(zip(gains, zip(gains.values(), adjusted, strict=True), strict=True))
+    rows = {
+        name: {
+            "delta": round(gain.delta, 2),
+            "ci95": [round(bound, 2) for bound in gain.interval],
+            "p": gain.p_value,
+            "adjusted_p": adjusted_p,
+            "significant": adjusted_p <= RATE,
+        }
+        for name, (gain, adjusted_p) in compared.items()
+    }
+    better, worse = _significant(compared.values())
+    note = (
+        f"BLEU: {better} of {len(rows)} directions are significantly better than the baseline, and "
+        f"{worse} significantly worse ({significance.METHOD}, false discovery rate {RATE:.0%})."
+    )
+    content = (
+        f"<p>{note} There were {significance.RESAMPLES:,} draws. Of the differences that are called "
+        "significant, at most this share is expected to be chance (Benjamini and Hochberg).</p>\n"
+        f"{_table('gain in BLEU', compared)}"
+    )
+    data = {
+        "rate": RATE,
+        "resamples": significance.RESAMPLES,
+        "method": f"{significance.METHOD}, two-sided; Benjamini-Hochberg over directions",
+        "bleu": rows,
+    }
+    return Section("significance", "Which gains are significant", content, data, notes=(note,))
+
+
+def differences_section(systems: Systems) -> Section | None:
+    """Returns the section that compares each later run with the main run; None if there is none."""
+    if not systems.others:
+        return None
+    main = systems.main
     parts = [
         f"<p>Each run is compared with {html.escape(main.name)} by {significance.METHOD} with "
         f"{significance.RESAMPLES:,} draws; the intervals come from the paired bootstrap. The p-values "
         f"of the directions of a run are adjusted together: at most {RATE:.0%} of the differences that "
         "are called significant are expected to be chance (Benjamini and Hochberg).</p>"
     ]
-    heads = ("direction", "difference in BLEU", *COMPARISON_HEADS)
     notes, data = [], {}
-    for system in compared:
-        found = [
-            r.difference for r in system.results if r.comparison and (r.adjusted_p or 0) <= RATE
-        ]
-        better, worse = sum(d > 0 for d in found), sum(d < 0 for d in found)
+    for system in systems.others:
+        compared = {
+            r.test.direction_name: (r.comparison, r.adjusted_p)
+            for r in system.ordered()
+            if r.comparison and r.adjusted_p is not None
+        }
+        better, worse = _significant(compared.values())
         data[system.name] = {
             "directions": len(system.results),
             "better": better,
@@ -122,50 +92,98 @@ def differences_section(evaluation: Evaluation) -> Section | None:
             f"significantly better in {better} of {len(system.results)} directions, and significantly "
             f"worse in {worse} ({significance.METHOD}, false discovery rate {RATE:.0%})."
         )
-        rows = [
-            [r.test.direction_name, *comparison_cells(r.comparison, r.adjusted_p)]
-            for r in system.ordered()
-        ]
         name, note = html.escape(system.name), html.escape(notes[-1])
-        parts.append(f"<h3>{name}</h3>\n<p>{note}</p>\n{web_page.table(heads, rows)}")
+        parts.append(f"<h3>{name}</h3>\n<p>{note}</p>\n{_table('difference in BLEU', compared)}")
     title = "Which differences between systems are significant"
     return Section("differences", title, "\n".join(parts), data, notes=tuple(notes))
 
 
-def seeds_section(evaluation: Evaluation) -> Section | None:
-    """Returns what the seed changes, if later runs have all settings of the main run but the seeds."""
-    main = evaluation.systems.main
-    settings, seeds = _settings_and_seeds(main)
-    twins = [main]
-    for system in evaluation.systems.others:
-        if system.run:
-            own, own_seeds = _settings_and_seeds(system)
-            twins += [system] if own == settings and own_seeds != seeds else []
-    if len(twins) == 1:
-        return None
-    everywhere = common_directions(twins)
-    averages = [system.average(everywhere) for system in twins]
-    data: dict[str, Any] = {"runs": [system.name for system in twins]}
-    words = []
-    for key, title, form in (("bleu", "BLEU", ".1f"), ("delta_bleu", "gain", "+.1f")):
-        values = [average[key] for average in averages]
-        if None in values:
-            continue
-        interval = significance.interval_of_mean(values)
-        data |= rounded({key: mean(values), f"{key}_ci95": interval})
-        each = ", ".join(f"{value:{form}}" for value in values)
-        words.append(f"{title} {each}, on average {mean(values):{form}}{bounds(interval, form)}")
-    note = (
-        f"{len(twins)} runs differ only in their seeds: {'; '.join(words)}. An interval here covers the "
-        "seeds alone, and three runs are the fewest that have one."
+def _significant(compared: Iterable[tuple[Comparison, float]]) -> tuple[int, int]:
+    """Returns how many comparisons are significantly better, and how many significantly worse."""
+    found = [comparison.delta for comparison, adjusted_p in compared if adjusted_p <= RATE]
+    return sum(delta > 0 for delta in found), sum(delta < 0 for delta in found)
+
+
+def _table(head: str, compared: Mapping[str, tuple[Comparison, float]]) -> str:
+    """Returns the table of comparisons and their adjusted p-values, by direction."""
+    rows = [
+        [
+            name,
+            f"{comparison.delta:+.1f}",
+            interval_text(comparison.interval),
+            f"{comparison.p_value:.4f}",
+            f"{adjusted_p:.4f}",
+            "yes" if adjusted_p <= RATE else "no",
+        ]
+        for name, (comparison, adjusted_p) in compared.items()
+    ]
+    heads = ("direction", head, "95 % interval", "p", "adjusted p", "significant")
+    return web_page.table(heads, rows)
+
+
+def cautions(systems: Systems) -> Iterator[tuple[str, str]]:
+    """Yields what a reader must know before comparing runs with the main run: (name, sentence)."""
+    main = systems.main.run
+    for system in systems.others:
+        if main and system.run and fingerprints_of(main) != fingerprints_of(system.run):
+            own, of_main = (
+                ", ".join(f"{name} {digits}".strip() for name, digits in each.items())
+                for each in map(fingerprints_of, (system.run, main))
+            )
+            yield (
+                f"training text of {system.name}",
+                f"{system.name} was trained on other text than the main run, or on other languages of "
+                f"it: the fingerprints of the corpora are {own} and {of_main}. The scores compare the "
+                "models together with their text.",
+            )
+
+
+def length(source: str, language: str) -> int:
+    """Returns the number of words of a source, or of characters if its language puts no spaces."""
+    words = source.split()
+    return len("".join(words) if language.split("-")[0] in _WITHOUT_SPACES else words)
+
+
+def length_section(main: System) -> Section:
+    """Returns the scores of short and of long sentences."""
+    ranges = list(zip((0, *EDGES), (*EDGES, None), strict=True))
+    directions = {
+        result.test.direction_name: [_bucket(result, *ends) for ends in ranges]
+        for result in main.results
+    }
+    names = [f"{start}+" if end is None else f"{start}-{end - 1}" for start, end in ranges]
+    rows = [(name, *map(_bucket_cell, buckets)) for name, buckets in directions.items()]
+    text = (
+        "<p>BLEU of the sentences whose source has so many words (characters, if the language puts no "
+        "spaces between words); in brackets the gain over the baseline, and the number of sentences. "
+        f"Scores of few sentences vary by chance.</p>\n{web_page.table(['direction', *names], rows)}"
     )
-    return Section("seeds", "Seeds", f"<p>{html.escape(note)}</p>", data, notes=(note,))
+    data = {"edges": list(EDGES), "directions": directions}
+    return Section("length_buckets", "Scores by length of the source", text, data)
 
 
-def _settings_and_seeds(system: System) -> tuple[Any, Any]:
-    """Returns everything else that decides what a run becomes, and the seeds."""
-    assert system.run is not None
-    config = read_run_config(system.run.config)
-    data, train = (dataclasses.replace(part, seed=0) for part in (config.data, config.train))
-    settings = config.model, config.optimizer, data, train, fingerprints_of(system.run)
-    return settings, (config.data.seed, config.train.seed)
+def _bucket(result: Result, start: int, end: int | None) -> dict[str, Any]:
+    """Returns the scores of the sentences whose source has `start` to `end` - 1 words."""
+    lengths = np.array([length(source, result.test.source) for source in result.test.sources])
+    chosen = (lengths >= start) & (lengths < (np.inf if end is None else end))
+
+    def score(system: Result | None) -> float | None:
+        if system is None or system.statistics is None or not chosen.any():
+            return None
+        return round(float(significance.bleu_of(system.statistics[chosen].sum(0))), 2)
+
+    return {
+        "start": start,
+        "end": end,
+        "sentences": int(chosen.sum()),
+        "bleu": score(result),
+        "baseline_bleu": score(result.baseline),
+    }
+
+
+def _bucket_cell(bucket: Mapping[str, Any]) -> str:
+    score, baseline = bucket["bleu"], bucket["baseline_bleu"]
+    if score is None:
+        return ""
+    gain = "" if baseline is None else f"{score - baseline:+.1f}; "
+    return f"{score:.1f} ({gain}{bucket['sentences']:,})"

@@ -3,14 +3,14 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.evaluation.report import web_page
-from gshard_nmt.evaluation.report.comparison import other_vocabularies
-from gshard_nmt.evaluation.report.report import Evaluation, Section
+from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.report.tables import count_text, digits_text
 from gshard_nmt.run.folder import RunFolder
 
@@ -36,23 +36,24 @@ class Curve:
         return float(self.tokens[reached[0]]) if len(reached) else None
 
 
-def convergence_section(evaluation: Evaluation) -> Section | None:
-    """Returns the tokens that each run needed to reach some cross-entropies, as GShard Table 2."""
-    runs = {s.name: s.run for s in evaluation.systems.compared if s.run}
+def convergence_section(runs: Mapping[str, RunFolder]) -> Section | None:
+    """Returns the tokens that each run needed to reach three cross-entropies that tell runs apart."""
     measure, curves = curves_of(list(runs.values()))
     if not any(curves):
         return None
-    values = evaluation.request.others.cross_entropies or chosen_values(curves)
-    reached = {
-        name: [curve.tokens_to_reach(value) if curve else None for value in values]
-        for name, curve in zip(runs, curves, strict=True)
-    }
-    main = next(iter(runs.values()))
-    incomparable = [name for name, run in runs.items() if other_vocabularies(main, run)]
-    rows = []
-    for (name, tokens), curve in zip(reached.items(), curves, strict=True):
+    values = chosen_values([curve for curve in curves if curve])
+    main = next(iter(runs.values())).identity()
+    identities = {name: run.identity() for name, run in runs.items()}
+    incomparable = [
+        name
+        for name, own in identities.items()
+        if any(own[part] != main[part] for part in VOCABULARIES)
+    ]
+    rows, reached = [], {}
+    for name, curve in zip(runs, curves, strict=True):
+        reached[name] = [curve.tokens_to_reach(value) if curve else None for value in values]
         missing = "not reached" if curve else "not logged"
-        cells = [missing if count is None else count_text(count) for count in tokens]
+        cells = [missing if count is None else count_text(count) for count in reached[name]]
         lowest = float(curve.values.min()) if curve else None
         rows.append([f"{name} *" if name in incomparable else name, *cells, digits_text(lowest)])
     which = (
@@ -71,7 +72,7 @@ def convergence_section(evaluation: Evaluation) -> Section | None:
     heads = ["system", *(f"{value:g}" for value in values), "lowest"]
     data = {
         "measure": measure,
-        "cross_entropies": list(values),
+        "cross_entropies": values,
         "tokens": reached,
         "other_vocabularies": incomparable,
     }
@@ -89,59 +90,54 @@ def curves_of(runs: Sequence[RunFolder]) -> tuple[str, list[Curve | None]]:
     Returns:
       "dev_nll" or "nll", and the curve of each run; None if a run has logged nothing.
     """
-    logs = [read_log(run) for run in runs]
+    logs = [_read_log(run) for run in runs]
     of_dev = [_curve(log, DEV) for log in logs]
     if all(curve is not None and len(curve.values) >= _FEWEST_POINTS for curve in of_dev):
         return DEV, of_dev
     return TRAINING, [_curve(log, TRAINING) for log in logs]
 
 
-def chosen_values(curves: Sequence[Curve | None]) -> list[float]:
+def chosen_values(curves: Sequence[Curve]) -> list[float]:
     """Returns three cross-entropies that tell runs apart, highest first.
 
     All runs have reached the first, only the best run the last; the second is between them. If the runs
     end alike, the values are taken from the way of the best run.
     """
-    known = [curve.values for curve in curves if curve is not None]
-    if not known:
-        return []
-    lowest, highest = (float(end(values.min() for values in known)) for end in (min, max))
+    ends = [float(curve.values.min()) for curve in curves]
+    lowest, highest = min(ends), max(ends)
     if highest - lowest < 0.03:
-        highest = lowest + (max(float(values[0]) for values in known) - lowest) / 2
+        highest = lowest + (max(float(curve.values[0]) for curve in curves) - lowest) / 2
     values = (math.ceil(100 * value - 1e-9) / 100 for value in np.linspace(highest, lowest, 3))
     return sorted(set(values), reverse=True)
 
 
-def _curve(log: Sequence[dict[str, float]], name: str) -> Curve | None:
-    log = [entry for entry in log if "step" in entry]
-    steps = [entry["step"] for entry in log if name in entry]
-    counted = {entry["step"]: entry["tokens"] for entry in log if "tokens" in entry}
-    if not steps or not counted:
+def _curve(log: Sequence[Mapping[str, Any]], name: str) -> Curve | None:
+    points = [(entry["step"], entry[name]) for entry in log if _is_finite(entry.get(name))]
+    counted = {0: 0} | {entry["step"]: entry["tokens"] for entry in log if "tokens" in entry}
+    if not points or len(counted) == 1:
         return None
-    values = np.array([entry[name] for entry in log if name in entry], np.float64)
+    steps, values = np.array(points, np.float64).T
     if name == TRAINING:
-        values = np.array(
-            [values[max(0, end - _NEIGHBORS) : end].mean() for end in range(1, len(values) + 1)]
-        )
+        ends = range(1, len(values) + 1)
+        values = np.array([values[max(0, end - _NEIGHBORS) : end].mean() for end in ends])
     # Tokens are logged with the training metrics, and their number grows evenly between two logged steps.
-    known_steps = sorted(counted)
-    tokens = np.interp(steps, [0.0, *known_steps], [0.0, *(counted[step] for step in known_steps)])
-    return Curve(tokens, values)
+    known = sorted(counted)
+    return Curve(np.interp(steps, known, [counted[step] for step in known]), values)
 
 
-def read_log(run: RunFolder) -> list[dict[str, Any]]:
-    """Returns the finite numbers of each line of metrics.jsonl; lines that are damaged are left out."""
-    try:
-        lines = run.metrics.read_bytes().decode(errors="replace").splitlines()
-    except OSError:
-        return []
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _read_log(run: RunFolder) -> list[dict[str, Any]]:
+    """Returns the lines of metrics.jsonl that have a step; lines that are damaged are left out."""
     rows = []
+    lines = run.metrics.read_bytes().splitlines() if run.metrics.exists() else []
     for line in lines:
         try:
             row = json.loads(line)
         except ValueError:
             continue
-        if isinstance(row, dict):
-            is_number = {k: type(v) in (int, float) and math.isfinite(v) for k, v in row.items()}
-            rows.append({name: value for name, value in row.items() if is_number[name]})
+        if isinstance(row, dict) and "step" in row:
+            rows.append(row)
     return rows

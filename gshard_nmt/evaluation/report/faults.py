@@ -1,4 +1,4 @@
-"""Faults of an evaluation: outputs that are empty, copied, repeated, shifted, or in another language.
+"""Faults of translations: outputs that are empty, copied, repeated, or in another language.
 
 The references go through the same checks as the outputs. A system is suspicious only if it has a fault
 clearly more often than its references. `gshard-data check` looks at the test sets themselves.
@@ -7,23 +7,17 @@ clearly more often than its references. `gshard-data check` looks at the test se
 import collections
 import dataclasses
 import html
-import itertools
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from gshard_nmt.data.cleaning.scan import surely_above
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
 from gshard_nmt.data.text.scripts import script_of, scripts_of
-from gshard_nmt.evaluation.report import baselines, web_page
-from gshard_nmt.evaluation.report.convergence import read_log
-from gshard_nmt.evaluation.report.report import Evaluation, Section
-from gshard_nmt.evaluation.texts.translations import TestSet
-from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log.monitor import FIGURE, LINES
-from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.evaluation.report import web_page
+from gshard_nmt.evaluation.report.report import Section
+from gshard_nmt.evaluation.systems import Systems
+from gshard_nmt.evaluation.translations import TestSet
 
 BASELINE = "baseline"
 """The name of the baselines among the systems that are checked. That of the main run is ""."""
@@ -33,12 +27,6 @@ _LANGUAGE_MARGIN = 0.5
 """In nats per triple of characters. At 0.5, 0 to 1 % of clean lines seem to be in another language, and
 90 % of English lines are recognized among 16 languages. Nynorsk beside Bokmål and Danish has 8 %."""
 _LOOP_TIMES = 4
-_LENGTH_SLACK = 15
-"""Characters that are added before lengths are compared, so short lines may differ more."""
-_LENGTH_RATIOS = (0.6, 1.6)
-"""Lengths of all outputs against those of all references between which nothing is suspicious."""
-_USED_EXPERTS = 0.6
-"""Balanced routers log 0.85 to 1.0 of E as effective experts."""
 
 
 class Kind(NamedTuple):
@@ -53,9 +41,7 @@ KINDS = (
     Kind("empty", "outputs are empty", 0.01),
     Kind("copy", "outputs are copies of their source", 0.05),
     Kind("loop", "outputs repeat words in a loop", 0.01),
-    Kind("same_output", "outputs are given for three or more different sources", 0.03),
     Kind("wrong_language", "outputs look like another language", 0.05),
-    Kind("length", "outputs are three times as long or as short as their reference", 0.05),
 )
 """All kinds. Human translations stay below each limit."""
 
@@ -93,19 +79,16 @@ class Checked:
     faults: list[Fault]
 
     @property
-    def length_ratio(self) -> float:
-        """Characters of all outputs for each character of the references."""
-        return sum(map(len, self.outputs)) / max(sum(map(len, self.test.references)), 1)
-
-    @property
     def name(self) -> str:
         direction = self.test.direction_name
         return f"{direction} ({self.system})" if self.system else direction
 
 
-def outputs_section(evaluation: Evaluation) -> Section:
-    """Returns the number of outputs with each fault, with examples; an alarm for each frequent fault."""
-    systems = evaluation.translated
+def outputs_section(systems: Systems, not_converged: Container[str] = ()) -> Section:
+    """Returns the number of outputs with each fault, with examples; an alarm for each frequent fault.
+
+    Faults of baselines of the languages that are `not_converged` are no news.
+    """
     text: dict[str, list[str]] = collections.defaultdict(list)
     for test in systems.main.tests:
         text[test.source] += test.sources
@@ -120,13 +103,15 @@ def outputs_section(evaluation: Evaluation) -> Section:
         for name, own in outputs.items()
         if (test.source, test.target) in own
     ]
-    alarms = tuple(output_alarms(checked, baselines.not_converged(systems.baselines)))
     rows, examples, data = [], [], []
     for part in checked:
+        sides = (part.outputs, part.test.references)
+        written, expected = (sum(map(len, lines)) for lines in sides)
+        ratio = written / max(expected, 1)
         shown = {fault.kind.name: list(_examples(part, fault)) for fault in part.faults}
         numbers = ((f"{len(fault.lines):,}", fault.is_alarming) for fault in part.faults)
         cells = (web_page.Markup(f"<b>{text}</b>") if bold else text for text, bold in numbers)
-        rows.append((part.name, *cells, f"{part.length_ratio:.2f}"))
+        rows.append((part.name, *cells, f"{ratio:.2f}"))
         tables = "".join(
             web_page.texts({name.replace("_", " "): f"line {line}", **texts}.items())
             for name, lines in shown.items()
@@ -149,14 +134,18 @@ def outputs_section(evaluation: Evaluation) -> Section:
                 "target": part.test.target,
                 "system": part.system,
                 "sentences": len(part.outputs),
-                "length_ratio": round(part.length_ratio, 3),
+                "length_ratio": round(ratio, 3),
                 "faults": faults,
             }
         )
     heads = ["direction", *(kind.name.replace("_", " ") for kind in KINDS), "length ratio"]
     content = (
-        "<p>Number of outputs with each fault. Bold numbers are above the limit of an alarm.</p>\n"
+        "<p>Number of outputs with each fault. Bold numbers are above the limit of an alarm. The length "
+        "ratio has the characters of all outputs for each character of the references.</p>\n"
         f"{web_page.table(heads, rows)}\n{''.join(examples)}"
+    )
+    alarms = tuple(
+        _alarms(p for p in checked if p.system != BASELINE or p.test.language not in not_converged)
     )
     return Section("output_checks", "Faults in the outputs", content, data, alarms)
 
@@ -168,44 +157,19 @@ def _examples(part: Checked, fault: Fault) -> Iterator[tuple[int, dict[str, str]
         yield n + 1, {name: lines[n] for name, lines in texts.items()}
 
 
-def output_alarms(checked: Sequence[Checked], starved: Container[str] = ()) -> Iterator[str]:
-    """Yields a sentence for each kind of fault that is too frequent, over all directions.
-
-    Faults of the baselines of the `starved` languages, which are not converged, are no news.
-    """
-    yield from _alarms([part for part in checked if part.system != BASELINE])
-    of_baselines = [part for part in checked if part.system == BASELINE]
-    faulty = [p for p in of_baselines if p.test.language not in starved and any(_alarms([p]))]
-    if faulty:
-        yield f"The outputs of {_names(faulty)} have faults, see “Faults in the outputs”."
-
-
-def _alarms(checked: Sequence[Checked]) -> Iterator[str]:
+def _alarms(checked: Iterator[Checked]) -> Iterator[str]:
+    """Yields a sentence for each kind of fault that is too frequent, over all directions."""
+    found = [(part, fault) for part in checked for fault in part.faults if fault.is_alarming]
     for kind in KINDS:
-        found = [(p, f) for p in checked for f in p.faults if f.kind == kind and f.is_alarming]
-        if found:
-            (part, fault), *others = found
+        if of_kind := [(part, fault) for part, fault in found if fault.kind == kind]:
+            part, fault = of_kind[0]
+            names = [part.name for part, _ in of_kind[1:]]
+            rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            others = f"; the same fault in {', '.join(names[:5])}{rest}" if names else ""
             yield (
                 f"{part.name}: {len(fault.lines):,} of {fault.possible:,} {kind.plural} "
-                f"({100 * fault.share:.0f} %; references {100 * fault.usual:.0f} %)"
-                f"{_and_others([part for part, _ in others])}."
+                f"({100 * fault.share:.0f} %; references {100 * fault.usual:.0f} %){others}."
             )
-    low, high = _LENGTH_RATIOS
-    odd = [p for p in checked if len(p.outputs) >= LEAST_LINES and not low < p.length_ratio < high]
-    if odd:
-        yield (
-            f"{odd[0].name}: the outputs have {odd[0].length_ratio:.2f} times the length of the "
-            f"references; between {low} and {high} is usual{_and_others(odd[1:])}."
-        )
-
-
-def _and_others(others: Sequence[Checked]) -> str:
-    return f"; the same fault in {_names(others)}" if others else ""
-
-
-def _names(parts: Sequence[Checked]) -> str:
-    rest = f" and {len(parts) - 5} more" if len(parts) > 5 else ""
-    return ", ".join(part.name for part in parts[:5]) + rest
 
 
 def check_direction(
@@ -216,39 +180,37 @@ def check_direction(
     del letters[""]
     scripts = {script for script, n in letters.items() if n >= 0.01 * letters.total()}
 
-    def is_faulty(kind: str, source: str, reference: str, output: str) -> bool | None:
-        """Returns whether an output has a fault; None if the line cannot have it."""
-        if kind == "empty":
-            return not output.strip() if reference.strip() else None
-        if kind == "copy":
-            plain = [" ".join(text.casefold().split()) for text in (source, reference, output)]
-            if plain[0] == plain[1] or not any(c.isalpha() for c in source):
-                return None
-            return plain[2] == plain[0]
-        if kind == "loop":
-            return loops(output) > loops(reference)
-        if kind == "length":
-            if not output.strip() or not reference.strip():
-                return None
-            ratio = (len(output) + _LENGTH_SLACK) / (len(reference) + _LENGTH_SLACK)
-            return not 1 / 3 < ratio < 3
+    # Each returns whether an output has a fault; None if the line cannot have it.
+    def is_empty(_source: str, reference: str, output: str) -> bool | None:
+        return not output.strip() if reference.strip() else None
+
+    def is_copy(source: str, reference: str, output: str) -> bool | None:
+        plain = [" ".join(text.casefold().split()) for text in (source, reference, output)]
+        if plain[0] == plain[1] or not any(c.isalpha() for c in source):
+            return None
+        return plain[2] == plain[0]
+
+    def is_loop(_source: str, reference: str, output: str) -> bool:
+        return loops(output) > loops(reference)
+
+    def is_of_another_language(_source: str, reference: str, output: str) -> bool:
         own = scripts | scripts_of(reference)
         found = [script for c in output if (script := script_of(c))]
         is_other = bool(own) and 2 * sum(script not in own for script in found) > len(found)
         return is_other or bool(profiles.other_language(output, test.target, _LANGUAGE_MARGIN))
 
-    def find(kind: str, lines: Sequence[str]) -> tuple[list[int], int]:
+    def find(
+        is_faulty: Callable[[str, str, str], bool | None], lines: Sequence[str]
+    ) -> tuple[list[int], int]:
         """Returns the numbers of the faulty lines, and the number of lines that could have the fault."""
-        rows = list(zip(test.sources, test.references, lines, strict=True))
-        if kind == "same_output":
-            return _same_outputs(rows), len(rows)
-        results = [is_faulty(kind, *row) for row in rows]
-        return [n for n, result in enumerate(results) if result], len(rows) - results.count(None)
+        results = list(map(is_faulty, test.sources, test.references, lines))
+        return [n for n, result in enumerate(results) if result], len(lines) - results.count(None)
 
     faults = []
-    for kind in KINDS:
-        usual, possible = find(kind.name, test.references)
-        faults.append(Fault(kind, *find(kind.name, outputs), len(usual) / max(possible, 1)))
+    checks = (is_empty, is_copy, is_loop, is_of_another_language)
+    for kind, check in zip(KINDS, checks, strict=True):
+        usual, possible = find(check, test.references)
+        faults.append(Fault(kind, *find(check, outputs), len(usual) / max(possible, 1)))
     return Checked(system, test, outputs, faults)
 
 
@@ -272,81 +234,11 @@ def loops(text: str) -> int:
     return longest
 
 
-def _same_outputs(rows: Sequence[tuple[str, str, str]]) -> list[int]:
-    """Finds outputs that three or more different sources with different references share."""
-    lines: dict[str, list[int]] = collections.defaultdict(list)
-    for number, (*_, output) in enumerate(rows):
-        if form := normal_form.sentence_form(output):
-            lines[form].append(number)
-    result = []
-    for numbers in lines.values():
-        forms = [{normal_form.sentence_form(rows[n][side]) for n in numbers} for side in (0, 1)]
-        if min(map(len, forms)) >= 3:
-            result += [n for n in numbers if rows[n][2] != rows[n][1]]
-    return sorted(result)
-
-
-def checks_section(evaluation: Evaluation) -> Section:
-    systems, main = evaluation.translated, evaluation.translated.main
-    references = (
-        _alarms_of_references(test, main.lines[test.source, test.target]) for test in main.tests
-    )
-    alarms = (
-        *evaluation.alarms,
-        *evaluation.training.problems,
-        *itertools.chain.from_iterable(references),
-        *(idle_experts(main.run) if main.run else ()),
-        *baselines.alarms(systems),
-    )
-    items = "".join(f"<li>{html.escape(alarm)}</li>" for alarm in alarms)
-    content = f"<ul>{items}</ul>" if alarms else "<p>Nothing looks wrong.</p>"
+def checks_section(tests: Sequence[TestSet], alarms: Sequence[str]) -> Section:
+    """Returns what is wrong with the test sets and the systems."""
+    empty = {test.direction_name: sum(not r.strip() for r in test.references) for test in tests}
+    found = (*alarms, *(f"{name}: {n:,} references are empty." for name, n in empty.items() if n))
+    items = "".join(f"<li>{html.escape(alarm)}</li>" for alarm in found)
+    content = f"<ul>{items}</ul>" if found else "<p>Nothing looks wrong.</p>"
     title = "Checks of the test sets and the systems"
-    return Section("checks", title, content, list(alarms), alarms)
-
-
-def _alarms_of_references(test: TestSet, outputs: Sequence[str]) -> Iterator[str]:
-    """Yields a sentence if references are empty, or shifted against the outputs in a block of lines."""
-    if empty := sum(not line.strip() for line in test.references):
-        yield f"{test.direction_name}: {empty:,} references are empty."
-    count = len(outputs)
-    words = [[set(normal_form.words(line)) for line in side] for side in (outputs, test.references)]
-    # At most four blocks, of 25 neighboring lines or more.
-    blocks = np.array_split(np.arange(count), max(1, min(4, count // 25)))
-    for block in blocks if count >= LEAST_LINES else ():
-        first, last = int(block[0]), int(block[-1]) + 1
-        if shift := _best_shift(*(side[first:last] for side in words)):
-            yield (
-                f"{test.direction_name}: the references look shifted by {shift:+d} against the outputs "
-                f"in lines {first + 1} to {last}."
-            )
-            return
-
-
-def _best_shift(outputs: Sequence[set[str]], references: Sequence[set[str]]) -> int:
-    """Returns the shift at which outputs agree clearly better with references; 0 if there is none."""
-
-    def agreement(shift: int) -> float:
-        shifted = ((n, n + shift) for n in range(len(outputs)))
-        rows = [(outputs[n], references[m]) for n, m in shifted if 0 <= m < len(references)]
-        values = [2 * len(a & b) / (len(a) + len(b)) for a, b in rows if b]
-        return float(np.mean(values)) if values else 0.0
-
-    best = max((-3, -2, -1, 1, 2, 3), key=agreement)
-    return best if agreement(best) > max(1.5 * agreement(0) + 0.05, 0.15) else 0
-
-
-def idle_experts(run: RunFolder) -> Iterator[str]:
-    """Yields a sentence for each layer that uses few of its experts at the end of the log."""
-    experts = read_run_config(run.config).model.experts
-    values: dict[str, list[float]] = collections.defaultdict(list)
-    for row in read_log(run):
-        for name, value in row.items():
-            if name.startswith(f"{FIGURE}/"):
-                values[name.removeprefix(f"{FIGURE}/")].append(value)
-    for layer, figures in values.items():
-        mean = float(np.mean(figures[-LINES:]))
-        if mean < _USED_EXPERTS * experts:
-            yield (
-                f"Layer {layer} works as if it had {mean:.1f} experts, and it has {experts}: some "
-                "experts get few tokens or none."
-            )
+    return Section("checks", title, content, list(found), found)

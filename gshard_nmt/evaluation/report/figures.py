@@ -1,6 +1,5 @@
 """The figures: the trend line over the languages, and quality above the cost of training."""
 
-import dataclasses
 import io
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.evaluation.report.report import has_gains
-from gshard_nmt.evaluation.systems.systems import Result, System, labels, missing_labels
+from gshard_nmt.evaluation.systems import Result, System, labels
 
 _WINDOW = 10
 """Languages in the sliding mean of the chart, as in GShard Figure 6."""
@@ -16,48 +15,30 @@ _MANY = 20
 """With fewer languages than this, the figure shows them one by one and no sliding mean."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Palette:
-    """The colors of a figure. Systems use the list again from its start if there are more systems."""
-
-    background: str
-    text: str
-    faint: str
-    points: str
-    bars: str
-    systems: tuple[str, ...]
-
-    def of_system(self, number: int) -> str:
-        return self.systems[number % len(self.systems)]
+TEXT, FAINT, POINTS, BARS = "#1c1c1c", "#999999", "#1f5fa8", "#7a8a99"
+# fmt: off
+COLORS = ("#d1492e", "#1f5fa8", "#2a8a57", "#8a4fb0", "#b8860b", "#00899a", "#c2417f", "#5d6770")
+# fmt: on
+"""The colors of the systems. They start again if there are more systems."""
 
 
-LIGHT = Palette(
-    *("#ffffff", "#1c1c1c", "#999999", "#1f5fa8", "#7a8a99"),
-    ("#d1492e", "#1f5fa8", "#2a8a57", "#8a4fb0", "#b8860b", "#00899a", "#c2417f", "#5d6770"),
-)
-DARK = Palette(
-    *("#16191d", "#e6e6e6", "#777777", "#7fb2ee", "#5d6b78"),
-    ("#ff8d70", "#7fb2ee", "#6fd09a", "#c79aec", "#e8bf4d", "#55cddb", "#f08cbb", "#aab4bd"),
-)
-
-
-def new_figure(size: tuple[float, float], palette: Palette) -> Any:
+def new_figure(size: tuple[float, float]) -> Any:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=size, layout="constrained", facecolor=palette.background)
+    return Figure(figsize=size, layout="constrained", facecolor="#ffffff")
 
 
-def paint(figure: Any, palette: Palette) -> None:
+def paint(figure: Any) -> None:
     for axes in figure.axes:
-        axes.set_facecolor(palette.background)
+        axes.set_facecolor("#ffffff")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(palette.faint)
-        axes.tick_params(colors=palette.text, which="both")
-        for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
-            text.set_color(palette.text)
+        axes.spines[["left", "bottom"]].set_color(FAINT)
+        axes.tick_params(colors=TEXT, which="both")
+        texts = [axes.title, axes.xaxis.label, axes.yaxis.label]
         if legend := axes.get_legend():
-            for text in (*legend.get_texts(), legend.get_title()):
-                text.set_color(palette.text)
+            texts += [*legend.get_texts(), legend.get_title()]
+        for text in texts:
+            text.set_color(TEXT)
 
 
 def image(draw: Callable[[], Any], kind: str) -> bytes:
@@ -74,25 +55,23 @@ def image(draw: Callable[[], Any], kind: str) -> bytes:
     return image.getvalue()
 
 
-def draw_trend(systems: Sequence[System], title: str, palette: Palette = LIGHT) -> Any:
+def draw_trend(systems: Sequence[System], title: str) -> Any:
     """Draws the trend line of each system, as GShard Figure 6. Returns a matplotlib Figure.
 
     The languages of the main system are the x axis, most training pairs first.
     """
     results = systems[0].ordered()
     width = float(np.clip(0.15 * len(results), 9, 18)) + (3 if len(systems) > 1 else 0)
-    figure = new_figure((width, 5.2), palette)
+    figure = new_figure((width, 5.2))
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     top.set_title(title)
     shows_gains = has_gains(results)
     if shows_gains:
-        top.axhline(0, color=palette.faint, lw=0.8)
+        top.axhline(0, color=FAINT, lw=0.8)
     top.set_ylabel("gain in BLEU over the bilingual baseline" if shows_gains else "BLEU")
-    _draw_systems(top, systems, shows_gains, palette)
-    _draw_training_pairs(bottom, results, palette)
-    if notes := _notes(systems, results, shows_gains):
-        figure.supxlabel(notes, fontsize=7.5, color=palette.text)
-    paint(figure, palette)
+    _draw_systems(top, systems, shows_gains)
+    _draw_training_pairs(bottom, results)
+    paint(figure)
     return figure
 
 
@@ -110,20 +89,18 @@ def sliding_mean(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarra
     return np.arange(len(means)) + (window - 1) / 2, means
 
 
-def _draw_systems(
-    axes: Any, systems: Sequence[System], shows_gains: bool, palette: Palette
-) -> None:
+def _draw_systems(axes: Any, systems: Sequence[System], shows_gains: bool) -> None:
     """Draws each language of a single system or of few languages, and the sliding mean of many."""
     results = systems[0].ordered()
     is_alone, is_smooth = len(systems) == 1, len(results) >= _MANY
     for number, system in enumerate(systems):
-        color, own = palette.of_system(number), system.by_direction()
+        color, own = COLORS[number % len(COLORS)], system.by_direction()
         rows = [own.get(result.direction) for result in results]
         scores = [row and (row.delta if shows_gains else row.bleu) for row in rows]
         values = np.array([np.nan if score is None else score for score in scores], np.float64)
         name = _label(system, values, shows_gains)
         if is_alone or not is_smooth:
-            points = palette.points if is_alone else color
+            points = POINTS if is_alone else color
             places = np.arange(len(results)) + 0.5 * ((number + 0.5) / len(systems) - 0.5)
             if shows_gains:
                 label = "95 % interval" if is_alone else None
@@ -135,7 +112,7 @@ def _draw_systems(
                         list(known), *ends, color=points, lw=3, alpha=0.45, label=label
                     )
                     lines.set_capstyle("round")
-            marker = {"mfc": palette.background} if system.is_dense else {}
+            marker = {"mfc": "#ffffff"} if system.is_dense else {}
             label = "each language" if is_alone else name
             axes.plot(places, values, "o", color=points, ms=5, label=label, **marker)
         if is_smooth:
@@ -159,12 +136,12 @@ def _label(system: System, values: np.ndarray, shows_gains: bool) -> str:
     return f"{name}: {present.mean():{'+.1f' if shows_gains else '.1f'}} on average"
 
 
-def _draw_training_pairs(axes: Any, results: Sequence[Result], palette: Palette) -> None:
+def _draw_training_pairs(axes: Any, results: Sequence[Result]) -> None:
     import matplotlib.ticker
 
     places = np.arange(len(results))
     heights = [max(result.test.train_pairs, 1) for result in results]
-    axes.bar(places, heights, color=palette.bars)
+    axes.bar(places, heights, color=BARS)
     axes.set_yscale("log")
     axes.set_ylim(min(heights) / 3, max(heights) * 1.5)
     axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
@@ -179,19 +156,7 @@ def _draw_training_pairs(axes: Any, results: Sequence[Result], palette: Palette)
     axes.set_xlabel("languages, most training pairs first")
 
 
-def _notes(systems: Sequence[System], results: Sequence[Result], shows_gains: bool) -> str:
-    named = zip(labels(results), results, strict=True)
-    gaps = {"no baseline: ": [name for name, r in named if shows_gains and r.delta is None]}
-    for system in systems[1:]:
-        gaps[f"{system.name} has no scores of "] = missing_labels(systems[0], system)
-    lines = []
-    for words, names in gaps.items():
-        rest = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        lines += [f"{words}{', '.join(names[:8])}{rest}"] if names else []
-    return "\n".join(lines)
-
-
-def draw_cost(systems: Sequence[System], baselines: System | None, palette: Palette = LIGHT) -> Any:
+def draw_cost(systems: Sequence[System], baselines: System | None) -> Any:
     """Draws quality above the cost of training, as GShard Figure 1. Returns a matplotlib Figure.
 
     Systems of unknown cost are not drawn. All bilingual baselines together are one point.
@@ -203,16 +168,16 @@ def draw_cost(systems: Sequence[System], baselines: System | None, palette: Pale
     for number, system in enumerate(systems):
         quality = system.average()["delta_bleu" if shows_gains else "bleu"]
         if system.budget.device_years is not None:
-            color = palette.of_system(number)
+            color = COLORS[number % len(COLORS)]
             points.append((system.budget.device_years, quality, system.name, color))
     if baselines is not None and baselines.budget.device_years is not None:
         quality = 0.0 if shows_gains else baselines.average()["bleu"]
-        points.append((baselines.budget.device_years, quality, baselines.name, palette.text))
+        points.append((baselines.budget.device_years, quality, baselines.name, TEXT))
     unit, factor = cost_unit(max(years for years, *_ in points))
-    figure = new_figure((9, 4.2), palette)
+    figure = new_figure((9, 4.2))
     axes = figure.subplots()
     if shows_gains:
-        axes.axhline(0, color=palette.faint, lw=0.8)
+        axes.axhline(0, color=FAINT, lw=0.8)
     for number, (years, quality, name, color) in enumerate(points):
         axes.plot(years * factor, quality, "o", ms=9, color=color)
         axes.annotate(
@@ -220,7 +185,7 @@ def draw_cost(systems: Sequence[System], baselines: System | None, palette: Pale
             (years * factor, quality),
             xytext=(8, -14 if number % 2 else 6),  # neighbors of equal cost stay legible
             textcoords="offset points",
-            color=palette.text,
+            color=TEXT,
         )
     costs = [years * factor for years, *_ in points]
     if min(costs) > 0 and max(costs) > 10 * min(costs):
@@ -232,7 +197,7 @@ def draw_cost(systems: Sequence[System], baselines: System | None, palette: Pale
     axes.set_xlabel(f"cost of training in device-{unit}")
     what = "mean gain in BLEU over the bilingual baselines" if shows_gains else "mean BLEU"
     axes.set_ylabel(what)
-    paint(figure, palette)
+    paint(figure)
     return figure
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gshard_nmt import files
-from gshard_nmt.evaluation.metrics.metrics import TITLES
+from gshard_nmt.evaluation.metrics import TITLES
 from gshard_nmt.evaluation.report import figures, web_page
-from gshard_nmt.evaluation.report.figures import DARK, LIGHT
-from gshard_nmt.evaluation.report.report import Report, has_gains, interval_text, score_text
-from gshard_nmt.evaluation.systems.systems import Direction, Result, labels
+from gshard_nmt.evaluation.report.report import Report, has_gains, interval_text
+from gshard_nmt.evaluation.systems import Direction, Result, labels
 
 _EXTREMES = 5
 """Languages in the list of the largest gains, and in that of the largest losses."""
@@ -36,15 +35,15 @@ _MOST = 150
 def write(report: Report, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for kind in ("png", "svg"):
-        files.write(folder / f"trendline.{kind}", _trend(report, LIGHT, kind))
+        files.write(folder / f"trendline.{kind}", _trend(report, kind))
     files.write(folder / "bleu.json", json.dumps(report.as_json(), indent=1) + "\n")
     files.write(folder / "bleu.csv", report.as_csv())
     files.write(folder / "index.html", render(report))
 
 
-def _trend(report: Report, palette: figures.Palette, kind: str = "svg") -> bytes:
+def _trend(report: Report, kind: str) -> bytes:
     systems = report.systems.compared
-    return figures.image(lambda: figures.draw_trend(systems, report.title, palette), kind)
+    return figures.image(lambda: figures.draw_trend(systems, report.title), kind)
 
 
 def render(report: Report) -> str:
@@ -53,12 +52,8 @@ def render(report: Report) -> str:
     budgets = [fact for fact in report.facts if fact[0] in _BUDGET_FACTS]
     others = [fact for fact in report.facts if fact not in (*commands, *budgets)]
     others += [(f"{name} signature", text) for name, text in report.signatures.items()]
-    trend = web_page.image(
-        _trend(report, LIGHT),
-        "svg",
-        "the scores of each language, as in the table",
-        _trend(report, DARK),
-    )
+    alt = "the scores of each language, as in the table"
+    trend = web_page.image(_trend(report, "svg"), "svg", alt)
     what = "Gain" if has_gains(report.results) else "BLEU"
     body = [
         *_alarms(report.alarms),
@@ -85,22 +80,20 @@ def _alarms(alarms: Sequence[str]) -> Iterator[str]:
 def _extremes(results: Sequence[Result]) -> Iterator[str]:
     """Yields the languages that gain most and lose most, compared with their baselines."""
     named = zip(labels(results), results, strict=True)
-    compared = [(r.delta, name, r.delta_ci95) for name, r in named if r.delta is not None]
+    compared = sorted((-r.delta, name, r.delta_ci95) for name, r in named if r.delta is not None)
     if not compared:
         return
-    gains = sorted((c for c in compared if c[0] > 0), key=lambda c: (-c[0], c[1]))
-    losses = sorted((c for c in compared if c[0] < 0), key=lambda c: (c[0], c[1]))
+    gains = [row for row in compared if row[0] < 0]
+    losses = [row for row in reversed(compared) if row[0] > 0]
     yield "<div class='two'>"
-    for title, kind, chosen, better in (
-        ("Largest gains", "gain", gains, "better"),
-        ("Largest losses", "loss", losses, "worse"),
-    ):
+    for kind, chosen, better in (("gain", gains, "better"), ("loss", losses, "worse")):
         rows = []
-        for delta, name, interval in chosen[:_EXTREMES]:
-            number = web_page.Markup(f"<b class='{kind}'>{_number(delta, '+.1f')}</b>")
+        for loss, name, interval in chosen[:_EXTREMES]:
+            number = web_page.Markup(f"<b class='{kind}'>{_number(-loss, '+.1f')}</b>")
             rows.append((name, number, _minus(interval_text(interval)) or "unknown"))
         nothing = f"<p>No language is {better} than its baseline.</p>"
         table = web_page.table(("language", "gain", "95 % interval"), rows) if rows else nothing
+        title = "Largest gains" if kind == "gain" else "Largest losses"
         yield f"<section><h2>{title}</h2>{table}</section>"
     yield "</div>"
 
@@ -113,28 +106,21 @@ def _language_table(report: Report) -> Iterator[str]:
     rows = [
         [
             name,
-            _number(result.test.train_pairs or None, ",", "unknown"),
+            _number(result.test.train_pairs, ","),
             _number(result.tokens, ",", "unknown"),
-            _number(result.sentences, ","),
+            _number(len(result.lines), ","),
             _number(result.bleu, ".1f"),
             _number(result.chrf, ".1f"),
             _number(result.baseline_bleu, ".1f"),
             _number(result.delta, "+.1f"),
             _minus(interval_text(result.delta_ci95)),
-            *(_minus(score_text(key, value)) for key, value in result.others.items()),
+            *(_number(value, ".1f") for value in result.others.values()),
         ]
         for name, result in zip(labels(results), results, strict=True)
     ]
     means = [_number(average["bleu"], ".1f"), "", "", _number(average["delta_bleu"], "+.1f")]
-    foot = [
-        "average",
-        "",
-        "",
-        "",
-        *means,
-        _minus(interval_text(average["delta_ci95"])),
-        *[""] * len(others),
-    ]
+    interval = _minus(interval_text(average["delta_ci95"]))
+    foot = ["average", "", "", "", *means, interval, *[""] * len(others)]
     yield f"<h2>Languages</h2>\n{web_page.table(heads, rows, foot)}\n<p class='hint'>{_COVERS}</p>"
 
 
@@ -160,17 +146,14 @@ def chosen_samples(direction: Direction, sentences: int, directions: int) -> lis
 
 def _samples(results: Sequence[Result]) -> Iterator[str]:
     """Yields the samples of each language. Those of a few languages are open."""
-    with_lines = [(n, r) for n, r in zip(labels(results), results, strict=True) if r.lines]
-    if not with_lines:
-        return
-    last = len(with_lines) - 1
+    last = len(results) - 1
     opened = {round(number * last / (_OPEN_SAMPLES - 1)) for number in range(_OPEN_SAMPLES)}
     yield (
         f"<h2>Samples</h2>\n<p>Sentences chosen at random with seed {SEED}. The choice does not depend "
         "on the translations. The open ones are spread over the languages, from many training pairs to "
         "few.</p>"
     )
-    for place, (name, result) in enumerate(with_lines):
+    for place, (name, result) in enumerate(zip(labels(results), results, strict=True)):
         chosen = chosen_samples(result.direction, len(result.lines), len(results))
         tables = (web_page.texts(_sample(result, number)) for number in chosen)
         yield web_page.folded(name, "".join(tables), place in opened)

@@ -1,108 +1,19 @@
-"""The contents of a report: what a user asks, what its sections are made of, bleu.json and bleu.csv."""
+"""The contents of a report: its sections, bleu.json and bleu.csv."""
 
 import csv
 import dataclasses
 import functools
 import io
-import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gshard_nmt.data.cleaning.overlap import Overlap
-from gshard_nmt.decoding.runs import Choices
-from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation.metrics import metrics
-from gshard_nmt.evaluation.metrics.metrics import FINE, Measures
-from gshard_nmt.evaluation.systems.opening import Others
-from gshard_nmt.evaluation.systems.systems import Result, Systems, as_json, rounded
-from gshard_nmt.evaluation.texts.test_sets import Published
+from gshard_nmt.evaluation import metrics
+from gshard_nmt.evaluation.systems import Result, Systems, as_json, rounded
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
 """The files of a report."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What a user measures. A bucket of lengths begins at each of `length_edges`, in source words."""
-
-    measures: Measures = dataclasses.field(default_factory=Measures)
-    length_edges: tuple[int, ...] = (10, 20, 30, 40)
-    leave_out_overlap: bool = False
-
-    def check(self) -> None:
-        self.measures.check()
-        edges = [0, *self.length_edges]
-        if any(after <= before for before, after in itertools.pairwise(edges)):
-            raise UserError(
-                f"--length_edges is {' '.join(map(str, self.length_edges))}; lengths are whole numbers "
-                "from 1 in ascending order. Give for example --length_edges 10 20 30 40."
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What the user asks of a report.
-
-    Attributes:
-      baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
-      sentences: number of sentences of each language, from the start of the split; 0 means all.
-      choices: the weights of the runs, and changed settings. Each baseline uses its best checkpoint.
-      options: the metrics, the buckets of lengths, and whether to leave out overlap.
-      published: a test set that takes the place of the corpus.
-      others: other runs and published scores to compare the run with.
-      command: the command that makes the report. The page shows it.
-      count_experts: counts which experts the runs use for the test sets; None leaves this out.
-    """
-
-    baselines: Path | None = None
-    sentences: int = 0
-    choices: Choices = dataclasses.field(default_factory=Choices)
-    options: Options = dataclasses.field(default_factory=Options)
-    published: Published | None = None
-    others: Others = dataclasses.field(default_factory=Others)
-    command: str = ""
-    count_experts: Callable[..., Any] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Caution:
-    """Something that a reader of a comparison must know. The terminal shows those that are alarms too."""
-
-    name: str
-    text: str
-    is_alarm: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """The training text of a corpus: the pairs read, the problems, and the overlap with each test set."""
-
-    pairs: int = 0
-    problems: Sequence[str] = ()
-    overlaps: Sequence[Overlap] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """What the sections of a report are made of. A section is a function of it, see `evaluate.SECTIONS`.
-
-    Attributes:
-      systems: the systems with their scores.
-      request: what the user has asked.
-      translated: the systems before sentences were left out.
-      training: the training text of the corpus.
-      alarms: what is wrong with the files of the test sets.
-      cautions: what can mislead in the comparison with other systems.
-    """
-
-    systems: Systems
-    request: Request
-    translated: Systems
-    training: Training = dataclasses.field(default_factory=Training)
-    alarms: Sequence[str] = ()
-    cautions: Sequence[Caution] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +82,12 @@ class Report:
     @functools.cached_property
     def signatures(self) -> dict[str, str]:
         """The signature of each metric. A signature that differs names its directions."""
-        return signatures_of(self.results)
+        return {
+            key: metrics.joined_signatures(
+                {r.test.direction_name: r.scores[key].signature for r in self.results}
+            )
+            for key in self.results[0].scores
+        }
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -195,15 +111,6 @@ class Report:
         return text.getvalue()
 
 
-def signatures_of(results: Sequence[Result]) -> dict[str, str]:
-    return {
-        key: metrics.joined_signatures(
-            {result.test.direction_name: result.scores[key].signature for result in results}
-        )
-        for key in results[0].scores
-    }
-
-
 # fmt: off
 _ROW = (
     "lang", "train_pairs", "sentences", "bleu", "chrf", "baseline_bleu", "delta_bleu", "delta_ci95",
@@ -218,8 +125,7 @@ def _row(result: Result) -> dict[str, Any]:
         "tokens": result.tokens,
         "baseline_tokens": result.baseline.tokens if result.baseline else None,
     }
-    others = {key: round(value, 4 if key in FINE else 2) for key, value in result.others.items()}
-    return {name: row[name] for name in _ROW} | others
+    return {name: row[name] for name in _ROW} | rounded(result.others)
 
 
 def is_in(folder: Path) -> bool:
@@ -232,10 +138,6 @@ def is_in(folder: Path) -> bool:
 def has_gains(results: Sequence[Result]) -> bool:
     """Returns whether figures show gains over baselines: at least half of the languages have one."""
     return sum(result.delta is not None for result in results) * 2 >= len(results)
-
-
-def score_text(key: str, value: float) -> str:
-    return f"{value:.4f}" if key in FINE else f"{value:.1f}"
 
 
 def bounds(interval: Sequence[float] | None, form: str) -> str:

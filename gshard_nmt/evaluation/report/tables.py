@@ -1,15 +1,15 @@
 """The tables of the systems: cost of each, means by resources."""
 
-import functools
 import html
 from collections.abc import Callable, Iterable, Sequence
 
 from gshard_nmt import quantities
 from gshard_nmt.evaluation.report import figures, web_page
-from gshard_nmt.evaluation.report.figures import DARK, LIGHT, cost_unit
-from gshard_nmt.evaluation.report.report import Evaluation, Section, average_text, has_gains
-from gshard_nmt.evaluation.systems.systems import (
+from gshard_nmt.evaluation.report.figures import cost_unit
+from gshard_nmt.evaluation.report.report import Section, average_text, has_gains
+from gshard_nmt.evaluation.systems import (
     System,
+    Systems,
     as_json,
     common_directions,
     missing_labels,
@@ -24,10 +24,10 @@ _DAYS = 365.25
 """Days of a year."""
 
 
-def systems_section(evaluation: Evaluation) -> Section:
+def systems_section(every: Systems, alarms: Iterable[str] = ()) -> Section:
     """Returns the table of size, cost and quality of each system, as GShard Table 3."""
-    systems = evaluation.systems.compared
-    main, baselines = systems[0], evaluation.systems.baselines_together()
+    systems = every.compared
+    main, baselines = systems[0], every.baselines_together()
     everywhere = common_directions(systems)
     differ = any(len(system.results) != len(everywhere) for system in systems)
     rows = [*systems, *([baselines] if baselines else [])]
@@ -73,8 +73,7 @@ def systems_section(evaluation: Evaluation) -> Section:
     )
     content = [table, *(f"<p>{html.escape(note)}</p>" for note in notes)]
     content += [_resources_table(systems), _cost_figure(systems, baselines)]
-    alarms = tuple(caution.text for caution in evaluation.cautions if caution.is_alarm)
-    return Section("systems", "Systems", "\n".join(content), as_json(systems), alarms)
+    return Section("systems", "Systems", "\n".join(content), as_json(systems), tuple(alarms))
 
 
 def _resources_table(systems: Sequence[System]) -> str:
@@ -108,12 +107,9 @@ def _cost_figure(systems: Sequence[System], baselines: System | None) -> str:
     rows = [*systems, *([baselines] if baselines else [])]
     if sum(system.budget.device_years is not None for system in rows) < 3:
         return ""
-    draw = functools.partial(figures.draw_cost, systems, baselines)
-    light, dark = (
-        figures.image(functools.partial(draw, palette), "png") for palette in (LIGHT, DARK)
-    )
+    image = figures.image(lambda: figures.draw_cost(systems, baselines), "png")
     alt = "Quality of each system above the cost of its training"
-    return f"<h3>Cost and quality</h3>\n{web_page.image(light, 'png', alt, dark)}"
+    return f"<h3>Cost and quality</h3>\n{web_page.image(image, 'png', alt)}"
 
 
 def _largest(values: Iterable[float | None]) -> float:

@@ -3,19 +3,18 @@
 import itertools
 from pathlib import Path
 
-from gshard_nmt.evaluation.metrics.metrics import TITLES
-from gshard_nmt.evaluation.report.report import Report, average_text, interval_text, score_text
-from gshard_nmt.evaluation.systems.systems import labels
+from gshard_nmt.evaluation.metrics import TITLES
+from gshard_nmt.evaluation.report.report import Report, average_text, interval_text
+from gshard_nmt.evaluation.systems import labels
 from gshard_nmt.terminal import Terminal, table
 
 
-def show(report: Report, folder: Path | None) -> None:
+def show(report: Report, folder: Path) -> None:
     results, others, average = report.results, report.results[0].others, report.average
     columns: dict[str, list[str]] = {"language": [*labels(results), "average"]}
-    if any(result.test.train_pairs for result in results):
-        columns["training pairs"] = [f"{r.test.train_pairs:,}" for r in results]
+    columns["training pairs"] = [f"{r.test.train_pairs:,}" for r in results]
     columns["BLEU"] = [f"{value:.1f}" for value in (*(r.bleu for r in results), average["bleu"])]
-    columns["chrF"] = ["" if r.chrf is None else f"{r.chrf:.1f}" for r in results]
+    columns["chrF"] = [f"{r.chrf:.1f}" for r in results]
     if any(result.baseline for result in results):
         gains = [*(r.delta for r in results), average["delta_bleu"]]
         intervals = [*(r.delta_ci95 for r in results), average["delta_ci95"]]
@@ -24,7 +23,7 @@ def show(report: Report, folder: Path | None) -> None:
         columns["95\N{NO-BREAK SPACE}% interval"] = [
             interval_text(interval) for interval in intervals
         ]
-    columns |= {TITLES[key]: [score_text(key, r.others[key]) for r in results] for key in others}
+    columns |= {TITLES[key]: [f"{r.others[key]:.1f}" for r in results] for key in others}
     rows = itertools.zip_longest(*columns.values(), fillvalue="")
     console = Terminal()
     console.print(table(report.title, list(columns), rows))
@@ -49,5 +48,4 @@ def show(report: Report, folder: Path | None) -> None:
     for key, signature in report.signatures.items():
         if key in ("bleu", *others):
             console.print(f"{TITLES[key]} {signature}")
-    if folder:
-        console.print(f"report: {folder / 'index.html'}")
+    console.print(f"report: {folder / 'index.html'}")

@@ -17,13 +17,10 @@ def page(title: str, headline: str, body: str) -> str:
     )
 
 
-def image(content: bytes, kind: str, alt: str, dark: bytes | None = None) -> str:
-    """Returns an element that contains a PNG or SVG image; `dark` is the image for a dark page."""
-    element = f'<img alt="{html.escape(alt)}" src="{_address(content, kind)}">'
-    if dark is None:
-        return element
-    source = f'media="(prefers-color-scheme: dark)" srcset="{_address(dark, kind)}"'
-    return f"<picture><source {source}>{element}</picture>"
+def image(content: bytes, kind: str, alt: str) -> str:
+    """Returns an element that contains a PNG or SVG image."""
+    data = base64.b64encode(content).decode()
+    return f'<img alt="{html.escape(alt)}" src="data:{_TYPES[kind]};base64,{data}">'
 
 
 class Markup(str):
@@ -68,7 +65,3 @@ def _row(cells: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     return text if isinstance(text, Markup) else html.escape(text)
-
-
-def _address(content: bytes, kind: str) -> str:
-    return f"data:{_TYPES[kind]};base64,{base64.b64encode(content).decode()}"

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import signal
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Self
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gshard_nmt.data.schedule import Component, first_unreached
 from gshard_nmt.quantities import duration_text
 from gshard_nmt.run.log.clock import RunCounters, TimeLimit
 from gshard_nmt.run.together import Stopped, leave_terminal, stop_signals
@@ -142,7 +141,6 @@ def compiled(program: Program) -> str:
 def void_settings(
     config: Config,
     has_dev_text: bool,
-    components: Sequence[Component] = (),
     set_by_user: Collection[Key] = (),
 ) -> Iterator[str]:
     """Yields a line for each setting that cannot have the effect that a user would expect of it."""
@@ -177,13 +175,8 @@ def void_settings(
         )
     if data.subword_sampling_target and not data.subword_sampling:
         yield "Data.subword_sampling_target has no effect: Data.subword_sampling is 0"
-    if phase := components and first_unreached(data.phases, components, train.steps):
-        yield (
-            f"Data.schedule changes the mixture at step {phase.from_step}, but {end}, so this change "
-            "never comes. If you made the run shorter, lower from_step too"
-        )
     for class_name, field in set_by_user:
-        if class_name == "Cleaning" or field in ("source_model", "target_model"):
+        if class_name == "Cleaning":
             yield (
                 f"{class_name}.{field} has no effect: only gshard-data prepare reads it, and --data is "
                 "prepared already"

@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures
 import dataclasses
-import io
 import math
 import random
 
@@ -18,10 +17,7 @@ from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.sets.examples import Example
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import (
-    BOS,
     EOS,
-    PAD,
-    UNK,
     Vocabulary,
     VocabularySpec,
     train_vocabulary,
@@ -199,22 +195,3 @@ def test_only_the_sides_that_are_asked_for_are_sampled(prepared):
     assert differ(source, both, "source") == 0
     target = Vocabulary.load(data.folder / "target.model")
     assert target.decode([e.target for e in both]) == target.decode([e.target for e in plain])
-
-
-def test_pieces_over_several_words_are_split_too():
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts()),
-        model_writer=model,
-        **dict(zip(("pad_id", "eos_id", "unk_id", "bos_id"), (PAD, EOS, UNK, BOS), strict=True)),
-        minloglevel=2,
-        vocab_size=60,
-        split_by_whitespace=False,
-        model_type="bpe",
-    )
-    vocabulary = Vocabulary(model.getvalue())
-    assert any("▁" in text[1:] for text in vocabulary.subwords)
-    before = example(vocabulary, "low new low new")
-    after = [sampling(vocabulary).resample(before, key) for key in range(50)]
-    assert {vocabulary.decode([a.source])[0] for a in after} == {"low new low new"}
-    assert len({tuple(a.source) for a in after}) > 5

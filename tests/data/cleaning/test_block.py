@@ -2,7 +2,6 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 
-from gshard_nmt.data.cleaning import block as block_module
 from gshard_nmt.data.cleaning.block import (
     CONTROL,
     DIGIT,
@@ -56,14 +55,6 @@ def test_the_measures_of_a_line_do_not_depend_on_the_other_lines(lines):
         assert together.letters[row] == sum(bool(script_of(c)) for c in line)
         assert together.own_letters[row] == sum(script_of(c) == "CJK" for c in line)
         assert together.near_forms[row] == normal_form.near_form(line)
-
-
-def test_many_lines_are_measured_in_pieces(monkeypatch):
-    lines = ["one", "", "два три", "四五", "%s 6"] * 3
-    whole = Side(lines, "ru")
-    monkeypatch.setattr(block_module, "_PIECE", 4)
-    for name in _MEASURES:
-        np.testing.assert_array_equal(getattr(Side(lines, "ru"), name), getattr(whole, name))
 
 
 def test_the_rows_that_stay_keep_their_measures():

@@ -37,12 +37,6 @@ def test_both_sides_or_one_long_side():
     assert is_kept(("Guten Tag", "Hello"), held_out)
 
 
-def test_the_limit_is_the_number_of_words():
-    pair = ("Etwas", TEST[0][1])
-    assert not is_kept(pair, overlap.held_out(TEST, "de", "en", words=6))
-    assert is_kept(pair, overlap.held_out(TEST, "de", "en", words=7))
-
-
 def test_the_language_of_a_side_counts_and_the_order_of_the_sides_does_not():
     held_out = overlap.held_out(TEST, "de", "en", words=6)
     assert not is_kept(("Danke", "Thank you"), held_out)

@@ -1,12 +1,12 @@
-"""One pass over a split: counts of all lines, a sample by hash, and copies."""
+"""One pass over a split: counts of all lines, a sample by hash, and shifts by the lengths of lines."""
 
 import collections
 import pathlib
-import unicodedata
+
+import numpy as np
 
 from gshard_nmt.data.cleaning import scan
-from gshard_nmt.data.cleaning.scan import Scan
-from gshard_nmt.data.cleaning.shifts import Drift
+from gshard_nmt.data.cleaning.scan import Drift, Scan, find_drifts
 from gshard_nmt.data.sets.corpus import CorpusPair
 from gshard_nmt.errors import UserError
 
@@ -34,15 +34,6 @@ def test_the_sample_depends_on_the_lines_alone(monkeypatch):
     assert all(rows[line.line - 1] == (line.first, line.second) for line in forward.sample)
 
 
-def test_copies_are_counted_in_a_part_of_the_lines(monkeypatch):
-    monkeypatch.setattr(scan, "_COUNTED", 500)
-    rows = rows_of(4000)
-    result = scanned(rows + rows[:2000])
-    assert len(result.copies) <= 500
-    assert abs(1 - len(result.copies) / result.copies.total() - 1 / 3) < 0.05
-    assert result.copied[1] == 2
-
-
 def test_an_error_of_the_reader_ends_the_rows_and_is_kept():
     def broken():
         yield from rows_of(10)
@@ -53,20 +44,6 @@ def test_an_error_of_the_reader_ends_the_rows_and_is_kept():
     assert len(result.sample) == 10
 
 
-def test_accents_that_nfc_would_join_are_decomposed():
-    composed = ["é", "각", "ড়", "क़", "שׁ", "बिना"]  # NFC takes some of these apart
-    assert scanned([(text, "text") for text in composed]).counts["decomposed"] == 0
-    apart = [unicodedata.normalize("NFD", text) for text in ("été", "각", "Ấ")]
-    assert scanned([("text", text) for text in apart]).counts["decomposed"] == 3
-
-
-def test_many_drifts_are_told_in_few_findings():
-    drifts = [Drift(1000 * n, 1000 * n + 500, 1) for n in range(1, 9)]
-    findings = list(scan.findings(Scan(PAIR, "train", ("train.fr",), 9000, drifts=drifts)))
-    assert [finding.kind for finding in findings] == ["shifted"] * 3
-    assert findings[-1].what.endswith("5 more places look like this.")
-
-
 def test_a_few_odd_lines_are_no_finding():
     odd = [("x y " * 50, "y" * 20)]
     assert list(scan.findings(scanned(rows_of(990) + odd * 10))) == []
@@ -74,3 +51,39 @@ def test_a_few_odd_lines_are_no_finding():
         scanned(rows_of(900) + [(f"{n} {a}", b) for n in range(60) for a, b in odd])
     )
     assert finding.kind == "odd_ratio"
+
+
+def lengths(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of lines and of their translations."""
+    rng = np.random.default_rng(seed)
+    first = rng.lognormal(4, 0.6, number)
+    return first.astype(int) + 1, (1.1 * first * rng.lognormal(0, 0.15, number)).astype(int) + 1
+
+
+def test_aligned_lines_have_no_drift():
+    assert find_drifts(*lengths(5000)) == []
+
+
+def test_a_missing_line_is_found_at_its_place():
+    first, second = lengths(20_000)
+    (drift,) = find_drifts(first[:-1], np.delete(second, 10_000))
+    assert drift == Drift(10_001, 19_999, -1)
+
+
+def test_each_of_two_drifts_is_found():
+    first, second = lengths(6000)
+    second = np.concatenate([second[:2000], [40, 50], second[2000:4000], second[4002:]])
+    assert find_drifts(first, second) == [Drift(2001, 4000, 2)]
+
+
+def test_shuffled_lines_are_found():
+    first, second = lengths(6000)
+    shuffled = np.random.default_rng(1).permutation(second)
+    assert find_drifts(first, shuffled) == [Drift(1, 6000, 0)]
+
+
+def test_lines_of_equal_length_say_nothing():
+    same = np.full(1000, 30)
+    assert find_drifts(same, same) == []
+    assert find_drifts(*lengths(30)) == []
+    assert find_drifts([], []) == []

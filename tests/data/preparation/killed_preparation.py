@@ -61,7 +61,6 @@ def kill_everywhere(root: pathlib.Path, stride: int) -> int:
         check_old_data(out, old, new)
         assert child(corpus, out, -1) == 0, place
         assert content(out) == new, place
-        assert not out.with_name("out.partial").exists(), place
         shutil.rmtree(folder)
         place += stride
 

@@ -3,7 +3,6 @@
 import dataclasses
 
 from gshard_nmt.data.cleaning.config import Cleaning
-from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import chunks, filtering, inputs
 from gshard_nmt.data.preparation.chunks import Chunk, Part
 from gshard_nmt.data.preparation.filtering import (
@@ -15,7 +14,6 @@ from gshard_nmt.data.preparation.filtering import (
     hold_out,
     part_of,
 )
-from gshard_nmt.data.preparation.plan import Plan
 from gshard_nmt.data.preparation.work import Finished
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from tests.data.preparation.small_corpus import work_folder
@@ -49,11 +47,11 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         folders.append(made(tmp_path / f"clean{number}"))
         hashes = tmp_path / "hashes" / filtering.HELD_OUT
         part, names = Part(file, 4), ("fr", "en", "")
-        result = filter_rows(folders[-1], part, 0, names, settings=settings, held_out=hashes)
+        result = filter_rows(folders[-1], part, names, settings=settings, held_out=hashes)
         parts.append(part_of(part, Finished(folders[-1], result)))
         if number == 0:
             assert result["removed"] == {"empty": 1, "overlap": 1}
-            assert (result["pairs"], result["rows"]) == (4, 2)
+            assert result["rows"] == 2
     files = tuple(folder / filtering.SIGNATURES for folder in folders)
     buckets = []
     for bucket in range(2):
@@ -70,7 +68,7 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         assert chunks.read(part.file).sources == left
         assert part.rows == len(left)
     drops = [tmp_path / "drop0", tmp_path / "drop1"]
-    samples = CleanText(None, 0, {}, {}, (), (*folders, *drops)).samples()
+    samples = CleanText(None, {}, {}, (), (*folders, *drops)).samples()
     assert {name: [row[1:] for row in rows] for name, rows in samples.items()} == {
         "empty": [("", "x"), ("", "d")],
         "overlap": [("Une phrase!", "A sentence.")],
@@ -83,9 +81,7 @@ def cleaned(tmp_path, name, languages, settings):
     """Reads and cleans languages; returns the clean text, and the units by stage."""
     pairs = [p for p in find_pairs(tmp_path / "corpus") if p.source in languages]
     with work_folder(tmp_path / name) as work:
-        texts = inputs.read_all(work, [item for pair in pairs for item in pair.texts])
-        plan = Plan(Data(), settings, pairs, texts)
-        clean = clean_all(work, plan, plan.languages())
+        clean = clean_all(work, settings, pairs, inputs.read_all(work, pairs))
     units = {place.name: {f.name for f in place.iterdir()} for place in (tmp_path / name).iterdir()}
     del units["unfinished"]
     return clean, units

@@ -12,21 +12,12 @@ from tests.data.preparation.small_corpus import work_folder
 ROWS = [("un", "one"), ("deux", "two"), ("", "three")]
 
 
-def item_of(corpus):
-    ((item,),) = [pair.inputs("train") for pair in find_pairs(corpus)]
-    return item
-
-
 def write_old(corpus, rows=ROWS):
-    """Writes a corpus as if it was there for an hour."""
+    """Writes a corpus as if it was there for an hour; returns its pairs."""
     write_pairs(corpus / "fr-en", "train", "fr", "en", rows)
     for path in (corpus / "fr-en").iterdir():
         os.utime(path, ns=(1_700_000_000_000_000_001, 1_700_000_000_000_000_001))
-
-
-def read(item, folder):
-    folder.mkdir()
-    return inputs.read(folder, item, inputs.stamps(item))
+    return find_pairs(corpus)
 
 
 def test_the_fingerprint_is_of_the_text_not_of_its_format_or_order(tmp_path):
@@ -46,53 +37,38 @@ def test_the_fingerprint_is_of_the_text_not_of_its_format_or_order(tmp_path):
 
 
 def test_an_input_that_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
-    write_old(tmp_path / "a")
-    item = item_of(tmp_path / "a")
-    assert inputs.known_text(item) is None
-    before = inputs.stamps(item)
-    result = read(item, tmp_path / "out")
-    inputs.remember(item, inputs.Text(result["digest"], tuple(result["rows"])), before)
-    monkeypatch.setattr(chunks, "split", pytest.fail)
-    assert inputs.digest_of(item) == result["digest"]
-    assert inputs.known_text(item).rows == (3,)
+    pairs = write_old(tmp_path / "a")
+    file = pairs[0].texts[0].files[0]
+    assert inputs.known_texts(pairs) is None
+    with work_folder(tmp_path / "work") as work:
+        (text,) = inputs.read_all(work, pairs).values()
+    (known,) = inputs.known_texts(pairs).values()
+    assert (known.digest, known.rows) == (text.digest, (3,))
+    with monkeypatch.context() as patch:
+        patch.setattr(chunks, "split", pytest.fail)
+        inputs.fingerprint(pairs)
     # As `cp -p` and `rsync -t` do: the size and the time of the content are those of before.
-    times = item.files[0].stat()
-    os.utime(item.files[0], ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert inputs.known_text(item) is None
-
-
-def test_an_input_that_may_change_unseen_is_not_remembered(tmp_path):
-    """A file that changed just now can change again without another time stamp."""
-    write_old(tmp_path / "a")
-    item = item_of(tmp_path / "a")
-    text = inputs.Text("0" * 32, (3,))
-    before = inputs.stamps(item)
-    write_old(tmp_path / "a", ROWS[:1])
-    inputs.remember(item, text, before)  # it changed while it was read
-    assert inputs.known_text(item) is None
-    os.utime(item.files[0])
-    inputs.remember(item, text, inputs.stamps(item))  # it changed just now
-    assert inputs.known_text(item) is None
+    times = file.stat()
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert inputs.known_texts(pairs) is None
 
 
 def test_a_damaged_cache_is_not_used(tmp_path):
-    write_old(tmp_path / "a")
-    item = item_of(tmp_path / "a")
-    inputs.digest_of(item)
+    pairs = write_old(tmp_path / "a")
+    inputs.fingerprint(pairs)
     (entry,) = (tmp_path / "cache").rglob("texts/*")
-    for damage in (b"{", b"[]", b'{"version": 1}'):
+    for damage in (b"{", b"[]", b'["a", 1]'):
         entry.write_bytes(damage)
-        assert inputs.known_text(item) is None
+        assert inputs.known_texts(pairs) is None
 
 
 def test_an_input_is_read_again_if_its_files_have_another_time(tmp_path):
-    write_old(tmp_path / "a")
-    item = item_of(tmp_path / "a")
+    pairs = write_old(tmp_path / "a")
     folders = []
     for _ in range(2):
         for _ in range(2):
             with work_folder(tmp_path / "work") as work:
-                (text,) = inputs.read_all(work, [item]).values()
+                (text,) = inputs.read_all(work, pairs).values()
             folders.append(text.folder)
-        os.utime(item.files[0])
+        os.utime(pairs[0].texts[0].files[0])
     assert folders[0] == folders[1] != folders[2] == folders[3]

@@ -2,15 +2,16 @@
 
 import collections
 import dataclasses
-import json
+import os
 
 import numpy as np
 import pytest
 
+from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.preparation import chunks, work
+from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.preparation.job import Options, partial_folder
-from gshard_nmt.data.preparation.vocabularies import measure
-from gshard_nmt.data.sets.corpus import write_pairs
+from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
@@ -22,12 +23,12 @@ ALONE = Options(1, cleaning=CLEANING)
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Counts the units that are done, by their stage; those of the report as "measure"."""
+    """Counts the units that are done, by their stage."""
     counts = collections.Counter()
     usual = work.do_unit
 
     def counted(call, place, scratch):
-        counts["measure" if call.func is measure else place.parent.name] += 1
+        counts[place.parent.name] += 1
         return usual(call, place, scratch)
 
     monkeypatch.setattr(work, "do_unit", counted)
@@ -80,7 +81,7 @@ def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch, calls):
             prepare(CONFIG, corpus, out, ALONE)
     partial = partial_folder(out)
     assert str(error.value) == (
-        f"interrupted. Finished work is in {partial}; the same command goes on from there."
+        f"interrupted. Finished work is in {partial}, and is not done again."
     )
     assert not out.exists()
     prepare(CONFIG, corpus, out, ALONE)
@@ -89,75 +90,30 @@ def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch, calls):
     assert not partial.exists()
 
 
-def test_a_new_language_with_the_old_vocabularies_is_prepared_alone(tmp_path, capsys, calls):
+def test_without_hard_links_the_shards_are_copied(tmp_path, monkeypatch):
+    corpus = write_corpus(tmp_path / "corpus")
+    prepare(CONFIG, corpus, tmp_path / "linked", ALONE)
+
+    def refuse(*_):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    prepare(CONFIG, corpus, tmp_path / "copied", ALONE)
+    assert content(tmp_path / "copied") == content(tmp_path / "linked")
+
+
+def test_a_new_language_with_the_old_vocabularies_changes_no_other_shard(tmp_path):
     corpus, out = write_corpus(tmp_path / "corpus"), tmp_path / "out"
     prepare(CONFIG, corpus, out, ALONE)
-    shard = out / "fr-en" / "train-00000.ids"
-    models = {name: (out / name).read_bytes() for name in ("source.model", "target.model")}
-    before = shard.stat().st_ino
+    before = content(out)
     write_corpus(corpus, ["it"])
-    calls.clear()
-    capsys.readouterr()
-    prepare(CONFIG, corpus, out, dataclasses.replace(ALONE, vocabulary_of=out))
-    assert "taken from the old data: de-en, fr-en" in capsys.readouterr().err
-    assert calls["clean"] == 2
-    assert calls["tokenize"] == 2
-    assert not calls["vocabulary"]
-    assert shard.stat().st_ino == before
-    assert {name: (out / name).read_bytes() for name in models} == models
-    data = PreparedData.open(out)
-    assert {pair.folder for pair in data.pairs} == {"fr-en", "de-en", "it-en"}
-    assert not list(data.changed_files())
-    names = [d["source"] for d in json.loads((out / "cleaning.json").read_text())["directions"]]
-    assert sorted(names) == ["de", "fr", "it"]
-    # The same as if all had been prepared at once with these vocabularies.
-    (tmp_path / "models").mkdir()
-    for name, model in models.items():
-        (tmp_path / "models" / name).write_bytes(model)
-    options = dataclasses.replace(ALONE, vocabulary_of=tmp_path / "models")
-    prepare(CONFIG, corpus, tmp_path / "once", options)
-    once = content(tmp_path / "once")
-    # The English of fr-en and de-en was not measured again.
-    assert {name for name, old in content(out).items() if once[name] != old} <= {"vocabulary.json"}
-    fits = json.loads((out / "vocabulary.json").read_text())["languages"]
-    assert {fit["language"] for fit in fits} == {"fr", "de", "it", "en"}
-
-
-def test_without_the_old_vocabularies_everything_is_made_again_and_it_is_said(
-    tmp_path, capsys, calls
-):
-    corpus, out = write_corpus(tmp_path / "corpus"), tmp_path / "out"
-    prepare(CONFIG, corpus, out, ALONE)
-    write_corpus(corpus, ["it"])
-    capsys.readouterr()
-    calls.clear()
-    prepare(CONFIG, corpus, out, ALONE)
-    assert calls["tokenize"] == 6
-    assert (
-        "The text or a setting has changed, so the vocabularies are trained again and everything is "
-        f"tokenized again. To keep the vocabularies of {out}, give --vocabulary_of {out}."
-        in capsys.readouterr().err
-    )
-
-
-def test_the_same_training_pairs_are_drawn_at_random_for_any_chunks(tmp_path, monkeypatch):
-    corpus = write_corpus(tmp_path / "corpus", ["fr"], 100)
-    config = dataclasses.replace(CONFIG, maximum_pairs=30)
-    prepare(config, corpus, tmp_path / "a", ALONE)
-    chosen = texts(tmp_path / "a", "fr-en")
-    every = [target for _, target in sentences("fr", "train", 100)]
-    assert len(chosen) == 30
-    assert sorted(chosen, key=every.index) == chosen
-    assert chosen != every[:30]
-    # About as many of each third of the text.
-    assert all(sum(every.index(text) // 34 == third for text in chosen) >= 4 for third in range(3))
-    small_chunks(monkeypatch)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another cache"))
-    prepare(config, corpus, tmp_path / "b", ALONE)
-    assert texts(tmp_path / "b", "fr-en") == chosen
-    other = dataclasses.replace(config, seed=2)
-    prepare(other, corpus, tmp_path / "c", ALONE)
-    assert texts(tmp_path / "c", "fr-en") != chosen
+    options = dataclasses.replace(ALONE, vocabulary_of=out)
+    prepare(CONFIG, corpus, out, options)
+    after = content(out)
+    names = [name for name in before if name.endswith((".ids", ".model"))]
+    assert {name: after[name] for name in names} == {name: before[name] for name in names}
+    assert {pair.folder for pair in PreparedData.open(out).pairs} == {"fr-en", "de-en", "it-en"}
+    assert not list(PreparedData.open(out).changed_files())
 
 
 def test_only_the_sentences_of_a_tagged_subset_begin_with_its_tag(tmp_path):
@@ -181,25 +137,22 @@ def test_only_the_sentences_of_a_tagged_subset_begin_with_its_tag(tmp_path):
     assert tagged == {"": {(False, 0)}, "back": {(True, 1)}, "web": {(False, 0)}}
 
 
-def test_a_subset_is_beside_the_main_corpus_without_its_duplicates(tmp_path, calls):
+def test_a_subset_is_beside_the_main_corpus_without_its_duplicates(tmp_path):
     corpus, out = write_corpus(tmp_path / "corpus", ["fr"]), tmp_path / "out"
-    prepare(CONFIG, corpus, out, ALONE)
-    main = texts(out, "fr-en")
     back = [*sentences("back", "train", 20), *sentences("fr", "train", 7)]
     write_pairs(tmp_path / "back" / "en-fr", "train", "en", "fr", [row[::-1] for row in back])
-    corpora = {"": corpus, "back": tmp_path / "back"}
-    options = dataclasses.replace(ALONE, vocabulary_of=out)
-    calls.clear()
-    prepare(CONFIG, corpora, out, options)
-    assert calls["tokenize"] == 1
+    prepare(CONFIG, {"": corpus, "back": tmp_path / "back"}, out, ALONE)
     data = PreparedData.open(out)
     assert [(p.folder, p.subset, p.splits["train"].examples) for p in data.pairs] == [
         ("fr-en", "", 60),
         ("fr-en.back", "back", 20),
     ]
     assert data.pairs[1].splits["train"].removed == {"duplicate pair": 7}
-    assert texts(out, "fr-en") == main
+    assert texts(out, "fr-en") == [target for _, target in sentences("fr", "train", 60)]
     assert texts(out, "fr-en.back") == [target for _, target in back[:20]]
+    prints = data.manifest["subset_fingerprints"]
+    assert list(prints) == ["back"]
+    assert data.manifest["corpus_fingerprint"] == fingerprint(find_pairs(corpus))
 
 
 def test_a_folder_of_the_user_is_not_taken_for_unfinished_work(tmp_path):
@@ -209,3 +162,70 @@ def test_a_folder_of_the_user_is_not_taken_for_unfinished_work(tmp_path):
     with pytest.raises(UserError, match="it has files of another program"):
         prepare(CONFIG, corpus, out, ALONE)
     assert (tmp_path / "out.partial" / "thesis.txt").exists()
+
+
+RAW = Options(1, cleaning=Cleaning(filters=("empty", "identical")))
+COPIES = [(f"the same text {i}", f"the same text {i}") for i in range(30)]
+LONG = [(" ".join(str(i * n) for n in range(90)), f"{i} of {i}") for i in range(9)]
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    """French text; German and Italian without a good pair; a subset that has duplicates alone."""
+    main = write_corpus(tmp_path / "corpus", ["fr"])
+    write_pairs(main / "de-en", "train", "de", "en", [*COPIES, ("un", "")])
+    write_pairs(main / "it-en", "train", "it", "en", [])
+    write_pairs(tmp_path / "back" / "fr-en", "train", "fr", "en", sentences("fr", "train", 7))
+    return {"": main, "back": tmp_path / "back"}
+
+
+def shards(folder):
+    return {k: v for k, v in content(folder).items() if k.endswith((".ids", ".model"))}
+
+
+def test_the_rest_is_prepared_as_if_what_is_left_out_were_not_there(corpora, tmp_path, capsys):
+    out, both = tmp_path / "out", dataclasses.replace(CONFIG, direction="many-to-many")
+    prepare(both, corpora, out, RAW)
+    said = capsys.readouterr()
+    assert "note: 1 language (it) is left out: no training text." in said.err
+    german = "cleaning left out all 31 training pairs (empty 1, identical 30)"
+    assert f"Left out: de-en, because {german}." in said.out
+    back = "cleaning left out all 7 training pairs (duplicate pair 7)"
+    reasons = {"fr-en.back": back, "en-fr.back": back, "de-en": german, "en-de": german}
+    assert PreparedData.open(out).manifest["left_out"] == reasons
+    assert [pair.folder for pair in PreparedData.open(out).pairs] == ["en-fr", "fr-en"]
+    assert "the same text" in (out / "cleaning.json").read_text(encoding="utf-8")
+    prepare(both, write_corpus(tmp_path / "good", ["fr"]), tmp_path / "alone", RAW)
+    assert shards(out) == shards(tmp_path / "alone")
+    capsys.readouterr()
+    prepare(both, corpora, out, RAW)
+    said = capsys.readouterr()
+    assert "is up to date" in said.err
+    assert "Left out: de-en, because" in said.out
+
+
+def test_nothing_left_is_an_error_with_the_reasons(tmp_path):
+    for language, rows in (("de", COPIES), ("fr", LONG)):
+        folder = tmp_path / "corpus" / f"{language}-en"
+        write_pairs(folder, "train", language, "en", rows)
+    with pytest.raises(UserError) as error:
+        prepare(CONFIG, tmp_path / "corpus", tmp_path / "out", RAW)
+    assert str(error.value) == (
+        "no training pair is left (de-en: cleaning left out all 30 training pairs (identical 30); fr-en: "
+        "all training pairs have more than 64 source or 64 target tokens). Add text, turn filters off "
+        "with Cleaning.without or Cleaning.duplicates, or raise Data.source_length and "
+        "Data.target_length."
+    )
+    assert not (tmp_path / "out").exists()
+    notes = error.value.__notes__
+    assert notes == [f"Finished work is in {tmp_path / 'out'}.partial, and is not done again."]
+
+
+def test_dev_and_test_text_without_training_text_is_named(corpora, tmp_path, capsys):
+    for file in (corpora[""] / "fr-en").glob("train*"):
+        file.unlink()
+    prepare(CONFIG, corpora, tmp_path / "out", RAW)
+    said = capsys.readouterr().out
+    assert "fr-en, because there is no training text." in said
+    assert "No dev text, so no validation: fr-en." in said
+    assert "No test text, so no evaluation: fr-en." in said

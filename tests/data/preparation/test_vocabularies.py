@@ -81,7 +81,7 @@ def sampled(folder, sizes, limit):
         folders[-1].mkdir(parents=True)
         sample(folders[-1], [Part(file, size)], False, seeds, limit, 1500)
         first += size
-    return Sample("fr", "en", limit, tuple(folders))
+    return Sample(limit, folders)
 
 
 @pytest.mark.parametrize("limit", [20, 5000])

@@ -9,7 +9,6 @@ import pytest
 
 from gshard_nmt.data.preparation.vocabulary_growth import (
     Newcomer,
-    changed_lines,
     grow_pair,
     grown,
     pairs_of,
@@ -63,21 +62,22 @@ def growth(request, old):
 
 
 def test_old_ids_keep_their_pieces_and_scores(old, growth):
-    new = growth.vocabulary
-    assert len(growth.pieces) >= 20
+    new, pieces = growth
+    assert len(pieces) >= 20
     renamed = {("control", "<spare1>"): ("control", "<2el>")}
     keys = old.keys()
     assert new.keys()[: old.size] == [renamed.get(key, key) for key in keys]
     assert {piece: new.subwords[piece] for piece in old.subwords} == old.subwords
-    assert [p for p, (i, _) in new.subwords.items() if i >= old.size] == list(growth.pieces)
+    assert [p for p, (i, _) in new.subwords.items() if i >= old.size] == pieces
     # The size divides over a mesh as it did before.
     assert old.size % 64 == new.size % 64 == 0
 
 
 def test_new_text_needs_fewer_tokens_and_comes_back(old, growth):
-    lines = [*text_of("latin"), *text_of("greek")]
-    new = growth.vocabulary
-    assert growth.tokens < 0.8 * growth.tokens_before
+    lines, (new, pieces) = [*text_of("latin"), *text_of("greek")], growth
+    own = lines[:150] if "ko" in pieces or "go" in pieces else lines[150:]
+    before, after = (sum(map(len, v.encode(own))) for v in (old, new))
+    assert after < 0.8 * before
     assert new.decode(new.encode(lines)) == lines
 
 
@@ -87,25 +87,25 @@ def test_new_text_needs_fewer_tokens_and_comes_back(old, growth):
 )
 @hypothesis.settings(deadline=None, max_examples=20)
 def test_text_without_new_characters_keeps_its_pieces(old, old_lines, new_lines):
-    new = grown(old, new_lines * 10, banned(old, old_lines), [], 30, "source.model")
-    characters = {piece for piece in new.pieces if len(piece) == 1}
+    new, pieces = grown(old, new_lines * 10, banned(old, old_lines), [], 30, "source.model")
+    characters = {piece for piece in pieces if len(piece) == 1}
     kept = [line for line in old_lines if not characters & set(line)]
-    assert changed_lines(old, new.vocabulary, kept) == 0
-    assert new.vocabulary.keys()[: old.size] == old.keys()
+    assert old.encode(kept) == new.encode(kept)
+    assert new.keys()[: old.size] == old.keys()
     lines = [" ".join(line.split()) for line in (*old_lines, *new_lines)]
-    assert new.vocabulary.decode(new.vocabulary.encode(lines)) == lines
+    assert new.decode(new.encode(lines)) == lines
 
 
 def test_characters_that_were_bytes_become_pieces_first(old):
-    pieces = grown(old, ["λόγος καὶ λόγος"] * 5, set(), [], 4, "source.model").pieces
+    pieces = grown(old, ["λόγος καὶ λόγος"] * 5, set(), [], 4, "source.model")[1]
     assert len(pieces) == 4
     assert set(pieces) <= set("λόγοςκαὶ")
     # A character that occurs twice stays bytes.
-    assert not grown(old, ["λλ"], set(), [], 9, "source.model").pieces
+    assert not grown(old, ["λλ"], set(), [], 9, "source.model")[1]
 
 
 def test_a_piece_has_letters_alone_and_one_word(old):
-    pieces = grown(old, ["γδ1 γδ. -γδ"] * 20, set(), [], 40, "source.model").pieces
+    pieces = grown(old, ["γδ1 γδ. -γδ"] * 20, set(), [], 40, "source.model")[1]
     assert "γδ" in pieces
     assert "▁γδ" in pieces
     # Other characters stay alone.
@@ -113,19 +113,19 @@ def test_a_piece_has_letters_alone_and_one_word(old):
 
 
 def test_tags_take_the_spare_ones_first_and_then_new_ids(old):
-    new = grown(old, [], set(), ["<2el>", "<el>", "<2fr>"], 0, "source.model").vocabulary
+    new = grown(old, [], set(), ["<2el>", "<el>", "<2fr>"], 0, "source.model")[0]
     assert new.tag("<2el>") == old.tag("<spare1>")
     assert new.tag("<2fr>") == old.tag("<2fr>")
     assert new.tag("<el>") == old.size
     without_spares = with_tags(old, ["<2el>"], "source.model")
-    assert grown(without_spares, [], set(), ["<el>"], 0, "").vocabulary.tag("<el>") == old.size
+    assert grown(without_spares, [], set(), ["<el>"], 0, "")[0].tag("<el>") == old.size
     assert new.size % 64 == 0
 
 
 def test_nothing_to_add_changes_nothing(old):
-    growth = grown(old, OLD_TEXT, banned(old), ["<2fr>"], 60, "source.model")
-    assert growth.pieces == ()
-    assert growth.vocabulary is old
+    new, pieces = grown(old, OLD_TEXT, banned(old), ["<2fr>"], 60, "source.model")
+    assert pieces == []
+    assert new is old
 
 
 @pytest.fixture(scope="module")
@@ -148,17 +148,14 @@ def newcomer(folder, run, directions=(("el", "en"),), targets=("en",), **setting
 
 def test_only_the_side_that_has_the_language_grows(folder, run, tmp_path):
     (old, data), said = run, []
-    models = grow_pair(
-        newcomer(folder, old), data, tmp_path, lambda text, **options: said.append(text)
-    )
+    grow_pair(newcomer(folder, old), data, tmp_path, lambda text, **options: said.append(text))
     source, target = old.vocabularies()
-    grown = Vocabulary.load(models["source"])
+    grown = Vocabulary.load(tmp_path / "source.model")
     assert grown.size > source.size
     assert grown.keys()[: source.size] == source.keys()
-    assert models["target"].read_bytes() == target.content
+    assert (tmp_path / "target.model").read_bytes() == target.content
     (line,) = said
     assert "new ones for el" in line
-    assert "Of 24 old dev lines, 0 are split in another way (0.00%)." in line
 
 
 def test_a_target_language_gets_a_tag_if_there_are_several(folder, run):
@@ -172,9 +169,8 @@ def test_a_target_language_gets_a_tag_if_there_are_several(folder, run):
 def test_a_joint_vocabulary_grows_once(folder, tmp_path):
     joint = {"vocabulary": "joint", "source_vocabulary": 340, "target_vocabulary": 340}
     old, data = make_run(tmp_path, CONFIG.replace(data=joint))
-    (tmp_path / "models").mkdir()
-    models = grow_pair(
-        newcomer(folder, old, **joint), data, tmp_path / "models", lambda *_, **__: None
-    )
-    assert models["source"].read_bytes() == models["target"].read_bytes()
-    assert Vocabulary.load(models["source"]).size > old.vocabularies()[0].size
+    models = tmp_path / "models"
+    models.mkdir()
+    grow_pair(newcomer(folder, old, **joint), data, models, lambda *_, **__: None)
+    assert (models / "source.model").read_bytes() == (models / "target.model").read_bytes()
+    assert Vocabulary.load(models / "source.model").size > old.vocabularies()[0].size

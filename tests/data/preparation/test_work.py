@@ -2,14 +2,16 @@
 
 import contextlib
 import functools
+import io
 import os
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
-from gshard_nmt.data.preparation import progress
-from gshard_nmt.data.preparation.work import Unit
+from gshard_nmt.data.preparation import work as work_module
+from gshard_nmt.data.preparation.work import Unit, progress
 from gshard_nmt.errors import UserError
 from tests.data.killed_work import shout
 from tests.data.preparation.small_corpus import work_folder
@@ -36,7 +38,7 @@ def test_the_results_are_in_the_order_of_the_units_and_nothing_is_done_twice(tmp
         f"unit {n}" for n in range(3)
     ]
     assert log.read_text().split() == ["2", "1", "0"]  # the largest first
-    monkeypatch.setattr(progress, "stage", stage)
+    monkeypatch.setattr(work_module, "progress", stage)
     assert run(tmp_path / "work", log, range(4))[:3] == first
     assert log.read_text().split() == ["2", "1", "0", "3"]
     assert events == [("shouting", 10, 6), 4]
@@ -110,3 +112,16 @@ def test_the_key_of_a_unit_has_the_keys_of_its_files_and_not_the_place_of_the_fo
         with work_folder(folder) as work:
             names.add(work._folder_name(Unit("one", call, 1, version)))
     assert len(names) == 3
+
+
+def test_a_line_of_progress_now_and_then_has_the_time_left():
+    stream, now = io.StringIO(), [100.0]
+    console = Console(file=stream, width=100, highlight=False)
+    with progress(console, "cleaning, pairs", 4000, 1000, lambda: now[0]) as advance:
+        for seconds, rows in ((0, 100), (40, 900), (1, 500), (59, 1500)):
+            now[0] += seconds
+            advance(rows)
+    assert stream.getvalue().splitlines() == [
+        "cleaning: 2,000 of 4,000 pairs, 80 s left",
+        "cleaning: 4,000 of 4,000 pairs, 0 s left",
+    ]

@@ -124,9 +124,6 @@ def test_a_name_is_split_into_tags():
     words = PAIRS.split()
     for name, source, target in zip(words[::3], words[1::3], words[2::3], strict=True):
         assert split_pair(name) == (source, target), name
-
-
-def test_other_names_are_no_pair():
     for name in (*NO_PAIRS.split(), ""):
         assert split_pair(name) is None, name
 

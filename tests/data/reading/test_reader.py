@@ -1,6 +1,5 @@
 """Every format of the same sentence pairs gives the same rows."""
 
-import collections
 import gzip
 import json
 import re
@@ -87,18 +86,49 @@ def test_an_empty_file_has_no_rows(tmp_path, name):
     assert [list(read_input(text)) for text in pair.inputs("train")] == [[]]
 
 
-def test_text_that_no_file_can_hold_is_repaired_and_counted(tmp_path):
-    (tmp_path / "fr-en").mkdir()
+def test_half_of_a_surrogate_pair_becomes_a_replacement_character(tmp_path):
     text = '{"fr": "Cassé \\ud83d", "en": "\\ude00 x"}\n{"fr": "b", "en": "\\ud83d\\ude00"}\n'
-    (tmp_path / "fr-en" / "train.jsonl").write_text(text, encoding="utf-8")
+    assert json_rows(tmp_path, text) == [
+        ("Cassé \ufffd", "\ufffd x", None),
+        ("b", "\N{GRINNING FACE}", None),
+    ]
+
+
+def json_rows(tmp_path, text, name="fr-en"):
+    folder = tmp_path / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.jsonl").write_text(text)
     (pair,) = find_pairs(tmp_path)
-    (item,) = pair.inputs("train")
-    repaired = collections.Counter()
-    rows = [row for block in read_blocks(item, repaired) for row in block]
-    assert repaired == {item.name: 1}
-    assert all(side.encode() for row in rows for side in row[:2])
-    assert "\ufffd" in rows[0].source
-    assert rows == list(read_input(item))
+    return list(read_input(*pair.inputs("train")))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"translation": {"zh_cn": "a\\nb", "en": "c"}, "score": null}',
+        '{"zh": "a b", "en": "c"}',
+        '{"target": "c", "source": "a b", "id": 7}',
+    ],
+)
+def test_the_keys_of_json_lines_are_codes_or_sides(tmp_path, line):
+    rows = json_rows(tmp_path, f"{line}\n\n  \n{line}", "zh-CN-en")
+    assert rows == [("a b", "c", None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "has no text in zh-CN and en"),
+        ('{"fr": "a", "en": "b"}', "has no text in zh-CN and en"),
+        ('{"zh": null, "en": "b"}', "has no text in zh-CN and en"),
+        ('{"translation": "a"}', "has no text in zh-CN and en"),
+        ('{"zh": "a", "en": "b", "score": "high"}', "has the score 'high'"),
+    ],
+)
+def test_json_lines_that_are_wrong(tmp_path, line, words):
+    with pytest.raises(UserError, match=f"train.jsonl, line 2 {words}"):
+        json_rows(tmp_path, f'{{"zh": "a", "en": "b"}}\n{line}\n', "zh-CN-en")
 
 
 def aligned_rows(folder):

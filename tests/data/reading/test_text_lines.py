@@ -9,7 +9,6 @@ import zstandard
 
 from gshard_nmt.data.reading import text_lines
 from gshard_nmt.data.reading.text_lines import (
-    count_lines,
     line_blocks,
     lines,
     without_compression,
@@ -32,7 +31,6 @@ def test_compressed_files_have_the_same_lines_as_plain_ones(tmp_path, ending):
     path = tmp_path / f"train.fr{ending}"
     path.write_bytes(COMPRESS[ending](TEXT))
     assert list(lines(path)) == TEXT.decode().splitlines()
-    assert count_lines(path) == 5000
     assert without_compression(path.name) == "train.fr"
 
 
@@ -40,15 +38,6 @@ def test_only_newlines_end_a_line(tmp_path):
     path = tmp_path / "train.fr"
     path.write_bytes("\ufeffa\u2028b\r\nc\x85d\ve\rf\n\nlast\r".encode())
     assert list(lines(path)) == ["a\u2028b", "c\x85d\ve f", "", "last"]
-    assert count_lines(path) == 4
-
-
-def test_a_file_with_the_line_ends_of_old_macs_is_refused(tmp_path):
-    (tmp_path / "train.fr").write_bytes(b"un\rdeux\rtrois\r")
-    with pytest.raises(
-        UserError, match=r"no newline characters.*tr '\\r' '\\n' < train\.fr > new$"
-    ):
-        list(lines(tmp_path / "train.fr"))
 
 
 def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch):
@@ -75,11 +64,8 @@ def test_a_damaged_file_is_an_error_with_its_line(tmp_path, ending, damage):
         content[:] = b"plain text\n"
     path = tmp_path / f"train.fr{ending}"
     path.write_bytes(content)
-    for read in (lambda: list(lines(path)), lambda: count_lines(path)):
-        with pytest.raises(UserError) as error:
-            read()
-        assert str(error.value).startswith(f"{path} is damaged after line ")
-        assert " tests it." in str(error.value)
+    with pytest.raises(UserError, match=f"^{path} is damaged after line "):
+        list(lines(path))
 
 
 def test_text_that_is_not_utf8_is_reported_with_its_line(tmp_path):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gshard_nmt.data.reading import tmx
-from gshard_nmt.data.reading.tmx import read_tmx
+from gshard_nmt.data.reading.reader import read_tmx
 from gshard_nmt.data.sets.corpus import find_pairs
 from gshard_nmt.errors import UserError
 
@@ -60,19 +59,19 @@ def test_the_old_attribute_and_other_encodings(tmp_path, encoding):
 def test_an_encoding_that_is_unknown_or_wrong_is_an_error(tmp_path):
     head = "<?xml version='1.0' encoding='{}'?>\n<tmx><body>\n"
     for name in ("ANSI", "big5"):
-        with pytest.raises(UserError, match="line 1 names an encoding that cannot be read"):
+        with pytest.raises(UserError, match="is not well-formed XML in the encoding that its"):
             rows(tmp_path, unit(fr="a", en="b"), head.format(name))
     units = unit(fr="a", en="b") + unit(fr="é", en="b")
-    with pytest.raises(UserError, match="line 4 is not well-formed XML in the encoding that the"):
+    with pytest.raises(UserError, match=r"is not well-formed XML .*line 4"):
         rows(tmp_path / "other", units, head.format("utf-8"), encoding="latin-1")
 
 
 @pytest.mark.parametrize(
     ("units", "words"),
     [
-        (unit(fr="a", en="b") + "<tu><tuv></tu>", "line 5 is not well-formed XML"),
-        ("\n<tu>&nosuch;</tu>", "line 5 has the entity 'nosuch'"),
-        ("<tu><prop type='score'>x</prop>" + unit(fr="a", en="b")[4:], "line 4 has the score 'x'"),
+        (unit(fr="a", en="b") + "<tu><tuv></tu>", "is not well-formed XML .*line 5"),
+        ("\n<tu>&nosuch;</tu>", "undefined entity &nosuch;: line 5"),
+        ("<tu><prop type='score'>x</prop>" + unit(fr="a", en="b")[4:], "has the score 'x'"),
         (unit(de="a", en="b"), "no unit with text in both fr and en; it has de, en"),
     ],
 )
@@ -81,17 +80,11 @@ def test_memories_that_are_wrong(tmp_path, units, words):
         rows(tmp_path, units)
 
 
-def test_entities_are_refused(tmp_path):
-    bombs = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 9))
+def test_entities_do_not_fill_the_memory_and_read_no_file(tmp_path):
+    bombs = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 10))
     head = f'<!DOCTYPE tmx [<!ENTITY e0 "ha">{bombs}]>\n<tmx><body>'
-    with pytest.raises(UserError, match="declares the entity 'e0'"):
-        rows(tmp_path, unit(fr="&e8;", en="b"), head)
+    with pytest.raises(UserError, match="limit on input amplification"):
+        rows(tmp_path, unit(fr="&e9;", en="b"), head)
     head = '<!DOCTYPE tmx [<!ENTITY x SYSTEM "file:///etc/passwd">]><tmx><body>'
-    with pytest.raises(UserError, match="declares the entity 'x'"):
+    with pytest.raises(UserError, match="undefined entity"):
         rows(tmp_path, unit(fr="&x;", en="b"), head)
-
-
-def test_a_segment_without_an_end_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(tmx, "LONGEST_LINE", 1 << 12)
-    with pytest.raises(UserError, match="is in a segment of more than"):
-        rows(tmp_path, unit(fr="x" * 5000, en="b"))

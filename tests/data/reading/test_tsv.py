@@ -35,13 +35,10 @@ def test_columns_of_text_and_of_scores(tmp_path, text, score):
     assert rows(tmp_path, text, turned=True) == [("one", "un", score), ("two", "deux", score)]
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_the_fields_of_a_csv_file_may_be_in_quotes(tmp_path, separator):
+def test_the_fields_of_a_csv_file_may_be_in_quotes(tmp_path):
     lines = ["fr,en", '"un ""chat""\nou, deux","a ""cat"""', "", 'trois,"three"', ""]
-    text = "\r\n".join(lines).replace("fr,en", separator.join(("fr", "en")))
-    text = text.replace('","', f'"{separator}"').replace("trois,", f"trois{separator}")
     expected = [('un "chat" ou, deux', 'a "cat"', None), ("trois", "three", None)]
-    assert rows(tmp_path, text, name="train.csv") == expected
+    assert rows(tmp_path, "\r\n".join(lines), name="train.csv") == expected
 
 
 @pytest.mark.parametrize(
@@ -49,7 +46,7 @@ def test_the_fields_of_a_csv_file_may_be_in_quotes(tmp_path, separator):
     [
         ('"un,one\n', r"line 1 is not CSV \(unexpected end of data\)"),
         ('a,b\n"c"d,e\n', "line 2 is not CSV"),
-        ("a,b\nc\n", "line 2 has 1 column; each line must have two, with the same separators"),
+        ("a,b\nc\n", "line 2 has 1 column; each line must have 2"),
     ],
 )
 def test_csv_files_that_are_wrong(tmp_path, text, words):
@@ -66,7 +63,7 @@ def test_tabs_of_other_lines_do_not_move_the_columns(tmp_path):
     text = "un\tone\n" * 6000
     assert len(rows(tmp_path, text)) == 6000
     with pytest.raises(
-        UserError, match=r"train.tsv, line 6001 has 3 columns; each line must have two"
+        UserError, match=r"train.tsv, line 6001 has 3 columns; each line must have 2"
     ):
         rows(tmp_path, text + "a\tb\tc\n")
 
@@ -76,12 +73,12 @@ def test_tabs_of_other_lines_do_not_move_the_columns(tmp_path):
     [
         ("a\tb\tc\n", "line 1 has 3 columns of text"),
         ("1\t2\t3\n", "line 1 has 0 columns of text"),
-        ("a\n", "line 1 has 1 columns"),
+        ("a\n", "line 1 has 1 column;"),
         ("a\tb\t1\na\tb\n", "line 2 has 2 columns; each line must have 3"),
-        ("a\tb\n\nc\n", "line 3 has 1 column; each line must have two"),
+        ("a\tb\n\nc\n", "line 3 has 1 column; each line must have 2"),
         (
             'a\tb\n"c\td"\te\n',
-            "line 2 has 3 columns.*; if its fields are in quotes, name the file train.csv",
+            "line 2 has 3 columns.* a .csv file between commas or in quotes",
         ),
         ("a\tb\t1\n" * 100 + "a\tb\tgood\n", "line 101 has the score 'good'"),
     ],

@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gshard_nmt.data.sets.joined_data import ADDED, join
 from gshard_nmt.data.sets.manifest import FORMAT, read_manifest
-from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.sets.shards import ADDED, PreparedData, join
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
@@ -28,7 +27,7 @@ def test_all_shards_are_there_and_the_vocabularies_are_the_new_ones(folders, tmp
     old, new = folders
     (new.folder / "source.model").write_bytes(b"a larger vocabulary")
     new.manifest["checksums"].pop("source.model")
-    old.manifest.update(keys={"fr-en": "0"}, texts={}, left_out={"it-en": "too small"})
+    old.manifest.update(key="0", left_out={"it-en": "too small"})
     data = join(old, new, "nn", tmp_path / "both")
     assert [pair.folder for pair in data.pairs] == ["fr-en", "nn-en", "de-en"]
     for part in (old, new):
@@ -46,7 +45,7 @@ def test_all_shards_are_there_and_the_vocabularies_are_the_new_ones(folders, tmp
     assert data.manifest["left_out"] == {"it-en": "too small"}
     assert (data.manifest[ADDED], data.manifest["format"]) == ("nn", FORMAT)
     # gshard-data prepare must not take it for its own.
-    assert not {"keys", "texts"} & data.manifest.keys()
+    assert "key" not in data.manifest
     assert list(data.changed_files()) == []
     assert read_manifest(old.folder) != data.manifest
 

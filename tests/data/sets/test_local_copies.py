@@ -1,16 +1,15 @@
 """Copies of shards that lie in a bucket."""
 
-import contextlib
 import os
 import threading
 
 import numpy as np
 import pytest
 
-from gshard_nmt import paths, reading
+from gshard_nmt import files, paths
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets import local_copies
-from gshard_nmt.data.sets.local_copies import LocalCopies
+from gshard_nmt.data.sets import records
+from gshard_nmt.data.sets.records import LocalCopies
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
 from tests.data.synthetic import write_prepared_data
@@ -72,20 +71,23 @@ def test_a_user_without_a_home_folder_reads_local_data_and_is_told_about_a_bucke
         opened().reader(local.pairs[0], "train").read(np.arange(2))
 
 
-def test_a_file_is_copied_once_for_all_processes_of_a_host(bucket, tmp_path, monkeypatch):
-    bucket.write("bucket/data/fr-en/a", b"12345")
+@pytest.fixture
+def far(bucket):
+    bucket.write("bucket/data/a", b"12345")
+    return paths.folder_path("data", "gs://bucket/data")
+
+
+def test_a_file_is_copied_once_for_all_processes_of_a_host(far, monkeypatch):
     all_opened = threading.Barrier(4)
-    copied, copy = [], LocalCopies._copy
-    monkeypatch.setattr(
-        LocalCopies, "_copy", lambda self, *rest: (copied.append(rest), copy(self, *rest))
-    )
+    copied, write = [], files.write
+    monkeypatch.setattr(files, "write", lambda *rest: (copied.append(rest), write(*rest)))
     results = []
 
     def process() -> None:
         # As processes do, each thread opens the lock file anew.
-        opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+        own = LocalCopies.open(far, "hash", {})
         all_opened.wait(10)
-        results.append(opened_copies.path("fr-en/a", 5).read_bytes())
+        results.append(own.path("a", 5).read_bytes())
 
     threads = [threading.Thread(target=process) for _ in range(4)]
     for thread in threads:
@@ -96,34 +98,24 @@ def test_a_file_is_copied_once_for_all_processes_of_a_host(bucket, tmp_path, mon
     assert len(copied) == 1
 
 
-def test_a_copy_that_was_cut_is_made_again(bucket, tmp_path):
-    bucket.write("bucket/data/a", b"12345")
-    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
-    opened_copies.path("a", 5).write_bytes(b"12")
-    assert opened_copies.path("a", 5).read_bytes() == b"12345"
-
-
 @pytest.mark.parametrize("failures", [1, 99])
-def test_a_bucket_that_does_not_answer_for_a_moment_is_asked_again(bucket, monkeypatch, failures):
-    bucket.write("bucket/data/a", b"12345")
-    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
+def test_a_bucket_that_does_not_answer_for_a_moment_is_asked_again(far, monkeypatch, failures):
     monkeypatch.setattr("gshard_nmt.reading.time.sleep", lambda _: None)
-    errors, blocks = [RuntimeError("503")] * failures, reading.reading
+    errors, usual = [RuntimeError("503")] * failures, type(far).read_bytes
 
-    @contextlib.contextmanager
     def failing(path):
-        with blocks(path):
-            if errors:
-                raise errors.pop()
-            yield
+        if errors:
+            raise errors.pop()
+        return usual(path)
 
-    monkeypatch.setattr("gshard_nmt.data.sets.local_copies.reading", failing)
+    monkeypatch.setattr(type(far), "read_bytes", failing)
+    own = LocalCopies.open(far, "hash", {})
     if failures == 1:
-        assert opened_copies.path("a", 5).read_bytes() == b"12345"
+        assert own.path("a", 5).read_bytes() == b"12345"
         return
     with pytest.raises(TryAgain, match="--data gs://bucket/data: a cannot be read: 503"):
-        opened_copies.path("a", 5)
-    assert not copies(opened_copies.folder)
+        own.path("a", 5)
+    assert not copies(own.folder)
 
 
 def test_a_byte_that_changed_in_the_bucket_is_noticed_when_the_shard_is_copied(bucket, local):
@@ -133,24 +125,23 @@ def test_a_byte_that_changed_in_the_bucket_is_noticed_when_the_shard_is_copied(b
     content[len(content) // 2] ^= 1
     bucket.write(name, bytes(content))
     data = opened()
-    with pytest.raises(UserError, match=r"damaged: the SHA-256 of fr-en/train-00000\.ids"):
+    with pytest.raises(UserError, match=r"damaged: fr-en/train-00000\.ids differs"):
         data.reader(data.pairs[0], "train").read(np.arange(3))
 
 
 def test_copies_that_nobody_uses_are_removed_after_a_week(bucket, tmp_path):
     source = paths.folder_path("data", "gs://bucket/data")
-    old, recent = (LocalCopies.open(source, name).folder for name in ("old", "recent"))
-    week = local_copies._UNUSED_SECONDS
+    old, recent = (LocalCopies.open(source, name, {}).folder for name in ("old", "recent"))
+    week = records._UNUSED_SECONDS
     for folder, age in ((old, week + 60), (recent, week - 60)):
         stamp = folder.stat().st_mtime - age
         os.utime(folder, (stamp, stamp))
-    LocalCopies.open(source, "new")
+    LocalCopies.open(source, "new", {})
     assert sorted(path.name for path in old.parent.iterdir()) == ["new", "recent"]
 
 
-def test_a_full_disk_is_reported_with_the_way_to_another_one(bucket, tmp_path, monkeypatch):
-    bucket.write("bucket/data/a", b"12345")
-    opened_copies = LocalCopies.open(paths.folder_path("data", "gs://bucket/data"), "hash")
-    (opened_copies.folder / ".a.lock").mkdir()
+def test_a_full_disk_is_reported_with_the_way_to_another_one(far):
+    own = LocalCopies.open(far, "hash", {})
+    (own.folder / ".a.lock").mkdir()
     with pytest.raises(UserError, match=r"hash/a, a copy of .* or set XDG_CACHE_HOME to a folder"):
-        opened_copies.path("a", 5)
+        own.path("a", 5)

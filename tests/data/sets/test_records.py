@@ -7,8 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from gshard_nmt.data.sets.local_copies import LocalCopies
-from gshard_nmt.data.sets.records import OpenShards, ShardReader, ShardWriter
+from gshard_nmt.data.sets.records import LocalCopies, OpenShards, ShardReader, ShardWriter
 from gshard_nmt.data.sets.shards import word_type
 from gshard_nmt.errors import UserError
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from gshard_nmt.data.config import ONLY_PREPARED, Data
 from gshard_nmt.data.sets import shards
-from gshard_nmt.data.sets.local_copies import LocalCopies
 from gshard_nmt.data.sets.manifest import read_manifest
-from gshard_nmt.data.sets.records import ShardReader, ShardWriter
+from gshard_nmt.data.sets.records import LocalCopies, ShardReader, ShardWriter
 from gshard_nmt.data.sets.shards import PreparedData, word_type
 from gshard_nmt.errors import TryAgain, UserError
 from tests.data.synthetic import write_prepared_data
@@ -40,13 +39,12 @@ def test_examples_come_back_in_any_order_from_several_shards(tmp_path_factory, e
         writer.write(examples[first + 1 : first + 4])
         files += writer.close()
     named = [(f"{folder.name}/{name}", *sizes) for name, *sizes in files]
-    reader = ShardReader(LocalCopies(folder.parent, folder), named, word)
+    reader = ShardReader(LocalCopies(folder.parent, folder.parent), named, word)
     assert len(reader) == len(examples)
     indices = list(range(len(examples))) * 2
     order.shuffle(indices)
-    read = reader.read(np.array(indices), language=3)
+    read = reader.read(np.array(indices))
     assert [(e.source.tolist(), e.target.tolist()) for e in read] == [examples[i] for i in indices]
-    assert {example.language for example in read} == {3}
 
 
 def test_the_manifest_keeps_its_names_and_comes_back_as_it_was_written(data):

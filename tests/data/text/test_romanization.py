@@ -17,7 +17,6 @@ from gshard_nmt.data.text.vocabulary import (
     VocabularySpec,
     train_vocabulary,
 )
-from gshard_nmt.exchange.smaller import used_ids
 
 LETTER_KINDS = ("Lu", "Ll", "Lo")
 CYRILLIC, LATIN = "Српски језик и остало", "Srpski jezik i ostalo"
@@ -126,11 +125,3 @@ def test_letters_that_become_one_are_counted_as_one(tmp_path):
     vocabulary = train_vocabulary(lines, spec, tmp_path / "source.model")
     ids = [i for line in vocabulary.encode(lines) for i in line]
     assert not vocabulary.is_byte_fallback[ids].any()
-
-
-def test_a_cut_vocabulary_keeps_the_letters_that_a_text_becomes(tmp_path):
-    lines = ["щука", "shuka", "ча"] * 30
-    spec = VocabularySpec(400, normalization="latin")
-    vocabulary = train_vocabulary(lines, spec, tmp_path / "a.model")
-    kept = used_ids(vocabulary, [["щука"]])
-    assert {vocabulary.subwords[letter][0] for letter in "shcuka"} <= kept

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
 
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation.vocabulary_specs import (
-    existing_models,
-    existing_vocabularies,
-    specs_of,
-    text_sides,
-)
-from gshard_nmt.data.sets.manifest import checksum
+from gshard_nmt.data.preparation.vocabularies import load_models, specs_of, tagged_models
 from gshard_nmt.data.text.vocabulary import (
     BOS,
     BYTES,
@@ -206,16 +200,17 @@ TEXTS = {
 
 def make_vocabularies(config, directions, texts, folder):
     """Writes the files of both vocabularies, as preparation does, and returns the vocabularies."""
-    models = existing_vocabularies(config, directions)
+    sides = ("source", "target")
     for side, spec in specs_of(config, directions).items():
-        own = [lines for name in text_sides(config, side) for lines in texts[name].values()]
-        lines = dict.fromkeys(line for some in own for line in some)
-        file = folder / f"{side}.model"
-        models[side] = train_vocabulary(list(lines), spec, file).content
-    models.setdefault("target", models["source"])
-    for side, model in models.items():
-        (folder / f"{side}.model").write_bytes(model)
-    return tuple(Vocabulary.load(folder / f"{side}.model") for side in ("source", "target"))
+        own = [texts[name] for name in (sides if config.vocabulary == "joint" else (side,))]
+        lines = dict.fromkeys(line for some in own for part in some.values() for line in part)
+        for name in sides[sides.index(side) :]:
+            train_vocabulary(list(lines), spec, folder / f"{name}.model")
+    return tuple(Vocabulary.load(folder / f"{side}.model") for side in sides)
+
+
+def tagged(config, directions, folder):
+    return tagged_models(config, load_models(folder), folder, directions)
 
 
 @pytest.fixture(scope="module")
@@ -267,46 +262,26 @@ def test_a_joint_vocabulary_is_one_file_with_the_text_of_both_sides(tmp_path):
     assert source.decode(source.encode(["red Ⅳ"])) == ["red Ⅳ"]
 
 
-def test_an_existing_model_is_copied_byte_by_byte(folder, tmp_path):
-    model = str(folder / "source.model")
-    config = dataclasses.replace(CONFIG, source_model=model, source_vocabulary=5000)
-    source, target = make_vocabularies(config, DIRECTIONS, TEXTS, tmp_path)
-    assert (tmp_path / "source.model").read_bytes() == (folder / "source.model").read_bytes()
-    assert (tmp_path / "target.model").read_bytes() == (folder / "target.model").read_bytes()
-    assert (source.size, target.size) == (330, 320)
-    assert existing_models(config) == {"source": checksum(folder / "source.model")}
-    joint = dataclasses.replace(JOINT, source_model=model)
-    make_vocabularies(joint, DIRECTIONS, {}, tmp_path)
-    assert (tmp_path / "target.model").read_bytes() == (folder / "source.model").read_bytes()
-    assert existing_models(joint) == dict.fromkeys(
-        ("source", "target"), checksum(folder / "source.model")
-    )
-    assert existing_models(CONFIG) == {}
+def test_an_existing_model_is_copied_byte_by_byte(folder):
+    source, target = ((folder / f"{side}.model").read_bytes() for side in ("source", "target"))
+    assert tagged(CONFIG, DIRECTIONS, folder) == {"source": source, "target": target}
+    assert tagged(JOINT, DIRECTIONS, folder) == {"source": source, "target": source}
 
 
-def test_a_later_language_gets_a_spare_tag_and_no_id_changes(folder, tmp_path):
-    config = dataclasses.replace(CONFIG, source_model=str(folder / "source.model"))
+def test_a_later_language_gets_a_spare_tag_and_no_id_changes(folder):
     directions = [*DIRECTIONS, ("en", "de")]
     before = Vocabulary.load(folder / "source.model")
-    source, _ = make_vocabularies(config, directions, TEXTS, tmp_path)
+    source = Vocabulary(tagged(CONFIG, directions, folder)["source"])
     assert tag_names(source, 7) == [*RESERVED[:2], "<2de>", *RESERVED[3:]]
     assert source.tags("en", "de") == [6]
     assert source.encode(TEXTS["source"]["fr-en"]) == before.encode(TEXTS["source"]["fr-en"])
-    assert Vocabulary.load(tmp_path / "source.model").tags("en", "de") == [6]
-    # What was encoded before is still right; text for the new language is not.
-    assert source.encoding_key("en", "fr") == before.encoding_key("en", "fr")
-    assert source.encoding_key("en", "de") != before.encoding_key("en", "de")
-    target = Vocabulary.load(folder / "target.model")
-    assert source.encoding_key("en", "fr") != target.encoding_key("en", "fr")
 
 
-def test_too_few_spare_tags_are_an_error(folder, tmp_path):
-    model = str(folder / "source.model")
-    config = dataclasses.replace(CONFIG, source_model=model)
+def test_too_few_spare_tags_are_an_error(folder):
     directions = [*DIRECTIONS, ("en", "de"), ("en", "it"), ("en", "es")]
     with pytest.raises(UserError) as error:
-        make_vocabularies(config, directions, TEXTS, tmp_path)
+        tagged(CONFIG, directions, folder)
     assert str(error.value) == (
-        f"Data.source_model = {model!r} lacks the tags <2de>, <2es>, <2it> and has 2 spare tags. Use a "
+        f"--vocabulary_of {folder} lacks the tags <2de>, <2es>, <2it> and has 2 spare tags. Use a "
         "vocabulary that was trained with --control_symbols=<2de>,<2es>,<2it>, or leave out languages."
     )

@@ -2,12 +2,12 @@
 
 import json
 
+from gshard_nmt.evaluation.opening import open_systems
 from gshard_nmt.evaluation.report import baselines
-from gshard_nmt.evaluation.report.baselines import baselines_section, kind_text
-from gshard_nmt.evaluation.systems.opening import Others, open_systems
-from gshard_nmt.evaluation.systems.systems import System, Systems
+from gshard_nmt.evaluation.report.baselines import baselines_section, kind_text, records_of
+from gshard_nmt.evaluation.systems import System, Systems
 from gshard_nmt.run.folder import RunFolder
-from tests.evaluation.made_systems import evaluation_of, made_test
+from tests.evaluation.made_systems import made_test
 from tests.evaluation.run_folders import make_run
 
 TESTS = [made_test(tag, lines=2) for tag in ("fr", "de")]
@@ -42,7 +42,8 @@ def test_each_baseline_has_a_row_with_its_budget_and_its_end(tmp_path):
         system(tmp_path / "de", language="de", kind="budget", ended="tokens", dropout=None),
         System("it", run=RunFolder(tmp_path / "it")),  # made by hand
     )
-    part = baselines_section(evaluation_of(System("a"), baselines=of_each))
+    records = records_of(of_each)
+    part = baselines_section(records, 3)
     assert part.name == "baselines"
     for cell in ("2,345,678", "1,234,567", "1,400", "21.3", "dev BLEU did not improve", "0.3"):
         assert f"<td>{cell}</td>" in part.html
@@ -58,18 +59,17 @@ def test_each_baseline_has_a_row_with_its_budget_and_its_end(tmp_path):
         "not converged; of 1 it is not recorded how they were trained."
     )
     assert part.data["kind"] in part.html
-    assert baselines.not_converged(of_each) == ["de"]
-    assert baselines.caution(of_each).startswith("1 of 3 baselines are not converged")
-    assert baselines.caution(of_each[:1]) == ""
+    assert baselines.not_converged(records) == ["de"]
+    assert baselines.caution(records, 3).startswith("1 of 3 baselines are not converged")
+    assert baselines.caution({"fr": RECORD}, 1) == ""
 
 
-def test_the_kind_of_baselines_in_words(tmp_path):
+def test_the_kind_of_baselines_in_words():
     assert kind_text({"fr": RECORD, "de": RECORD | {"ended": "minutes"}}, 2) == (
         "1 of 2 baselines were trained until dev BLEU did not improve; 1 ended at a limit before."
     )
     assert kind_text({}, 4) == "It is not recorded how the baselines were trained."
-    without = System("fr", run=RunFolder(tmp_path))
-    assert baselines_section(evaluation_of(System("a"), baselines=(without,))) is None
+    assert baselines_section({}, 4) is None
 
 
 def test_the_facts_say_the_budgets_and_what_has_no_baseline(tmp_path):
@@ -77,11 +77,10 @@ def test_the_facts_say_the_budgets_and_what_has_no_baseline(tmp_path):
     for tag in ("fr", "de"):
         make_run(tmp_path / "baselines" / tag, [tag])
     tests = [*TESTS, made_test("pl")]
-    systems = open_systems(run, tests, Others(), tmp_path / "baselines")
-    facts = dict(baselines.budget_facts(systems))
+    systems = open_systems(run, tests, baselines=tmp_path / "baselines")
+    facts = dict(baselines.budget_facts(systems, {}))
     assert facts["multilingual model"] == "5 parameters, 9 steps, 1,350 tokens, 86400 s"
     assert facts["baselines"].startswith("2 bilingual models of 5 parameters each; 900 tokens in")
-    assert facts["without a baseline"] == "pl-en"
     (alarm,) = baselines.alarms(systems)
     assert alarm == "There is no baseline of pl-en; the mean gain is over the other directions."
     assert list(baselines.alarms(Systems(systems.main))) == []

@@ -1,29 +1,33 @@
-"""Systems beside the main run: their scores and differences, and what a reader is warned of."""
+"""Gains over the baselines, other runs beside the main run, and scores by length."""
 
 import dataclasses
-import json
 
-import numpy as np
 import pytest
+from sacrebleu.metrics import BLEU
 
-from gshard_nmt.evaluation.metrics.significance import Comparison, adjusted_p_values
+from gshard_nmt.evaluation import metrics, translations
+from gshard_nmt.evaluation.opening import open_systems
 from gshard_nmt.evaluation.report import comparison
-from gshard_nmt.evaluation.report.convergence import convergence_section
-from gshard_nmt.evaluation.report.report import Request
-from gshard_nmt.evaluation.systems.opening import Others, open_systems
-from gshard_nmt.evaluation.systems.scoring import adjusted, scored
-from gshard_nmt.evaluation.systems.systems import Budget, System, text_digest
-from gshard_nmt.evaluation.texts import translations
-from tests.evaluation.made_systems import evaluation_of, result_of, system_of
-from tests.evaluation.run_folders import make_run, write_metrics
+from gshard_nmt.evaluation.significance import Comparison, adjusted_p_values
+from gshard_nmt.evaluation.systems import (
+    Budget,
+    System,
+    Systems,
+    adjusted,
+    score_lines,
+    scored,
+)
+from tests.evaluation.made_systems import made_test, result_of, system_of
+from tests.evaluation.run_folders import make_run
+from tests.evaluation.sentences import noisy, sentences
 
-REFERENCES = [f"this is sentence number {n} of the test" for n in ("one", "two", "three", "four")]
+TEXT = [f"this is sentence number {n} of the test" for n in ("one", "two", "three", "four")]
 TESTS = [
-    translations.TestSet(tag, tag, "en", pairs, [line.upper() for line in REFERENCES], REFERENCES)
+    translations.TestSet(tag, tag, "en", pairs, [line.upper() for line in TEXT], TEXT)
     for tag, pairs in (("fr", 90), ("de", 80))
 ]
-GOOD = [line.replace("four", "five") for line in REFERENCES]
-POOR = [line.replace("sentence", "word") for line in REFERENCES]
+GOOD = [line.replace("four", "five") for line in TEXT]
+POOR = [line.replace("sentence", "word") for line in TEXT]
 
 
 @pytest.fixture
@@ -31,9 +35,9 @@ def run(tmp_path):
     return make_run(tmp_path / "run")
 
 
-def compare(run, lines=(), baselines=None, of_baselines=(), **others):
+def compare(run, lines=(), baselines=None, of_baselines=(), others=()):
     """Scores the run with GOOD, and each other run with its lines."""
-    systems = open_systems(run, TESTS, Others(**others), baselines)
+    systems = open_systems(run, TESTS, others, baselines=baselines)
     rest = iter(lines)
 
     def translated(system):
@@ -48,7 +52,7 @@ def compare(run, lines=(), baselines=None, of_baselines=(), **others):
 def test_a_system_against_itself_is_zero_everywhere(tmp_path, run):
     for tag in ("fr", "de"):
         make_run(tmp_path / "baselines" / tag, [tag])
-    systems = compare(run, [GOOD], tmp_path / "baselines", GOOD, workdirs=[run.path])
+    systems = compare(run, [GOOD], tmp_path / "baselines", GOOD, others=[run.path])
     assert [system.name for system in systems.compared] == ["run", "run (2)"]
     for system in systems.compared:
         for row in (result.as_json() for result in system.results):
@@ -60,7 +64,7 @@ def test_a_system_against_itself_is_zero_everywhere(tmp_path, run):
 def test_a_worse_system_has_a_difference_with_an_interval_and_its_own_gain(tmp_path, run):
     other = make_run(tmp_path / "other", ["de", "pl"])
     make_run(tmp_path / "baselines" / "de", ["de"])
-    systems = compare(run, [POOR], tmp_path / "baselines", POOR, workdirs=[other.path])
+    systems = compare(run, [POOR], tmp_path / "baselines", POOR, others=[other.path])
     main, (worse,) = systems.main, systems.others
     (result,) = worse.results
     assert result.direction == ("de", "en")
@@ -75,88 +79,22 @@ def test_a_worse_system_has_a_difference_with_an_interval_and_its_own_gain(tmp_p
     assert (together.budget.weights, together.budget.days) == (5, 1.0)
 
 
-def test_published_scores_have_no_interval(tmp_path, run):
-    file = tmp_path / "paper.json"
-    file.write_text(json.dumps({"name": "paper", "bleu": {"fr": 30.0}, "experts": 0}))
+def test_known_scores_of_baselines_have_no_interval(tmp_path, run):
     (tmp_path / "b.json").write_text('{"fr": 20}')
-    systems = compare(run, baselines=tmp_path / "b.json", scores=[file])
-    (paper,) = systems.others
-    row = paper.results[0].as_json()
-    assert (row["bleu"], row["chrf"], row["difference_ci95"]) == (30.0, None, None)
-    assert row["difference"] == pytest.approx(30.0 - systems.main.results[0].bleu, abs=0.01)
-    assert (row["delta_bleu"], row["delta_ci95"]) == (10.0, None)
-    assert (paper.run, paper.is_dense) == (None, True)
+    systems = compare(run, baselines=tmp_path / "b.json")
+    french, german = (result.as_json() for result in systems.main.results)
+    assert (french["baseline_bleu"], french["delta_ci95"]) == (20.0, None)
+    assert (german["baseline_bleu"], german["delta_bleu"]) == (None, None)
     assert systems.baselines_together().budget == Budget()
+    assert comparison.significance_section(systems.main) is None
 
 
-def cautions_of(run, signature="v", **others):
-    systems = open_systems(run, TESTS, Others(**others))
-    return {c.name: c for c in comparison.cautions(systems, {}, signature)}
-
-
-def test_other_vocabularies_and_another_corpus_are_alarms(tmp_path, run):
-    assert cautions_of(run, workdirs=[make_run(tmp_path / "same").path]) == {}
-    other = make_run(tmp_path / "other", corpus_fingerprint="another")
-    data = json.loads((other.path / "data.json").read_text())
-    data["files"]["target.model"] = "1" * 64
-    (other.path / "data.json").write_text(json.dumps(data))
-    cautions = cautions_of(run, workdirs=[other.path])
-    assert list(cautions) == ["vocabulary of other", "training text of other"]
-    assert all(caution.is_alarm for caution in cautions.values())
-    assert "(target.model)" in cautions["vocabulary of other"].text
-    assert "another and 0123456789abcdef" in cautions["training text of other"].text
-    assert comparison.other_vocabularies(run, run) == []
-
-
-def test_scores_without_their_text_and_with_another_signature_are_marked(tmp_path, run):
-    plain, of_report = tmp_path / "plain.json", tmp_path / "bleu.json"
-    plain.write_text('{"name": "plain", "bleu": {"fr": 3}}')
-    row = {"source": "fr", "target": "en", "bleu": 1, "sentences": 4}
-    row["text_digest"] = text_digest(TESTS[0])
-    systems = [{"name": "report", "languages": [row]}]
-    of_report.write_text(json.dumps({"signature": {"bleu": "old"}, "systems": systems}))
-    cautions = cautions_of(run, scores=[plain, of_report])
-    assert {name: caution.is_alarm for name, caution in cautions.items()} == {
-        "test text of plain": False,
-        "signature of report": True,
-    }
-    assert cautions_of(run, "old", scores=[of_report]) == {}
-
-
-def test_the_table_of_tokens_marks_runs_with_other_vocabularies(tmp_path, run):
-    other = make_run(tmp_path / "other", files=dict.fromkeys(run.identity(), "1" * 64))
-    systems = [System("run", run=run), System("other", run=other), System("paper")]
-    request = Request(others=Others(cross_entropies=[4.5, 3.5]))
-    assert convergence_section(evaluation_of(*systems, request=request)) is None
-    for folder, number in ((run, 70), (other, 7e6)):
-        write_metrics(folder, [{"step": 1, "nll": 4.0, "tokens": number}])
-    section = convergence_section(evaluation_of(*systems, request=request))
-    assert section.data["tokens"] == {"run": [70.0, None], "other": [7e6, None]}
-    assert section.data["other_vocabularies"] == ["other"]
-    cells = "<tr><th>other *</th><td>7.0\u202fmillion</td><td>not reached</td><td>4</td></tr>"
-    assert cells in section.html
-    assert "of the training batches" in section.html
-
-
-def test_runs_that_differ_in_their_seeds_have_a_mean_and_an_interval_over_runs(tmp_path, run):
-    config = run.config.read_text()
-    others = [
-        make_run(tmp_path / name, config=config + f"Train.seed = {n}\n").path
-        for n, name in enumerate("ab", 2)
-    ]
-    others.append(make_run(tmp_path / "wide", config=config + "Model.heads = 8\n").path)
-    systems = compare(run, [POOR, GOOD, POOR], workdirs=others)
-    main, a, b, wide = systems.compared
-    section = comparison.seeds_section(evaluation_of(main, a, b, wide))
-    assert section.data["runs"] == ["run", "a", "b"]
-    values = [system.average()["bleu"] for system in (main, a, b)]
-    assert section.data["bleu"] == pytest.approx(sum(values) / 3, abs=0.01)
-    low, high = section.data["bleu_ci95"]
-    # Student's interval of three values has 4.303 standard errors on each side.
-    assert high - low == pytest.approx(2 * 4.303 * np.std(values, ddof=1) / 3**0.5, abs=0.02)
-    assert section.notes[0].startswith("3 runs differ only in their seeds: BLEU ")
-    assert comparison.seeds_section(evaluation_of(main, a)).data["bleu_ci95"] is None
-    assert comparison.seeds_section(evaluation_of(main, wide)) is None
+def test_another_corpus_is_a_caution(tmp_path, run):
+    same, other = make_run(tmp_path / "same"), make_run(tmp_path / "b", corpus_fingerprint="xyz")
+    systems = open_systems(run, TESTS, [same.path, other.path])
+    ((name, text),) = comparison.cautions(systems)
+    assert name == "training text of b"
+    assert "the fingerprints of the corpora are xyz and 0123456789abcdef." in text
 
 
 P_VALUES = (0.001, 0.02, 0.04, 0.9)
@@ -180,7 +118,7 @@ def test_differences_are_counted_after_the_p_values_of_a_run_are_adjusted_togeth
     values = [result.adjusted_p for result in other.results]
     assert values == pytest.approx(adjusted_p_values(P_VALUES))
     assert values == pytest.approx([0.004, 0.04, 0.16 / 3, 0.9])
-    section = comparison.differences_section(evaluation_of(main, other))
+    section = comparison.differences_section(Systems(main, [other]))
     # 0.02 is below 0.05 after the adjustment, and 0.04 is not.
     assert section.data == {
         "<B>": {"directions": 4, "better": 1, "worse": 1, "false_discovery_rate": 0.05}
@@ -193,3 +131,68 @@ def test_differences_are_counted_after_the_p_values_of_a_run_are_adjusted_togeth
     assert "&lt;B&gt;" in section.html
     assert "<B>" not in section.html
     assert section.html.count("<td>yes</td>") == 2
+
+
+def test_all_references_and_metrics_count():
+    lines = sentences(0)
+    test = translations.TestSet("fr", "fr", "en", 9, lines, lines, (noisy(lines, 1, 0.2),))
+    ours, theirs = noisy(lines, 2, 0.1), noisy(lines, 3, 0.6)
+    baseline = score_lines(test, theirs)
+    result = score_lines(test, ours, ("chrf++", "ter"), baseline)
+    assert result.scores == metrics.scores(ours, test.all_references, "en", ("chrf++", "ter"))
+    assert list(result.others) == ["chrfpp", "ter"]
+    assert result.gain.delta == pytest.approx(result.delta)
+    assert result.delta_ci95[0] < result.delta < result.delta_ci95[1]
+    section = comparison.significance_section(System("a", results=[result]))
+    assert section.data["bleu"]["fr-en"]["significant"] is True
+    assert "BLEU: 1 of 1 directions are significantly better" in section.html
+    again = score_lines(test, theirs, (), baseline)
+    section = comparison.significance_section(System("a", results=[again]))
+    row = section.data["bleu"]["fr-en"]
+    assert (row["delta"], row["ci95"], row["p"]) == (0, [0, 0], 1)
+
+
+def test_a_gain_is_significant_among_all_directions_or_not_at_all():
+    def rows(*p_values):
+        results = [
+            result_of(n, 30.0, gain=Comparison(10.0, (9.0, 11.0), p))
+            for n, p in enumerate(p_values)
+        ]
+        return comparison.significance_section(System("a", results=results)).data["bleu"]
+
+    assert rows(0.04)["l0-en"]["significant"] is True
+    many = rows(0.04, *[0.9] * 9)["l0-en"]
+    assert many["significant"] is False
+    assert many["adjusted_p"] == pytest.approx(0.4)
+
+
+REFERENCES = [
+    "the file was not found",
+    "a folder is here today",
+    "open the file again in this folder",
+    "this is the last of the long lines here",
+    "no",
+    "the file was not found in this folder today",
+]
+SOURCES = ["a b c", "a b c d", "a b c d e", " a  b c d e f ", "", "a b c d e f g"]
+
+
+def test_every_bucket_of_lengths_has_the_scores_of_its_sentences(monkeypatch):
+    system = [line.replace("folder", "place") for line in REFERENCES]
+    baseline = [line.replace("file", "thing") for line in system]
+    test = dataclasses.replace(made_test("fr"), sources=SOURCES, references=REFERENCES)
+    result = score_lines(test, system, (), score_lines(test, baseline))
+    monkeypatch.setattr(comparison, "EDGES", (4, 6, 20))
+    section = comparison.length_section(System("a", results=[result]))
+    assert "<th>0-3</th><th>4-5</th><th>6-19</th><th>20+</th>" in section.html
+    *buckets, empty = section.data["directions"]["fr-en"]
+    for bucket, places in zip(buckets, [(0, 4), (1, 2), (3, 5)], strict=True):
+        assert bucket["sentences"] == 2
+        references = [[REFERENCES[i] for i in places]]
+        ours, theirs = ([lines[i] for i in places] for lines in (system, baseline))
+        assert bucket["bleu"] == round(BLEU().corpus_score(ours, references).score, 2)
+        assert bucket["baseline_bleu"] == round(BLEU().corpus_score(theirs, references).score, 2)
+    assert (empty["start"], empty["end"], empty["sentences"], empty["bleu"]) == (20, None, 0, None)
+    assert section.html.endswith("<td></td></tr>\n</tbody></table></div>")
+    assert comparison.length("文件 没有找到", "zh-Hant") == 6
+    assert comparison.length("le fichier  manque ", "fr") == 3

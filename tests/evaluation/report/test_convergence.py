@@ -52,14 +52,29 @@ def test_a_damaged_log_and_a_run_without_a_log_are_no_error(tmp_path):
     _, (curve, nothing) = convergence.curves_of([run, empty])
     np.testing.assert_allclose(curve.values, [5.0, 4.0])
     assert nothing is None
-    assert convergence.chosen_values([nothing]) == []
 
 
 def test_the_chosen_values_were_reached_by_all_between_and_by_the_best():
     tokens = np.array([1.0, 2.0, 3.0])
     good, poor = Curve(tokens, np.array([5.0, 3, 1.234])), Curve(tokens, np.array([5.0, 4, 2.111]))
-    values = convergence.chosen_values([good, None, poor])
+    values = convergence.chosen_values([good, poor])
     assert values == [2.12, 1.68, 1.24]
     reached = [[curve.tokens_to_reach(v) is not None for v in values] for curve in (good, poor)]
     assert reached == [[True, True, True], [True, False, False]]
     assert convergence.chosen_values([good]) == [3.12, 2.18, 1.24]
+
+
+def test_the_table_marks_runs_with_other_vocabularies(tmp_path):
+    run = make_run(tmp_path / "run")
+    other = make_run(tmp_path / "other", files=dict.fromkeys(run.identity(), "1" * 64))
+    runs = {"run": run, "other": other}
+    assert convergence.convergence_section(runs) is None
+    write_metrics(run, [{"step": 1, "nll": 4.0, "tokens": 70}])
+    write_metrics(other, [{"step": 1, "nll": 5.0, "tokens": 7_000_000}])
+    section = convergence.convergence_section(runs)
+    assert section.data["cross_entropies"] == [5.0, 4.5, 4.0]
+    assert section.data["tokens"] == {"run": [70.0] * 3, "other": [7e6, None, None]}
+    assert section.data["other_vocabularies"] == ["other"]
+    cells = "<td>7.0\u202fmillion</td><td>not reached</td><td>not reached</td><td>5</td></tr>"
+    assert f"<tr><th>other *</th>{cells}" in section.html
+    assert "of the training batches" in section.html

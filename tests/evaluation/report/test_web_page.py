@@ -1,7 +1,5 @@
 """A page is one file: plain text is escaped, and images are inside it."""
 
-import base64
-
 from gshard_nmt.evaluation.report import web_page
 
 
@@ -20,13 +18,6 @@ def test_a_page_needs_no_other_file():
     assert "default-src 'none'" in page
     assert "<link" not in page
     assert "<script" not in page
-
-
-def test_a_dark_page_may_have_an_image_of_its_own():
-    element = web_page.image(b"light", "png", "BLEU", b"dark")
-    dark = base64.b64encode(b"dark").decode()
-    assert f'media="(prefers-color-scheme: dark)" srcset="data:image/png;base64,{dark}"' in element
-    assert web_page.image(b"light", "png", "BLEU") in element
 
 
 def test_cells_of_a_table_are_text_and_the_first_of_a_row_is_its_headline():

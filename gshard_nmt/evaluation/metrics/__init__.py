@@ -1,1 +1,0 @@
-"""Scores of one system, and how sure they are."""

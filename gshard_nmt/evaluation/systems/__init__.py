@@ -1,1 +1,0 @@
-"""The systems that a report compares."""

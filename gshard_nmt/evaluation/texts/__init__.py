@@ -1,1 +1,0 @@
-"""Test sets and their translations."""

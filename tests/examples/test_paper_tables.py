@@ -1,0 +1,76 @@
+"""docs/paper_tables.md: its lines, its contradictions, and the examples at the papers' sizes."""
+
+import math
+
+import conformer
+import pytest
+import trainer
+import unet3d
+
+from gshard_nmt.spmd.topology import Topology
+from scripts import paper_tables
+from scripts.paper_layers import OPERATORS, STRATEGIES, links_lines
+from scripts.paper_rows import EXAMPLES, ROWS
+
+TEXT = paper_tables.PAGE.read_text()
+
+
+def test_every_row_has_its_lines_on_the_page():
+    places = [(section, key) for row in ROWS for section, key, _ in row.fills]
+    places += [("The operators of table 4", name) for name, *_ in OPERATORS]
+    places += [("Switch Figure 9", name) for name in STRATEGIES]
+    for section, key in places:
+        assert paper_tables.fill(TEXT, section, key, {}) == TEXT
+    with pytest.raises(SystemExit, match="'GSPMD table 5' has no row"):
+        paper_tables.fill(TEXT, "GSPMD table 5", "9 | GPipe", {})
+
+
+def test_new_figures_change_their_cells_only(tmp_path):
+    row = next(row for row in EXAMPLES if row.name == "unet3d_1x2")
+    ((section, key, cells),) = row.fills
+    kinds = zip(("collective-permute", "all-reduce", "all-gather"), (3, 2, 0), strict=True)
+    figures = {"peak_bytes": 2**34, "seconds": 1.25, "flops": 3e13, "recomputed_flops": 1e13}
+    figures["collectives"] = {kind: {"bytes": mib * 2**20} for kind, mib in kinds}
+    page = tmp_path / "page.md"
+    page.write_text(TEXT)
+    paper_tables.rewrite(page, tmp_path, [(section, key, cells(figures))])
+    changed = set(page.read_text().split("\n")) - set(TEXT.split("\n"))
+    line = "| 1x2 | 128 | 4 | 14.8 | 16.0 | 1.56 | 1.25 | 41.9 | 20.0 | 3 | 2 | 0 |"
+    assert changed == {line, "| TFLOP of GSPMD table 8: 1x2, 128, 4 | 41.9 | 20 | - | - | 0.48 |"}
+
+
+def test_the_page_has_today_s_links_and_every_contradiction_with_a_reason(tmp_path):
+    page = TEXT
+    for line in links_lines():
+        page = paper_tables.fill(page, *line)
+    assert paper_tables.with_contradictions(page, tmp_path) == TEXT
+    table, words = TEXT.split("\n## Contradictions")[1].split("\n\n- ", 1)
+    names = [line.split(" | ")[0][2:] for line in table.split("\n") if line.startswith("| ")][1:]
+    assert {"dense_96l", "GSPMD table 4: 2 x 16 x 8, 16", "GSPMD table 8: 4x16, 256, 8"} <= {*names}
+    assert all(name.removeprefix("TFLOP of ") in words for name in names)
+
+
+def test_growth_is_within_what_the_page_claims():
+    """From 8 to 2,048 cores: at most 1 % more instructions and 5 % more memory."""
+    section = TEXT.split("\n## From 8 cores")[1].split("\n## ")[0]
+    lines = [line.split(" | ") for line in section.split("\n") if line.startswith("| ")]
+    for name, bound in (("instructions", 1.01), ("GiB a core", 1.05)):
+        first, last = (float(lines[i][lines[0].index(name)].replace(",", "")) for i in (1, -1))
+        assert last / first <= bound
+
+
+@pytest.mark.parametrize("row", EXAMPLES[::2], ids=lambda row: row.name)
+def test_the_model_of_an_example_divides_over_its_machine(row, monkeypatch):
+    calls = []
+    monkeypatch.setattr(trainer, "compile_for", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(trainer, "_show", lambda *_: None)
+    program, *flags = row.command
+    main = {"examples/conformer.py": conformer.main, "examples/unet3d.py": unet3d.main}[program]
+    assert main(flags) == 0
+    ((model, mesh, topology),) = calls
+    assert mesh.num_devices == Topology.parse(topology).num_devices
+    if row.name.startswith("conformer"):
+        # GSPMD counts billions in units of 2 ** 30.
+        printed = {"conformer_32_64": 6.47, "conformer_64_128": 12.95}[row.name]
+        weights = sum(math.prod(weight.shape) for weight in model.weights.values())
+        assert weights / 2**30 == pytest.approx(printed, rel=2e-3)
