@@ -19,7 +19,6 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import memory, program_cost, ranking, report
 from gshard_nmt.inspection.program_cost import Compilation, Counts, Inspection, as_json
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.outputs import check_file
 from gshard_nmt.run.arrays import (
     parameter_table,
     state_specs,
@@ -74,7 +73,6 @@ def inspect(request: Request, json_file: Path | None = None) -> None:
     `json_file` gets the JSON record, which is a list for several topologies.
     """
     # Compiling takes minutes, so every check that needs no compiler comes first.
-    _check_json(json_file)
     topologies = [Topology.parse(name) for name in request.topologies]
     targets = [adapt(request, topology) for topology in topologies]
     for target in targets:
@@ -92,11 +90,6 @@ def inspect(request: Request, json_file: Path | None = None) -> None:
     _write_json(json_file, records[0] if len(records) == 1 else records)
 
 
-def _check_json(file: Path | None) -> None:
-    if file is not None:
-        check_file("--json", file)
-
-
 def _write_json(file: Path | None, figures: Any) -> None:
     if file is not None:
         with files.reported_as(f"--json {file}"):
@@ -108,7 +101,6 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
 
     The mesh of the config is compiled too, if it has the slice's number of devices.
     """
-    _check_json(json_file)
     topology = Topology.parse(*request.topologies)
     config, functions = request.config, step_functions(request.config)
     arrays = training_arrays(config, functions)
@@ -197,17 +189,15 @@ def inspect_one(request: Request, target: Target) -> Inspection:
     with report.waiting(f"lowering {request.name} for {topology.num_devices:,} devices"):
         lowered = lower_train_step(config, target.functions, mesh)
     lower_seconds = time.perf_counter() - began
-    data = config.data
-    length = data.target_length  # a language model reads no source
-    if config.model.encoder_layers:
-        length = max(length, data.source_length)
+    lengths = [config.data.target_length]  # a language model reads no source
+    lengths += [config.data.source_length] if config.model.encoder_layers else []
 
     def inspection(does_not_fit: Sequence[str] = (), **cost: Any) -> Inspection:
         return Inspection(
             config=request.name,
             mesh=dict(zip(mesh.axes, mesh.shape, strict=True)),
             counts=count(config, target.functions),
-            tokens_per_step=data.rows * length,
+            tokens_per_step=config.data.rows * max(lengths),
             overrides=mesh.overrides,
             notes=list(target.notes),
             does_not_fit=does_not_fit,
@@ -224,8 +214,7 @@ def inspect_one(request: Request, target: Target) -> Inspection:
         return inspection(lines, topology=topology, compilation=compilation, memory=estimated)
     with report.waiting("reading the compiled program"):
         weights = weight_specs(target.functions)
-        dispatch = config.model.dispatch
-        cost = program_cost.cost_of(compiled, devices, lowered, weights, dispatch, lower_seconds)
+        cost = program_cost.cost_of(compiled, devices, lowered, weights, lower_seconds)
     return inspection(**vars(cost))
 
 

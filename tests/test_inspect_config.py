@@ -95,7 +95,7 @@ sys.exit(code)
         (["--topology=v9:2x2"], "gshard-inspect: --topology v9:2x2: there is no such topology"),
         (
             ["--json=/nowhere/a.json"],
-            "gshard-inspect: --json /nowhere/a.json: there is no folder /nowhere; make it first.",
+            "gshard-inspect: --json /nowhere/a.json: the folder /nowhere does not exist. Make it",
         ),
         (
             ["--gin=Mesh.shape = (2048,)"],

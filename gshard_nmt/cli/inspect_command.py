@@ -102,7 +102,6 @@ def _inspect(values: FlagValues) -> None:
 def _compile(values: FlagValues, config: "Config", name: str) -> None:
     """Compiles the step of the config for each topology, or the best meshes of one (--advise)."""
     from gshard_nmt import inspect_config as inspect
-    from gshard_nmt.settings.config import find_config
 
     if values.advise and len(values.topology) != 1:
         raise UserError(
@@ -116,15 +115,23 @@ def _compile(values: FlagValues, config: "Config", name: str) -> None:
         values.scale_with_devices,
         values.tokens,
     )
-    file = Path(values.json) if values.json else None
-    if file and not file.absolute().parent.is_dir():
-        raise UserError(f"--json {file}: there is no folder {file.parent}; make it first.")
-    if file and outputs.is_same_file(file, find_config(values.config)):
-        raise UserError(f"--json {file} is the config itself. Give it another file.")
+    json_file = _json_file(values)
     if values.advise:
-        inspect.advise(request, values.best, file)
+        inspect.advise(request, values.best, json_file)
     else:
-        inspect.inspect(request, file)
+        inspect.inspect(request, json_file)
+
+
+def _json_file(values: FlagValues) -> Path | None:
+    from gshard_nmt.settings.config import find_config
+
+    if not values.json:
+        return None
+    file = Path(values.json)
+    outputs.check_file("--json", file)
+    if outputs.is_same_file(file, find_config(values.config)):
+        raise UserError(f"--json {file} is the config itself. Give it another file.")
+    return file
 
 
 INSPECT = Command(

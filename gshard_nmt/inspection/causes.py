@@ -31,7 +31,6 @@ class Context:
     coordinates: np.ndarray | None = None
     # (letters, shape) of the activations that the model annotates
     annotated: Collection[tuple[str, tuple[int, ...]]] = ()
-    dispatch: str = "gather"  # how tokens reach their experts, as in Model.dispatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +49,11 @@ def explain(
     over = f"; the collective runs over mesh axes {list(axes)}" if axes else ""
     is_sum = kind in ("all-reduce", "reduce-scatter")
     why = _in_moe_layer(kind, is_sum, origin, axes, context)
-    if not why and is_sum:
-        why = _summed(kind, array, origin, axes, context)
-    elif not why:
+    if kind == "all-gather" and not why:
         weights = _weights_of(array, origin, axes, context, gathered=True)
-        if kind == "all-gather" and weights:
+        if weights:
             return _gathered_weight(weights, axes, context)
-        why = _moved(kind, array, origin, axes, context)
+    why = why or (_summed if is_sum else _moved)(kind, array, origin, axes, context)
     if why:
         return Reason(why + over)
     verb = {"all-gather": "gathers", "collective-permute": "moves"}.get(kind, "reshards")
@@ -65,8 +62,7 @@ def explain(
         f"operation that reads it split it in different ways{over}",
         asked_for=False,
         remedy="change Mesh.rules so that both operations split it over the same mesh axis"
-        if origin.layer
-        else "",
+        * bool(origin.layer),
     )
 
 
@@ -76,8 +72,6 @@ def _in_moe_layer(
     """Returns why the devices of an MoE layer communicate; "" if the layer does not explain it."""
     if "moe" not in origin.layer:
         return ""
-    if context.dispatch == "dense" and kind in ("all-gather", "all-to-all"):
-        return "every expert computes every token (Model.dispatch = 'dense')"
     if kind == "all-to-all":
         # GShard section 3.3.2: an all-to-all moves the split from one dimension to another.
         if (origin.part != "combine") != origin.backward:
@@ -95,8 +89,6 @@ def _in_moe_layer(
             if is_sum:
                 return f"adds up the {what} over the devices that share the group"
             return f"gathers the {what} for the devices that share the group"
-    if context.dispatch == "blocks" and origin.part == "experts" and is_sum and not origin.backward:
-        return "adds up the outputs of each token's experts"
     return ""
 
 
@@ -109,8 +101,6 @@ def _moved(kind: str, array: Array, origin: Origin, axes: tuple[str, ...], conte
         return ""
     if along_stages:
         return "gathers what every stage of the pipeline reads"
-    if context.dispatch == "blocks" and "moe" in origin.layer and origin.part == "experts":
-        return "gathers the tokens for the devices that have their experts"
     if activation := _whole_activation(array, axes, context):
         return (
             f"gathers an activation annotated {activation[0]} along {activation[1]}, for a product "

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -54,34 +54,14 @@ def collectives(module: HloModule, context: Context) -> list[Source]:
     """Returns all collectives of a step, most bytes first."""
     origins = Origins(module)
     sources = []
-    for instruction, inner, kind, times in _new_collectives(module, module.executed()):
+    for instruction, inner, kind, times in _new_collectives(module):
         origin = origins.of(inner)
         origin = origins.of(instruction) if origin == UNKNOWN else origin
         sources += _sources(module, inner, kind, origin, times, origins, context)
     return sorted(sources, key=lambda source: -source.bytes_per_step)
 
 
-def count_instructions(module: HloModule) -> dict[str, int]:
-    """Counts the collectives in the text of a program. An instruction in a loop counts once."""
-    fused = {
-        name
-        for instruction in module.by_name.values()
-        if instruction.opcode == "fusion"
-        for name in instruction.calls
-    }
-    written = (
-        (instruction, 1)
-        for name, body in module.computations.items()
-        if name not in fused
-        for instruction in body
-    )
-    kinds = [kind for _, _, kind, _ in _new_collectives(module, written)]
-    return {kind: kinds.count(kind) for kind in COLLECTIVE_KINDS}
-
-
-def _new_collectives(
-    module: HloModule, instructions: Iterable[tuple[Instruction, int]]
-) -> Iterator[tuple[Instruction, Instruction, str, int]]:
+def _new_collectives(module: HloModule) -> Iterator[tuple[Instruction, Instruction, str, int]]:
     """Yields (instruction, the collective in it, its kind, times) of each collective once.
 
     From v5e on, the TPU compiler prints an asynchronous collective several times: in the fusions
@@ -89,7 +69,7 @@ def _new_collectives(
     On v3, a reduce-scatter may be a fusion of an all-reduce and a slice.
     """
     seen = set()
-    for instruction, times in instructions:
+    for instruction, times in module.executed():
         for inner in module.fused(instruction):
             kind = inner.opcode.removesuffix("-start")
             if kind == "all-reduce" and len(instruction.arrays) == 1:

@@ -18,12 +18,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
+from gshard_nmt.inspection.hlo import HloModule, Instruction
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 from gshard_nmt.spmd.topology import Chip, peak_of
 
 _NO_WORK = ("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all")
 _PRODUCTS = ("dot", "convolution")
+_SLICES = ("dynamic-slice", "slice", "gather")
+_COMMUNICATION = (
+    *COLLECTIVE_KINDS,
+    *("collective-broadcast", "ragged-all-to-all", "send", "recv", "async", "async-update"),
+)
 _DIM_LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _CONTRACTING = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
@@ -98,48 +103,6 @@ class Origin:
 
 UNKNOWN = Origin("", "", "other")
 
-
-@functools.lru_cache(maxsize=65536)
-def origin_of(op_name: str) -> Origin:
-    # If XLA merged several operations, it joins their names with ";", the most useful one first.
-    path = _PREFIX.sub("", op_name.split(";")[0])
-    if not path:
-        return UNKNOWN
-    layer = _LAYER.search(path)
-    if layer is None:
-        scopes = _names(path.split("/")[:-1])
-        return Origin(*_outside(path), scopes, _direction(path))
-    stack, repeat, sublayer = layer["stack"], layer["repeat"], layer["sublayer"]
-    # "while/body/gradient_tape/decoder/moe_0/gating/Softmax" -> "gating/Softmax"
-    inside = [part for part in path[layer.end() :].split("/") if part]
-    name = " ".join(filter(None, (stack, repeat, sublayer)))
-    kind, scopes = _kind(sublayer, inside), _names(inside[:-1])
-    return Origin(name, _part(inside), kind, scopes, _direction(path))
-
-
-def _names(parts: list[str]) -> tuple[str, ...]:
-    """Returns the names without the suffixes that make them unique."""
-    return tuple(re.sub(r"_\d+$", "", part) for part in parts)
-
-
-def _direction(path: str) -> str:
-    # The gradient of a gather has no scope "gradient_tape". It is a sum over segments.
-    if any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum")):
-        return "backward"
-    return "recomputed" if "recomputed" in path else "forward"
-
-
-def _part(inside: list[str]) -> str:
-    scopes = [part for part in inside[:-1] if part in _SCOPES]
-    if scopes or not inside:
-        return scopes[-1] if scopes else ""
-    return _TRANSPOSES.get(inside[0]) or _names(inside[:1])[0]
-
-
-_TRANSPOSES = {"transpose": "dispatch", "transpose_1": "combine"}
-"""The two transposes that reshard in an MoE layer, in the order of execution."""
-
-
 _SCOPES = {
     "gating": "gating",
     "dispatch": "dispatch and combine",
@@ -149,28 +112,56 @@ _SCOPES = {
 }
 """Name scope inside an MoE layer -> kind of work. `_kind` adds the kind "gate einsums"."""
 
+_TRANSPOSES = {"transpose": "dispatch", "transpose_1": "combine"}
+"""The two transposes that reshard in an MoE layer, in the order of execution."""
+
+
+@functools.lru_cache(maxsize=65536)
+def origin_of(op_name: str) -> Origin:
+    # If XLA merged several operations, it joins their names with ";", the most useful one first.
+    path = _PREFIX.sub("", op_name.split(";")[0])
+    if not path:
+        return UNKNOWN
+    direction = "recomputed" if "recomputed" in path else "forward"
+    # The gradient of a gather has no scope "gradient_tape". It is a sum over segments.
+    if any(mark in path for mark in ("gradient_tape", "gradients/", "UnsortedSegmentSum")):
+        direction = "backward"
+    layer = _LAYER.search(path)
+    if layer is None:
+        *scopes, last = _names(path.split("/"))
+        for pattern, part, kind in _OUTSIDE:
+            if pattern.search(path):
+                return Origin("", part, kind, tuple(scopes), direction)
+        stack = _STACK.search(path)
+        return Origin(stack[1] if stack else "", last, "other", tuple(scopes), direction)
+    # "while/body/gradient_tape/decoder/moe_0/gating/Softmax" -> "gating/Softmax"
+    inside = [part for part in path[layer.end() :].split("/") if part]
+    scopes = [part for part in inside[:-1] if part in _SCOPES]
+    part = scopes[-1] if scopes else ""
+    if inside and not scopes:
+        part = _TRANSPOSES.get(inside[0]) or _names(inside[:1])[0]
+    name = " ".join(filter(None, layer.groups()))
+    kind = _kind(layer["sublayer"], inside)
+    return Origin(name, part, kind, tuple(_names(inside[:-1])), direction)
+
+
+def _names(parts: list[str]) -> list[str]:
+    """Returns the names without the suffixes that make them unique."""
+    return [re.sub(r"_\d+$", "", part) for part in parts]
+
 
 def _kind(sublayer: str, inside: list[str]) -> str:
-    if sublayer.endswith("attention", 0, sublayer.rfind("_")):
+    if "attention" in sublayer:
         return "attention"
     if sublayer.startswith("feed_forward"):
         return "feed-forward"
-    product = any(_EINSUM.search(part) for part in inside)
+    is_product = any(_EINSUM.search(part) for part in inside)
     scope = next((part for part in inside if part in _SCOPES), "")
-    if product and scope and scope not in ("experts", "shared_expert"):
-        # The gate's projection to the logits GSE, and the products with the one-hot tensors GSEC.
-        return "gate einsums"
-    if scope:
-        return _SCOPES[scope]
-    return "experts" if product else "gating"
-
-
-def _outside(path: str) -> tuple[str, str, str]:
-    for pattern, part, kind in _OUTSIDE:
-        if pattern.search(path):
-            return "", part, kind
-    stack, (last,) = _STACK.search(path), _names([path.rpartition("/")[2]])
-    return (stack[1] if stack else ""), last, "other"
+    if not scope:
+        return "experts" if is_product else "gating"
+    # The gate's projection to the logits GSE, and the products with the one-hot tensors GSEC.
+    is_of_gate = is_product and scope not in ("experts", "shared_expert")
+    return "gate einsums" if is_of_gate else _SCOPES[scope]
 
 
 class Origins:
@@ -215,13 +206,11 @@ class Work:
     roofline_seconds: float = 0.0
 
     def __add__(self, other: "Work") -> "Work":
-        return Work(*(a + b for a, b in zip(self._values(), other._values(), strict=True)))
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Work(*(a + b for a, b in pairs))
 
     def times(self, n: int) -> "Work":
-        return Work(*(n * value for value in self._values()))
-
-    def _values(self) -> tuple[float, ...]:
-        return self.flops, self.bytes_accessed, self.seconds, self.roofline_seconds
+        return Work(*(n * value for value in dataclasses.astuple(self)))
 
 
 def work_by_origin(module: HloModule, chip: Chip | None) -> dict[Origin, Work]:
@@ -229,24 +218,17 @@ def work_by_origin(module: HloModule, chip: Chip | None) -> dict[Origin, Work]:
     work: dict[Origin, Work] = {}
     origins = Origins(module)
     for instruction, times in module.executed():
-        if instruction.opcode in _NO_WORK or is_collective(instruction):
-            continue
-        origin = origins.of(instruction)
-        work[origin] = work.get(origin, Work()) + work_of(module, instruction, chip).times(times)
+        opcode = instruction.opcode.removesuffix("-start").removesuffix("-done")
+        if opcode not in (*_NO_WORK, *_COMMUNICATION):
+            origin = origins.of(instruction)
+            own = work_of(module, instruction, chip).times(times)
+            work[origin] = work.get(origin, Work()) + own
     return work
-
-
-def is_collective(instruction: Instruction) -> bool:
-    name = instruction.opcode.removesuffix("-start").removesuffix("-done")
-    return name in (
-        *COLLECTIVE_KINDS,
-        *("collective-broadcast", "ragged-all-to-all", "send", "recv", "async", "async-update"),
-    )
 
 
 def work_of(module: HloModule, instruction: Instruction, chip: Chip | None) -> Work:
     products = [
-        (float(count), _operand(module, inner, 0).dtype)
+        (float(count), module.by_name[inner.operands[0]].arrays[0].dtype)
         for inner in module.fused(instruction)
         if (count := product_flops(module, inner))
     ]
@@ -261,36 +243,27 @@ def work_of(module: HloModule, instruction: Instruction, chip: Chip | None) -> W
 
 
 def product_flops(module: HloModule, instruction: Instruction) -> int:
-    """Returns the FLOPs of a dot or a convolution; 0 for other instructions."""
-    if instruction.opcode == "dot":
-        contracting = _CONTRACTING.search(instruction.attributes)
-        lhs = _operand(module, instruction, 0).dims
-        dims = contracting[1].split(",") if contracting else []
-        return 2 * instruction.arrays[0].size * math.prod(lhs[int(d)] for d in dims if d)
-    if instruction.opcode == "convolution":
-        return _convolution_flops(module, instruction)
-    return 0
-
-
-def _operand(module: HloModule, instruction: Instruction, number: int) -> Array:
-    return module.by_name[instruction.operands[number]].arrays[0]
-
-
-def _convolution_flops(module: HloModule, instruction: Instruction) -> int:
-    """Returns the FLOPs of a convolution.
+    """Returns the FLOPs of a dot or a convolution; 0 for other instructions.
 
     The TPU compiler writes matrix products as convolutions, with batch dimensions as dilated
     windows. A window position counts only if it falls on an element of the input, not on padding.
     """
-    labels = _DIM_LABELS.search(instruction.attributes)
+    if instruction.opcode not in _PRODUCTS:
+        return 0
+    arrays = (*(module.by_name[name].arrays[0] for name in instruction.operands[:2]),)
+    result, attributes = instruction.arrays[0], instruction.attributes
+    if instruction.opcode == "dot":
+        contracting = _CONTRACTING.search(attributes)
+        dims = contracting[1].split(",") if contracting else []
+        return 2 * result.size * math.prod(arrays[0].dims[int(d)] for d in dims if d)
+    labels = _DIM_LABELS.search(attributes)
     if labels is None:
         return 0
-    arrays = *(_operand(module, instruction, n) for n in (0, 1)), instruction.arrays[0]
     lhs, rhs, out = (
         dict(zip(names, array.dims, strict=False))
-        for names, array in zip(labels.groups(), arrays, strict=True)
+        for names, array in zip(labels.groups(), (*arrays, result), strict=True)
     )
-    window = _WINDOW.search(instruction.attributes)
+    window = _WINDOW.search(attributes)
     settings = dict(entry.split("=") for entry in window[1].split()) if window else {}
     valid = 1
     for number, axis in enumerate(sorted(filter(str.isdigit, out))):
@@ -329,27 +302,18 @@ def bytes_accessed(module: HloModule, instruction: Instruction) -> int:
         return 0
     by_name = module.by_name
     operands = [by_name[name] for name in instruction.operands if name in by_name]
-    if instruction.opcode in ("dynamic-slice", "slice", "gather"):
+    if instruction.opcode in _SLICES:
         return 2 * _size(instruction)
     if instruction.opcode == "dynamic-update-slice":
         return 2 * _size(operands[1])
     if instruction.opcode != "fusion":
         return _size(instruction) + sum(map(_size, operands))
-    (computation,) = (module.computations[name] for name in instruction.calls)
-    return _fusion_bytes(computation, operands)
-
-
-def _fusion_bytes(inside: Sequence[Instruction], operands: Sequence[Instruction]) -> int:
-    """Returns the bytes that a fusion of the instructions `inside` reads and writes."""
-    users: dict[str, list[Instruction]] = {}
-    for instruction in inside:
-        for name in instruction.operands:
-            users.setdefault(name, []).append(instruction)
-    by_name = {instruction.name: instruction for instruction in inside}
+    (name,) = instruction.calls
+    inside = module.computations[name]
     read = sum(
-        _read_of(instruction, users, _size(operands[instruction.parameter_number]))
-        for instruction in inside
-        if instruction.opcode == "parameter"
+        _read_of(parameter, module.users, _size(operands[parameter.parameter_number]))
+        for parameter in inside
+        if parameter.opcode == "parameter"
     )
     return read + sum(_written(root, by_name) for root in inside if root.is_root)
 
@@ -359,7 +323,7 @@ def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]],
     name = parameter.name
     while len(uses := users.get(name, ())) == 1 and uses[0].opcode in ("bitcast", "reshape"):
         name = uses[0].name
-    if uses and all(u.opcode in ("slice", "dynamic-slice", "gather") for u in uses):
+    if uses and all(u.opcode in _SLICES for u in uses):
         return min(whole, sum(map(_size, uses)))
     if uses and all(u.opcode == "dynamic-update-slice" and u.operands[0] == name for u in uses):
         return 0
@@ -367,13 +331,11 @@ def _read_of(parameter: Instruction, users: Mapping[str, Sequence[Instruction]],
 
 
 def _written(root: Instruction, by_name: Mapping[str, Instruction]) -> int:
-    while root.opcode == "bitcast" and root.operands[0] in by_name:
+    while root.opcode == "bitcast":
         root = by_name[root.operands[0]]
     if root.opcode == "tuple":
         return sum(_written(by_name[name], by_name) for name in root.operands)
-    if root.opcode == "dynamic-update-slice":
-        return _size(by_name[root.operands[1]])
-    return _size(root)
+    return _size(by_name[root.operands[1]] if root.opcode == "dynamic-update-slice" else root)
 
 
 def _size(instruction: Instruction) -> int:

@@ -149,14 +149,18 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
         yield f"{name} of {request.data} was changed since it was prepared; prepare the data again"
 
 
+def _compared(area: str, text: str, needed: int, available: int, advice: str) -> Finding:
+    if needed > available:
+        return Finding(area, f"{text}; {advice}.", "PROBLEM")
+    return Finding(area, text, "ok")
+
+
 def _memory(state: int) -> Finding:
     """Checks that the training state alone fits this machine; a step needs more than that."""
     free = free_machine_memory()
     text = f"the training state takes {size_text(state)} of the {size_text(free)} of this machine"
-    if state > free:
-        advice = "make the model smaller, or take a machine with more memory"
-        return Finding("memory", f"{text}; {advice}.", "PROBLEM")
-    return Finding("memory", f"{text}; gshard-inspect shows the memory of a whole step", "ok")
+    advice = "make the model smaller, or take a machine with more memory"
+    return _compared("memory", text, state, free, advice)
 
 
 def _disk(state: int, config: Config, workdir: Path) -> Finding:
@@ -176,6 +180,5 @@ def _disk(state: int, config: Config, workdir: Path) -> Finding:
         return Finding("disk", text, "PROBLEM")
     free = shutil.disk_usage(folder).free
     text += f" of the {size_text(free)} free at {folder}"
-    if count * state > free:
-        return Finding("disk", f"{text}; make room, or put --workdir on a larger disk.", "PROBLEM")
-    return Finding("disk", text, "ok")
+    advice = "make room, or put --workdir on a larger disk"
+    return _compared("disk", text, count * state, free, advice)

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 _BYTES = {
     "pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4,
@@ -30,13 +30,10 @@ _OP_NAME = re.compile(r'metadata=\{[^}]*?op_name="([^"]*)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _CALLS = re.compile(r"(?:calls|to_apply|body|condition)=%?([\w.\-]+)")
 _CALL_LISTS = re.compile(r"(?:called_computations|branch_computations)=\{([^}]*)\}")
-_BODY = re.compile(r"\bbody=%?([\w.\-]+)")
-_CONDITION = re.compile(r"\bcondition=%?([\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _DIRECTION = re.compile(r"direction=(\w+)")
 _INDEX = re.compile(r"\bindex=(\d+)")
 _PARENTHESIS = re.compile(r"[()]")
-_ELEMENT = "get-tuple-element"
 _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 
 
@@ -124,6 +121,12 @@ class Instruction:
         return int(self.attributes[: self.attributes.index(")")])
 
     @property
+    def index(self) -> int:
+        """Index of the element of a tuple; only for get-tuple-element."""
+        match = _INDEX.search(self.attributes)
+        return int(match[1]) if match else 0
+
+    @property
     def calls(self) -> tuple[str, ...]:
         names = _CALLS.findall(self.attributes)
         for listed in _CALL_LISTS.findall(self.attributes):
@@ -159,25 +162,20 @@ class HloModule:
                 users.setdefault(operand, []).append(instruction)
         return users
 
-    def executed(self) -> Iterator[tuple[Instruction, int]]:
+    def executed(self, computation: str = "", times: int = 1) -> Iterator[tuple[Instruction, int]]:
         """Yields each instruction that a device executes, and how often it does so in a step.
 
         A fusion is one instruction. Loops, calls and conditionals are followed, and every branch of
         a conditional counts as taken. A loop of unknown length counts once.
         """
-        yield from self._executed(self.computations[self.entry], 1)
-
-    def _executed(
-        self, computation: Sequence[Instruction], times: int
-    ) -> Iterator[tuple[Instruction, int]]:
-        for instruction in computation:
+        for instruction in self.computations[computation or self.entry]:
             if instruction.opcode == "while":
                 trips = times * self.trip_count(instruction)
-                for kind in (_BODY, _CONDITION):
-                    yield from self._executed(self._called(instruction, kind), trips)
+                yield from self.executed(_called(instruction, "body"), trips)
+                yield from self.executed(_called(instruction, "condition"), trips)
             elif instruction.opcode in ("call", "conditional", "async-start"):
                 for name in instruction.calls:
-                    yield from self._executed(self.computations[name], times)
+                    yield from self.executed(name, times)
             else:
                 yield instruction, times
 
@@ -191,30 +189,26 @@ class HloModule:
         """
         if known := _TRIPS.search(loop.attributes):
             return int(known[1])
-        condition = list(self._within(self._called(loop, _CONDITION)))
-        elements = [i for i in condition if i.opcode == _ELEMENT]
-        state = self.by_name.get(loop.operands[0]) if loop.operands else None
-        for compare in condition if state and state.opcode == "tuple" else ():
+        condition = list(self._within(_called(loop, "condition")))
+        elements = {i.name: i.index for i in condition if i.opcode == "get-tuple-element"}
+        state = self.by_name[loop.operands[0]]
+        for compare in condition if state.opcode == "tuple" else ():
             direction = _DIRECTION.search(compare.attributes)
-            if compare.opcode != "compare" or direction is None:
-                continue
-            counters = [i for name in compare.operands for i in elements if i.name == name]
+            counters = [elements[name] for name in compare.operands if name in elements]
             # Inside a fusion the counter is a parameter. If the condition reads only one element of the
             # loop's state, that element is the counter.
-            counters += elements if len(elements) == 1 else []
-            values = [self._constant(name) for name in compare.operands]
-            bound = next((value for value in values if value is not None), None)
-            index = _INDEX.search(counters[0].attributes) if counters else None
-            if bound is not None and index and state:
-                start = self._constant(state.operands[int(index[1])]) or 0
-                distance = abs(bound - start) + (direction[1] in ("LE", "GE"))
-                return max(1, -(-distance // self._increment(loop, int(index[1]))))
+            counters += elements.values() if len(elements) == 1 else []
+            bounds = [n for n in map(self._constant, compare.operands) if n is not None]
+            if compare.opcode == "compare" and direction and counters and bounds:
+                start = self._constant(state.operands[counters[0]]) or 0
+                distance = abs(bounds[0] - start) + (direction[1] in ("LE", "GE"))
+                return max(1, -(-distance // self._increment(loop, counters[0])))
         return 1
 
     def _constant(self, name: str) -> int | None:
         """Returns the value of an integer constant or of a copy of one; None otherwise."""
         instruction = self.by_name.get(name)
-        while instruction and instruction.opcode in ("copy", "bitcast") and instruction.operands:
+        while instruction and instruction.opcode in ("copy", "bitcast"):
             instruction = self.by_name.get(instruction.operands[0])
         if instruction is None or instruction.opcode != "constant":
             return None
@@ -222,29 +216,21 @@ class HloModule:
         return int(match[1]) if match else None
 
     def _increment(self, loop: Instruction, index: int) -> int:
-        """Returns the amount by which one run of the body changes the counter.
+        """Returns the amount by which one run of the body changes element `index` of the loop's state.
 
-        The counter is element `index` of the loop's state. If the compiler unrolled the loop, the
-        amount is above 1.
+        If the compiler unrolled the loop, the amount is above 1.
         """
-        for result in self._called(loop, _BODY):
-            operands = result.operands[index : index + 1] if result.is_root else ()
-            after = self.by_name.get(operands[0]) if operands else None
-            if after and after.opcode in ("add", "subtract"):
-                values = map(self._constant, after.operands)
-                return next((abs(value) for value in values if value), 1)
-        return 1
+        (result,) = (i for i in self.computations[_called(loop, "body")] if i.is_root)
+        after = self.by_name.get(result.operands[index]) if result.opcode == "tuple" else None
+        if after is None or after.opcode not in ("add", "subtract"):
+            return 1
+        return next((abs(value) for value in map(self._constant, after.operands) if value), 1)
 
-    def _called(self, loop: Instruction, kind: re.Pattern[str]) -> Sequence[Instruction]:
-        """Returns the instructions of the body or of the condition of a loop."""
-        match = kind.search(loop.attributes)
-        return self.computations.get(match[1], ()) if match else ()
-
-    def _within(self, computation: Sequence[Instruction]) -> Iterator[Instruction]:
-        for instruction in computation:
+    def _within(self, computation: str) -> Iterator[Instruction]:
+        for instruction in self.computations.get(computation, ()):
             yield instruction
             for name in instruction.calls:
-                yield from self._within(self.computations.get(name, ()))
+                yield from self._within(name)
 
     def fused(self, instruction: Instruction) -> Iterator[Instruction]:
         """Yields the instructions inside a fusion, at any depth.
@@ -259,50 +245,45 @@ class HloModule:
             yield instruction
 
 
+def _called(loop: Instruction, role: str) -> str:
+    """Returns the name of the body or of the condition of a loop."""
+    match = re.search(rf"\b{role}=%?([\w.\-]+)", loop.attributes)
+    return match[1] if match else ""
+
+
 def parse(text: str) -> HloModule:
     computations: dict[str, tuple[Instruction, ...]] = {}
     body: list[Instruction] = []
     entry, name = "", ""
     for line in text.splitlines():
-        if name:
-            if line.startswith("}"):
-                computations[name], name = tuple(body), ""
-            else:
-                instruction = _instruction(line)
-                if instruction is not None:
-                    body.append(instruction)
+        if name and line.startswith("}"):
+            computations[name], name = tuple(body), ""
+        elif name:
+            body += _instruction(line)
         elif match := _COMPUTATION.match(line):
             name, body = match[2], []
-            if match[1]:
-                entry = name
+            entry = name if match[1] else entry
     return HloModule(computations, entry)
 
 
-def _instruction(line: str) -> Instruction | None:
-    """Parses one line; None if it is no instruction."""
+def _instruction(line: str) -> list[Instruction]:
+    """Parses one line; [] if it is no instruction."""
     head = _HEAD.match(line)
     if head is None:
-        return None
+        return []
     at = head.end()
     # The shape of a tuple is in parentheses, and a layout inside it may have parentheses too:
     # `(f32[8]{0:T(8)}, s32[])`.
     end = _closing(line, at) + 1 if line[at] == "(" else line.index(" ", at)
     opcode = _OPCODE.match(line, end + 1)
     if opcode is None:
-        return None
-    if opcode[1] in ("constant", "parameter"):  # a value or an index, kept in the attributes
-        operands, rest = "", line[opcode.end() :]
-    else:
+        return []
+    operands, rest = "", line[opcode.end() :]
+    if opcode[1] not in ("constant", "parameter"):  # their value or index stays in the attributes
         close = _closing(line, opcode.end() - 1)
         operands, rest = line[opcode.end() : close], line[close + 1 :]
-    return Instruction(
-        head[2],
-        opcode[1],
-        line[at:end],
-        tuple(_NAME.findall(operands)),
-        rest,
-        head[1] is not None,
-    )
+    names = tuple(_NAME.findall(operands))
+    return [Instruction(head[2], opcode[1], line[at:end], names, rest, head[1] is not None)]
 
 
 def _closing(line: str, at: int) -> int:

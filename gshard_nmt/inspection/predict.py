@@ -20,8 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gshard_nmt.inspection import links
 from gshard_nmt.inspection.memory import shard_bytes
 from gshard_nmt.inspection.products import Product, Step, Tensor
-from gshard_nmt.spmd import shared_update
-from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Chip, Topology, peak_of
 
@@ -82,11 +80,11 @@ def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
     flops = seconds = 0.0
     temporaries: Counter[str] = Counter()
     for product in step.products:
-        for phase, times, einsum, passes in _executions(product):
+        for phase, einsum, passes in _executions(product):
             letters = partitioner.letters_of_work(einsum)
             for tensor, kind, axes, nbytes in partitioner.moves(einsum, letters):
                 key = (phase, tensor.name, kind, axes)
-                sent[key] = max(sent.get(key, 0.0), nbytes * times)
+                sent[key] = max(sent.get(key, 0.0), nbytes * product.times)
                 if kind == "all-gather" and phase == "forward":
                     temporaries[product.part] += int(nbytes)
             sizes = {
@@ -94,25 +92,22 @@ def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
             }
             work = 2.0 * math.prod(sizes.values()) * passes / partitioner.size(letters)
             moved = sum(partitioner.share(tensor, letters) for tensor in einsum)
-            flops += work * times
+            flops += work * product.times
             peak = peak_of(chip, "bf16" if einsum[0].item_bytes == 2 else "f32")
-            seconds += times * max(work / peak, moved / chip.hbm_bandwidth)
+            seconds += product.times * max(work / peak, moved / chip.hbm_bandwidth)
         # The result, and its gradient.
         temporaries[product.part] += 2 * int(partitioner.local(product.result))
-    for exchange in step.exchanges:
-        before, after = partitioner.home(exchange.before), partitioner.home(exchange.after)
+    for tensor, moved_tensor, times in step.exchanges:
+        before, after = partitioner.home(tensor), partitioner.home(moved_tensor)
         for axis in before:
-            if axis in after and before[axis] != after[axis]:
-                # Forward, its gradient, and perhaps again. Both layouts have the same size.
-                times = exchange.times * (3 if exchange.recomputed else 2)
-                key = ("", exchange.before.name, "all-to-all", (axis,))
-                sent[key] = sent.get(key, 0.0) + times * partitioner.local(exchange.before)
+            if axis in after and before[axis] != after[axis]:  # both layouts have the same size
+                key = ("", tensor.name, "all-to-all", (axis,))
+                sent[key] = sent.get(key, 0.0) + times * partitioner.local(tensor)
     traffic: dict[tuple[str, tuple[str, ...]], float] = {}
     for (_, _, kind, axes), nbytes in sent.items():
         traffic[kind, axes] = traffic.get((kind, axes), 0.0) + nbytes
     weights = sum(shard_bytes(name, spec, mesh) for name, spec in step.weights.items())
-    updated = sum(_updated_bytes(name, spec, mesh) for name, spec in step.weights.items())
-    optimizer = _OPTIMIZER_PASSES * updated / chip.hbm_bandwidth
+    optimizer = _OPTIMIZER_PASSES * weights / chip.hbm_bandwidth
     kept = sum(times * partitioner.local(tensor) for tensor, times in step.kept)
     arguments = sum(shard_bytes(name, spec, mesh) for name, spec in step.state.items())
     # All gradients are there at once, beside the state and the activations of one layer.
@@ -120,20 +115,8 @@ def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
     return Cost(flops, seconds, optimizer, traffic, memory)
 
 
-def _updated_bytes(name: str, spec: ArraySpec, mesh: Mesh) -> int:
-    """Returns the bytes of a weight that one device updates.
-
-    If devices share the update, the links carry as much as before: a reduce-scatter and an all-gather
-    send what an all-reduce does.
-    """
-    if not mesh.shared_update:
-        return shard_bytes(name, spec, mesh)
-    fine, partition = shared_update.fine_mesh(mesh, spec.letters, spec.shape, name)
-    return spec.nbytes // math.prod(fine.axis_size(axes) for axes in partition)
-
-
-def _executions(product: Product) -> list[tuple[str, int, Einsum, int]]:
-    """Returns (phase, times, einsum, passes) of a product, of its gradients, and of its recomputation.
+def _executions(product: Product) -> Iterator[tuple[str, Einsum, int]]:
+    """Yields (phase, einsum, passes) of a product, of its recomputation, and of its gradients.
 
     If nothing is recomputed, the backward pass finds what the forward pass has gathered.
     """
@@ -142,24 +125,16 @@ def _executions(product: Product) -> list[tuple[str, int, Einsum, int]]:
         dataclasses.replace(tensor, name=f"gradient of {tensor.name}")
         for tensor in (left, right, result)
     )
+    yield "forward", (left, right, result), product.passes
     backward = "backward" if product.recomputed else "forward"
+    if product.recomputed and not product.ends_part:
+        yield backward, (left, right, result), product.passes
     # A lookup has no products in its gradients either. The gradients of an exact product have the
     # default precision.
     passes = min(product.passes, 1)
-    executions = [
-        ("forward", (left, right, result), product.passes, True),
-        (
-            backward,
-            (left, right, result),
-            product.passes,
-            product.recomputed and not product.is_found,
-        ),
-        (backward, (d_result, right, d_left), passes, left.item_bytes > 0),
-        (backward, (left, d_result, d_right), passes, True),
-    ]
-    return [
-        (phase, product.times, e, passes) for phase, e, passes, is_done in executions if is_done
-    ]
+    if left.item_bytes:
+        yield backward, (d_result, right, d_left), passes
+    yield backward, (left, d_result, d_right), passes
 
 
 Move = tuple[Tensor, str, tuple[str, ...], float]

@@ -4,11 +4,10 @@ TensorFlow traces the forward pass of one block of each stack, on the whole batc
 einsum of the trace has an equation, which gives the letters, and shapes, which give the sizes. The blocks
 of a stack are equal, and microbatches only divide B and G, so one trace is enough for every mesh. Nothing
 is lowered. Norms, softmax, dropout and position embeddings are left out: they take the same time on every
-mesh that splits activations over all devices.
+mesh that splits activations over all devices. So is `Model.remat_keeps`.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from gshard_nmt.model.counter_random import Key
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.steps import BATCH_ARRAYS
-from gshard_nmt.spmd.lowering import ArraySpec
+from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh, Partition
 
 if TYPE_CHECKING:
@@ -31,13 +30,6 @@ _GATE = "GSM,M_->GS_"
 
 _EXACT_PASSES = 6
 """A product in true float32 is six bfloat16 products on a TPU (XLA's HIGHEST)."""
-
-_KEPT = {
-    **dict.fromkeys(("query", "key", "value"), "projections"),
-    "output": "attention",
-    **dict.fromkeys(("gate", "wo"), "experts"),
-}
-"""The product with a weight -> the value of `Model.remat_keeps` that keeps its result."""
 
 _TRANSPARENT = ("Cast", "Identity", "Reshape", "Unpack")
 """Operations whose result has the same elements as their input."""
@@ -81,19 +73,12 @@ class Product:
     # the number of bfloat16 products that compute it; 0 for a lookup. Its gradients have at most one.
     passes: int = 1
     recomputed: bool = False  # whether the backward pass computes its part again
-    # whether the backward pass does not compute it again even so, because the result was kept or ends
-    # its part
-    is_found: bool = False
+    ends_part: bool = False  # whether its result ends that part, so that nobody reads it again
 
 
-@dataclasses.dataclass(frozen=True)
-class Exchange:
-    """An activation that changes its layout, forward and, as its gradient, backward."""
-
-    before: Tensor  # the tensor
-    after: Tensor  # the same tensor with its dimensions in the new order
-    times: int  # as in `Product`
-    recomputed: bool
+Exchange = tuple[Tensor, Tensor, int]
+"""An activation that changes its layout: the tensor, the same tensor with its dimensions in the new
+order, and how often a step does so, forward and, as its gradient, backward."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,32 +89,27 @@ class Step:
     exchanges: Sequence[Exchange]  # dispatch and combine of the MoE layers
     # the activations that are kept from the forward pass to the backward pass, with their number
     kept: Sequence[tuple[Tensor, int]]
-    weights: Mapping[str, ArraySpec]  # all weights, by name
-    state: Mapping[str, ArraySpec]  # all arrays that the step takes, by name
+    weights: ArraySpecs  # all weights, by name
+    state: ArraySpecs  # all arrays that the step takes, by name
 
 
 def step_of(
     config: "Config",
-    weights: Mapping[str, ArraySpec],
-    state: Mapping[str, ArraySpec],
+    weights: ArraySpecs,
+    state: ArraySpecs,
     rounds_operands: bool,
 ) -> Step:
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 
     `rounds_operands`: whether products round float32 to bfloat16, as a TPU does. UserError: the config
-    is a pipeline, or dispatches tokens in a way that has no formula here.
+    is a pipeline.
     """
     model = config.model
-    for setting, value, known in (
-        ("stack", model.stack, ("unrolled", "scan")),
-        ("dispatch", model.dispatch, ("einsum", "gather")),
-    ):
-        if value not in known:
-            raise UserError(
-                f"--advise: Model.{setting} is {value!r}; only the time of {known[0]!r} and "
-                f"{known[1]!r} can be predicted. Choose one of them with --gin "
-                f"\"Model.{setting} = '{known[0]}'\"."
-            )
+    if model.stack == "pipeline":
+        raise UserError(
+            "--advise: Model.stack is 'pipeline', whose time has no formula. Rank the meshes of the same "
+            "layers in a loop, with --gin \"Model.stack = 'scan'\"."
+        )
     one_block = dataclasses.replace(
         model,
         encoder_layers=model.encoder_layers and model.block_layers("encoder"),
@@ -138,25 +118,20 @@ def step_of(
         remat="none",
         remat_keeps="inputs",
     )
-    batch = tuple((name, state[name]) for name in BATCH_ARRAYS if name in state)
-    of_one_block = tuple(
-        (name, dataclasses.replace(spec, shape=(1, *spec.shape[1:])))
+    batch = {name: state[name] for name in BATCH_ARRAYS if name in state}
+    of_one_block = {
+        name: dataclasses.replace(spec, shape=(1, *spec.shape[1:]))
         if spec.letters.startswith("R")
-        else (name, spec)
+        else spec
         for name, spec in weights.items()
-    )
+    }
     traced = trace(one_block, of_one_block, batch)
     products = [_of_step(config, product, rounds_operands) for product in traced]
     exchanges = list(_exchanges(model, products, rounds_operands))
-    kept = list(_kept(config, products, exchanges))
-    return Step(products, exchanges, kept, weights, state)
+    return Step(products, exchanges, list(_kept(config, products)), weights, state)
 
 
-_Specs = tuple[tuple[str, ArraySpec], ...]
-
-
-@functools.lru_cache(maxsize=16)
-def trace(model: "Model", weights: _Specs, batch: _Specs) -> list[Product]:
+def trace(model: "Model", weights: ArraySpecs, batch: ArraySpecs) -> list[Product]:
     """Returns the products of the forward pass of a model whose stacks have one block each."""
 
     def forward(weights: Mapping[str, "tf.Tensor"], batch: Mapping[str, "tf.Tensor"]):
@@ -169,14 +144,14 @@ def trace(model: "Model", weights: _Specs, batch: _Specs) -> list[Product]:
         return transformer.decode(model, weights, memory, batch, mode, moe)[0]
 
     groups = [
-        {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in specs}
+        {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in specs.items()}
         for specs in (weights, batch)
     ]
     graph = tf.function(forward, autograph=False).get_concrete_function(*groups).graph
     # Dicts are flattened in the order of their keys.
     names = [name for group in groups for name in sorted(group)]
     places = {x.name: name for x, name in zip(graph.inputs, names, strict=False)}
-    reader = _Reader(places, dict(weights), model.experts)
+    reader = _Reader(places, weights, model.experts)
     products = map(reader.product, graph.get_operations())
     return [product for product in products if product]
 
@@ -186,7 +161,7 @@ class _Reader:
     """Reads products from the operations of a trace."""
 
     arguments: Mapping[str, str]  # a tensor of the trace -> the argument of the step that it is
-    weights: Mapping[str, ArraySpec]
+    weights: ArraySpecs
     experts: int
 
     def product(self, operation: Any) -> Product | None:
@@ -262,33 +237,23 @@ def _of_step(config: "Config", product: Product, rounds_operands: bool) -> Produ
     stack = product.part.split()[0]
     kind, _, layer = product.sublayer.rpartition("_")
     is_last_layer = model.remat == "layer" or int(layer) == model.block_layers(stack) - 1
-    ends_part = kind == "feed_forward" and product.right.weight.endswith("/wo") and is_last_layer
+    ends_layer = kind == "feed_forward" and product.right.weight.endswith("/wo")
     return dataclasses.replace(
         product,
         times=model.repeats(stack) * microbatches,
         passes=product.passes if rounds_operands else min(product.passes, 1),
         recomputed=_recomputes(model),
-        is_found=ends_part or _is_kept(model, product),
+        ends_part=ends_layer and is_last_layer,
     )
-
-
-def _is_kept(model: "Model", product: Product) -> bool:
-    """Returns whether `Model.remat_keeps` keeps the result of a product."""
-    weight = product.right.weight
-    if not weight:  # the slots that dispatch fills
-        return product.result.letters == "GECM" and model.remat_has("experts")
-    _, inside = weight.split(f"/{product.sublayer}/")  # "shared/wo" of a shared expert
-    kept, is_expert = _KEPT.get(inside, ""), product.sublayer.startswith("moe")
-    return bool(kept) and (kept == "experts") == is_expert and model.remat_has(kept)
 
 
 def _exchanges(
     model: "Model", products: Sequence[Product], rounds_operands: bool
 ) -> Iterator[Exchange]:
     """Yields dispatch and combine of each MoE layer: GECM -> EGCM and back (GShard section 3.2)."""
-    recomputed = _recomputes(model) and not model.remat_has("experts")
+    passes = 3 if _recomputes(model) else 2
     outputs = {
-        p.left.name: (p.left, p.times)
+        p.left.name: (p.left, passes * p.times)
         for p in products
         if p.left.letters == "EGCM" and p.right.weight.endswith("/wi")
     }
@@ -297,39 +262,22 @@ def _exchanges(
         if rounds_operands and model.dispatch == "einsum":
             tensor = dataclasses.replace(tensor, item_bytes=2)
         experts, groups, *rest = tensor.shape
-        shape = (groups, experts, *rest)
-        slots = dataclasses.replace(
-            tensor, name=f"{tensor.name}/slots", letters="GECM", shape=shape
-        )
-        yield Exchange(slots, tensor, times, recomputed)
-        yield Exchange(tensor, slots, times, recomputed)
+        shape, name = (groups, experts, *rest), f"{tensor.name}/slots"
+        slots = dataclasses.replace(tensor, name=name, letters="GECM", shape=shape)
+        yield slots, tensor, times
+        yield tensor, slots, times
 
 
-def _kept(
-    config: "Config", products: Sequence[Product], exchanges: Sequence[Exchange]
-) -> Iterator[tuple[Tensor, int]]:
+def _kept(config: "Config", products: Sequence[Product]) -> Iterator[tuple[Tensor, int]]:
+    """Yields all results, or if they are computed again, the input [B, L, M] of each block or layer."""
     model, microbatches = config.model, config.train.microbatches
     if not _recomputes(model):
         for product in products:
             yield product.result, product.times // microbatches
         return
-
-    def state(stack: str) -> Tensor:
-        """Returns the input [B, L, M] of a block of a stack."""
-        layers = (p for p in products if p.sublayer and p.part.startswith(stack))
-        first = next(p.left for p in layers if p.left.letters == "BLM")
-        return dataclasses.replace(first, name=f"{stack} state")
-
-    parts = list(dict.fromkeys(p.part for p in products if p.sublayer))
+    parts = dict.fromkeys(product.part for product in products if product.sublayer)
     stacks = [part.split()[0] for part in parts]
     for stack in stacks if model.remat == "layer" else dict.fromkeys(stacks):
-        yield state(stack), model.repeats(stack)
-    if model.remat_has("experts"):
-        item_bytes = state("decoder").item_bytes
-        for exchange in exchanges:
-            kept = dataclasses.replace(exchange.after, item_bytes=item_bytes)
-            yield kept, exchange.times // microbatches
-    for product in products:
-        is_of_attention = "attention" in product.sublayer and product.right.weight
-        if product.is_found and (is_of_attention or product.right.weight.endswith("/gate")):
-            yield product.result, product.times // microbatches
+        layers = (p for p in products if p.sublayer and p.part.startswith(stack))
+        first = next(p.left for p in layers if p.left.letters == "BLM")
+        yield first, model.repeats(stack)

@@ -38,8 +38,6 @@ class ProgramCost:
     compilation: Compilation
     memory: Memory
     sources: Sequence[Source] = ()  # tensors of the collectives, most bytes first
-    # collective instructions in the program's text, by kind
-    collective_instructions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     work: Mapping[Origin, Work] = dataclasses.field(default_factory=dict)  # {} without a program
 
     @property
@@ -90,16 +88,13 @@ def cost_of(
     devices: Runtime,
     lowered: LoweredFunction,
     weights: Mapping[str, ArraySpec] | None = None,
-    dispatch: str = "gather",
     lower_seconds: float = 0.0,
 ) -> ProgramCost:
     """Reads the cost of a program from its text."""
     topology, mesh = compiled.topology, devices.mesh
     module = hlo.parse(compiled.text)
     coordinates = ahead_of_time.coordinates_of(topology, devices)
-    context = causes.Context(
-        topology, mesh, weights or {}, coordinates, lowered.annotated, dispatch
-    )
+    context = causes.Context(topology, mesh, weights or {}, coordinates, lowered.annotated)
     hbm = topology.chip.hbm_bytes if topology.chip else None
     return ProgramCost(
         topology=topology,
@@ -111,7 +106,6 @@ def cost_of(
         ),
         memory=memory.measured(compiled.executable, module, lowered.signature, mesh, hbm),
         sources=communication.collectives(module, context),
-        collective_instructions=communication.count_instructions(module),
         work=compute.work_by_origin(module, topology.chip),
     )
 
@@ -233,7 +227,6 @@ def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
         {
             "kind": kind,
             "count": inspection.count(kind),
-            "instructions": inspection.collective_instructions.get(kind, 0),
             "bytes_per_device": inspection.bytes_of(kind),
             "sources": [
                 {

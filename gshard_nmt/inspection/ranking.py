@@ -68,10 +68,6 @@ class Ranking:
     candidates: Sequence[Candidate]
     own: Candidate | None  # the mesh of the config, if it has the slice's number of devices
 
-    @property
-    def all(self) -> list[Candidate]:
-        return [*self.candidates, *([self.own] if self.own else [])]
-
 
 def rank(
     config: "Config",
@@ -293,5 +289,5 @@ def ranking_as_json(ranking: Ranking) -> list[dict[str, Any]]:
             "memory_bytes": candidate.prediction.cost.memory,
             "gin": candidate.gin_lines,
         }
-        for candidate in ranking.all
+        for candidate in [*ranking.candidates, *([ranking.own] if ranking.own else [])]
     ]

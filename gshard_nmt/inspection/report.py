@@ -14,28 +14,13 @@ from gshard_nmt.inspection.papers import reported
 from gshard_nmt.inspection.program_cost import Inspection
 from gshard_nmt.quantities import flops_text, size_text
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
-from gshard_nmt.spmd.topology import Gpu
 from gshard_nmt.terminal import Terminal, aligned
 
-_LEFT_OUT = "Overlap, the host, the input and load imbalance are left out."
 _PREDICTED = (
-    "Predicted from the compiler's estimate of each operation and the links' peak bandwidth. "
-    f"{_LEFT_OUT}"
+    "Predicted from the compiler's estimate of each operation (on GPUs its roofline) and the links' peak "
+    "bandwidth. Overlap, the host, the input and load imbalance are left out."
 )
-_PREDICTED_FOR_GPUS = (
-    "Predicted from the roofline of each kernel and the links' peak bandwidth, so a step takes longer. "
-    f"The start of kernels and the memory of libraries are left out too. {_LEFT_OUT}"
-)
-
 _MOST_LINES = 12
-
-_CATEGORY_WORDS = {
-    "replicated_weights": "replicated weights",
-    "sharded_weights": "sharded weights",
-    "optimizer": "optimizer",
-    "batch": "batch",
-    "activations": "activations and gradients",
-}
 
 
 def report(inspection: Inspection, tokens: float) -> str:
@@ -59,7 +44,7 @@ def _memory(inspection: Inspection) -> list[str]:
     """Returns what is in the memory of a device when it is fullest (GShard Figure 7)."""
     memory = inspection.memory
     rows = [
-        (_CATEGORY_WORDS[name], size_text(size), _share(size, memory.peak))
+        (name.replace("_", " "), size_text(size), _share(size, memory.peak))
         for name, size in memory.by_category.items()
     ]
     rows.append(("peak", size_text(memory.peak), ""))
@@ -93,7 +78,12 @@ def _communication(inspection: Inspection) -> list[str]:
     title = "COMMUNICATION of one device in a step"
     if len(rows) == 1:
         return [title, "  none"]
-    return [title, table(rows), *_expected(inspection), *_unexpected(inspection)]
+    lines = [title, table(rows), *_causes(inspection, True), *_causes(inspection, False)]
+    added = {name: dims for source in inspection.sources for name, dims in source.overrides.items()}
+    if added:
+        # The first pattern that matches a name decides, so the new patterns come first.
+        lines.append(f"  setting to try: Mesh.overrides = {added | dict(inspection.overrides)}")
+    return lines
 
 
 def _by_kind(inspection: Inspection) -> dict[str, list[Source]]:
@@ -101,36 +91,22 @@ def _by_kind(inspection: Inspection) -> dict[str, list[Source]]:
     return {kind: of_kind for kind, of_kind in sources.items() if of_kind}
 
 
-def _expected(inspection: Inspection) -> list[str]:
-    """Returns lines for the collectives that annotations, rules or arithmetic imply."""
-    sources = merged(source for source in inspection.sources if source.asked_for)
-    lines = ["  causes, most bytes first:"]
+def _causes(inspection: Inspection, asked_for: bool) -> list[str]:
+    """Returns lines for the collectives that annotations or rules ask for, or for the others."""
+    sources = merged(source for source in inspection.sources if source.asked_for == asked_for)
+    if not sources:
+        return []
+    unexpected = "  UNEXPECTED: no annotation and no rule of the mesh asks for these:"
+    lines = ["  causes, most bytes first:" if asked_for else unexpected]
     for source, count, size in sources[:_MOST_LINES]:
+        times = "" if count == 1 else f"{count:,} x "
         place = f"{source.shape}, {size_text(size)}, {source.origin.place}"
-        lines.append(f"    {_times(count)}{source.kind} {place}: {source.why}")
+        lines.append(f"    {times}{source.kind} {place}: {source.why}")
+        if source.remedy:
+            lines.append(f"      may help: {source.remedy}")
     if rest := sources[_MOST_LINES:]:
         together = size_text(sum(size for _, _, size in rest))
         lines.append(f"    and {len(rest)} more, {together} together (see --json)")
-    return lines
-
-
-def _unexpected(inspection: Inspection) -> list[str]:
-    sources = merged(source for source in inspection.sources if not source.asked_for)
-    if not sources:
-        return []
-    lines = ["  UNEXPECTED: no annotation and no rule of the mesh asks for these:"]
-    for source, count, size in sources[:_MOST_LINES]:
-        remedy = source.remedy and f"may help: {source.remedy}"
-        lines += [
-            f"    {_times(count)}{source.kind}, {size_text(size)}: {source.why}",
-            f"      {remedy or 'no setting is known to remove it'}",
-        ]
-    if rest := sources[_MOST_LINES:]:
-        lines.append(f"    and {len(rest)} more (see --json)")
-    added = {name: dims for source in inspection.sources for name, dims in source.overrides.items()}
-    if added:
-        # The first pattern that matches a name decides, so the new patterns come first.
-        lines.append(f"  setting to try: Mesh.overrides = {added | dict(inspection.overrides)}")
     return lines
 
 
@@ -148,28 +124,25 @@ def merged(sources: Iterable[Source]) -> list[tuple[Source, int, int]]:
 
 def _compute(inspection: Inspection, tokens: float) -> list[str]:
     """Returns the predicted time of each kind of work, and of the whole step (GShard Figure 8)."""
-    total, step, topology = inspection.total, inspection.step_seconds, inspection.topology
+    total, step = inspection.total, inspection.step_seconds
     lines = [
         "COMPUTE of one device in a step",
         f"  {flops_text(total.flops)} in products, {size_text(total.bytes_accessed)} of memory traffic",
     ]
     if step is None:
         return [*lines, "  times are predicted for TPUs and GPUs only"]
+
+    def row(name: str, work: Work) -> tuple[str, str, str, str, str]:
+        estimate, roofline = map(_milliseconds, (work.seconds, work.roofline_seconds))
+        return name, flops_text(work.flops), estimate, roofline, _share(work.seconds, step)
+
     rows = [("kind of work", "products", "estimate", "roofline", "share of the step")]
-    for kind, work in inspection.by_kind().items():
-        rows.append((kind, *_figures(work), _share(work.seconds, step)))
+    rows += [row(kind, work) for kind, work in inspection.by_kind().items()]
     for name, sources in _by_kind(inspection).items():
         if seconds := _seconds(sources):
             rows.append((name, "", "", _milliseconds(seconds), _share(seconds, step)))
-    whole = Work(total.flops, 0.0, step, inspection.roofline_seconds or 0.0)
-    rows.append(("step", *_figures(whole), ""))
-    method = _PREDICTED_FOR_GPUS if isinstance(topology.chip, Gpu) else _PREDICTED
-    return [*lines, table(rows), *[f"  {x}" for x in [*step_lines(inspection, tokens), method]]]
-
-
-def _figures(work: Work) -> tuple[str, str, str]:
-    times = _milliseconds(work.seconds), _milliseconds(work.roofline_seconds)
-    return flops_text(work.flops), *times
+    rows.append(row("step", Work(total.flops, 0.0, step, inspection.roofline_seconds or 0.0)))
+    return [*lines, table(rows), *[f"  {x}" for x in [*step_lines(inspection, tokens), _PREDICTED]]]
 
 
 def step_lines(inspection: Inspection, tokens: float) -> list[str]:
@@ -214,15 +187,12 @@ def _paper_lines(inspection: Inspection) -> list[str]:
 def _compilation(inspection: Inspection) -> str:
     compilation = inspection.compilation
     text = f"COMPILATION: lowering {compilation.lower_seconds:.1f} s"
-    if compilation.compile_seconds is not None:
+    if inspection.has_program:
         text += (
             f", compiling {compilation.compile_seconds:.1f} s "
-            f"({compilation.compile_cpu_seconds:.1f} s of CPU time)"
+            f"({compilation.compile_cpu_seconds:.1f} s of CPU time); "
+            f"{compilation.instructions:,} instructions"
         )
-    if compilation.instructions is not None:
-        text += f"; {compilation.instructions:,} instructions"
-        if inspection.memory.code:
-            text += f", {size_text(inspection.memory.code)} of code"
     return text
 
 
@@ -257,10 +227,6 @@ def _milliseconds(seconds: float) -> str:
 
 def _share(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else "-"
-
-
-def _times(count: int) -> str:
-    return "" if count == 1 else f"{count:,} x "
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:

@@ -86,7 +86,6 @@ class _Reference:
     name: str
 
 
-
 class _Reader(gin.config_parser.ParserDelegate):
     """Keeps the values of the statements, each with the place of its last statement, and the errors."""
 
@@ -218,15 +217,6 @@ class _Reader(gin.config_parser.ParserDelegate):
             case list() | tuple():
                 return type(value)(map(part, value))
         return value
-
-
-def _found(value: Any, folder: pathlib.Path) -> Any:
-    """Returns the path of a file, or paths, with the folder of the config if the file is there only."""
-    if isinstance(value, list | tuple):
-        return type(value)(_found(part, folder) for part in value)
-    if isinstance(value, str) and not os.path.exists(value) and (folder / value).is_file():
-        return str(folder / value)
-    return value
 
 
 def _find_include(name: str, folder: pathlib.Path, where: str) -> pathlib.Path:

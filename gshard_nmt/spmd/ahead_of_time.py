@@ -93,10 +93,20 @@ def _devices(topology: Topology) -> list[Any]:
     # with the second, XLA logs only errors.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if isinstance(topology.chip, Gpu):
-        return _gpu_devices(topology, topology.chip)
     if topology.chip is not None:
-        return _tpu_devices(topology)
+        is_gpu = isinstance(topology.chip, Gpu)
+        kind, package, install = (
+            ("GPU", "jax_cuda13_plugin", INSTALL_CUDA)
+            if is_gpu
+            else ("TPU", "libtpu", INSTALL_LIBTPU)
+        )
+        if importlib.util.find_spec(package) is None:
+            raise UserError(
+                f"--topology {topology.name} needs the {kind} compiler, which is not installed: "
+                f"{install}. No {kind} is needed."
+            )
+        with silenced_stderr():
+            return _gpu_devices(topology) if is_gpu else _tpu_devices(topology)
     import jax
 
     request_cpu_devices(topology.num_devices)
@@ -110,11 +120,6 @@ def _devices(topology: Topology) -> list[Any]:
 
 
 def _tpu_devices(topology: Topology) -> list[Any]:
-    if importlib.util.find_spec("libtpu") is None:
-        raise UserError(
-            f"--topology {topology.name} needs the TPU compiler, which is not installed: "
-            f"{INSTALL_LIBTPU}. No TPU is needed."
-        )
     # Without these variables, libtpu queries the metadata server of a TPU host for its workers.
     os.environ |= {
         "TPU_SKIP_MDS_QUERY": "1",
@@ -132,35 +137,29 @@ def _tpu_devices(topology: Topology) -> list[Any]:
         options["chip_config_name"] = "megacore"
     if topology.num_chips == 1:
         options["chips_per_host_bounds"] = (1, 1, 1)
-    with silenced_stderr():
-        import jax
-        from jax.experimental import topologies
+    import jax
+    from jax.experimental import topologies
 
-        try:
-            description = topologies.get_topology_desc(
-                platform="tpu", topology_name=topology.name, **options
-            )
-        except jax.errors.JaxRuntimeError as error:
-            raise UserError(
-                f"--topology {topology.name}: the TPU compiler does not know this slice "
-                f"({_one_line(error)}). Try for instance {', '.join(EXAMPLES)}."
-            ) from error
+    try:
+        description = topologies.get_topology_desc(
+            platform="tpu", topology_name=topology.name, **options
+        )
+    except jax.errors.JaxRuntimeError as error:
+        raise UserError(
+            f"--topology {topology.name}: the TPU compiler does not know this slice "
+            f"({_one_line(error)}). Try for instance {', '.join(EXAMPLES)}."
+        ) from error
     return list(description.devices)
 
 
-def _gpu_devices(topology: Topology, gpu: Gpu) -> list[Any]:
-    if importlib.util.find_spec("jax_cuda13_plugin") is None:
-        raise UserError(
-            f"--topology {topology.name} needs the GPU compiler, which is not installed: "
-            f"{INSTALL_CUDA}. No GPU is needed."
-        )
-    with silenced_stderr():
-        from jax.experimental import topologies
+def _gpu_devices(topology: Topology) -> list[Any]:
+    from jax.experimental import topologies
 
-        hosts, gpus = topology.shape
-        description = topologies.get_topology_desc(
-            platform="cuda", target_config=gpu.description, topology=f"1x{hosts}x{gpus}"
-        )
+    assert isinstance(topology.chip, Gpu)
+    hosts, gpus = topology.shape
+    description = topologies.get_topology_desc(
+        platform="cuda", target_config=topology.chip.description, topology=f"1x{hosts}x{gpus}"
+    )
     return list(description.devices)
 
 

@@ -21,14 +21,12 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import rules
 
-Dimensions = tuple[int, ...]
-
 
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
     """The shape, dtype and letters (one per dimension) of an array that need not exist."""
 
-    shape: Dimensions
+    shape: tuple[int, ...]
     dtype: np.dtype
     letters: str = ""
 
@@ -63,8 +61,7 @@ class LoweredFunction:
     stablehlo: bytes  # MLIR bytecode of a module with a function `main`
     signature: Signature  # The arguments and results of `main`
     # (letters, shape) of every activation that the function annotates
-    annotated: frozenset[tuple[str, Dimensions]] = frozenset()
-    mesh: Mesh | None = None  # The mesh that the annotations follow; None if there are none
+    annotated: frozenset[tuple[str, tuple[int, ...]]] = frozenset()
 
 
 def lower(
@@ -95,7 +92,7 @@ def lower(
         results[:] = function(*groups)
         return [value for _, value in _flatten(results)]
 
-    specs = [tf.TensorSpec(s.shape, tf.as_dtype(s.dtype), _tf_name(n)) for n, s in names]
+    specs = [tf.TensorSpec(s.shape, tf.as_dtype(s.dtype), n.replace("/", "_")) for n, s in names]
     with rules(mesh) as active_mesh:
         compiled = tf.function(flat, jit_compile=True, autograph=False)
         ir = compiled.experimental_get_compiler_ir(*specs)(
@@ -108,9 +105,8 @@ def lower(
         }
         for group, letters in zip(results, output_letters, strict=True)
     )
-    return LoweredFunction(
-        ir, Signature(tuple(inputs), outputs), frozenset(active_mesh.annotated), mesh
-    )
+    annotated = frozenset(active_mesh.annotated)
+    return LoweredFunction(ir, Signature(tuple(inputs), outputs), annotated)
 
 
 def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[dict]:
@@ -177,10 +173,6 @@ def annotations_in(lowered: LoweredFunction) -> list[str]:
 
 def _flatten(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
     return [(name, group[name]) for group in groups for name in sorted(group)]
-
-
-def _tf_name(name: str) -> str:
-    return name.replace("/", "_")
 
 
 @functools.cache

@@ -157,17 +157,9 @@ class _Conversion:
         used = {axis for axes in self.partition for axis in axes}
         return tuple(axis for axis in self.manual if axis not in used)
 
-    def with_replicas_split(self) -> "_Conversion":
-        """Returns this conversion for a tensor with a new first dimension that stacks the copies.
-
-        The axes that `replicas` returns split the new dimension.
-        """
-        return dataclasses.replace(self, partition=(self.replicas(), *self.partition))
-
     def full(self) -> tuple[Any, list[int]]:
         """Returns the sharding of the full tensor, and its dimensions that are left to propagation."""
-        tiles = tile_assignment(self.mesh, self.partition, self.outer_manual)
-        return op_sharding(tiles, places_of(self.mesh.devices())), self._unspecified(self.partition)
+        return self._sharding(self.partition, self.outer_manual)
 
     def local(self) -> tuple[Any, list[int]]:
         """Returns the sharding of the shards, and their dimensions that are left to propagation.
@@ -177,13 +169,13 @@ class _Conversion:
         automatic = tuple(
             tuple(axis for axis in axes if axis not in self.manual) for axes in self.partition
         )
-        tiles = tile_assignment(self.mesh, automatic, (*self.outer_manual, *self.manual))
-        return op_sharding(tiles, places_of(self.mesh.devices())), self._unspecified(automatic)
+        return self._sharding(automatic, (*self.outer_manual, *self.manual))
 
-    def _unspecified(self, partition: Partition) -> list[int]:
-        if len({*self.outer_manual, *self.manual}) == len(self.mesh.axes):
-            return []
-        return [dim for dim, axes in enumerate(partition) if not axes]
+    def _sharding(self, partition: Partition, manual: tuple[str, ...]) -> tuple[Any, list[int]]:
+        tiles = tile_assignment(self.mesh, partition, manual)
+        has_automatic = len({*self.outer_manual, *self.manual}) < len(self.mesh.axes)
+        unspecified = [dim for dim, axes in enumerate(partition) if not axes and has_automatic]
+        return op_sharding(tiles, places_of(self.mesh.devices())), unspecified
 
 
 def _full_to_shard(x: "tf.Tensor", conversion: _Conversion) -> "tf.Tensor":
@@ -203,10 +195,10 @@ def _full_to_shard(x: "tf.Tensor", conversion: _Conversion) -> "tf.Tensor":
                 return _shard_to_full(dy, conversion, shape)
             # Each device along these axes has a copy. We stack their gradients in a new dimension,
             # which is split over these axes, and sum over it.
-            copies = conversion.mesh.axis_size(conversion.replicas())
-            stacked = _shard_to_full(
-                dy[tf.newaxis], conversion.with_replicas_split(), [copies, *shape]
-            )
+            replicas = conversion.replicas()
+            stacks = dataclasses.replace(conversion, partition=(replicas, *conversion.partition))
+            copies = conversion.mesh.axis_size(replicas)
+            stacked = _shard_to_full(dy[tf.newaxis], stacks, [copies, *shape])
             return tf.reduce_sum(stacked, axis=0)
 
         return shard, gradient

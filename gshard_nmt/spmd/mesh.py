@@ -122,26 +122,30 @@ class Mesh:
     RULES: ClassVar[Sequence[Rule]] = (between(1, MOST_DEVICES, "shape"),)
 
     def __post_init__(self) -> None:
-        if len(self.axes) != len(self.shape):
-            raise UserError(
-                f"Mesh.axes is {list(self.axes)} and Mesh.shape {list(self.shape)}; give each axis "
-                "one size.",
-                ["Mesh.axes", "Mesh.shape"],
-            )
-        if len(set(self.axes)) != len(self.axes):
-            message = f"Mesh.axes has a name twice: {list(self.axes)}; name each axis once."
-            raise UserError(message, ["Mesh.axes"])
         check(self, self.RULES)
-        if self.num_devices > MOST_DEVICES:
-            raise UserError(
-                f"Mesh.shape is {list(self.shape)}, {self.num_devices} devices; it must have at most "
+        names, shape = list(self.axes), list(self.shape)
+        for is_wrong, message in (
+            (
+                len(names) != len(shape),
+                f"Mesh.axes is {names} and Mesh.shape {shape}; give each axis one size.",
+            ),
+            (
+                len({*names}) != len(names),
+                f"Mesh.axes has a name twice: {names}; name each axis once.",
+            ),
+            (
+                self.num_devices > MOST_DEVICES,
+                f"Mesh.shape is {shape}, {self.num_devices} devices; it must have at most "
                 f"{MOST_DEVICES}.",
-                ["Mesh.shape"],
-            )
+            ),
+        ):
+            if is_wrong:
+                settings = ("Mesh.axes", "Mesh.shape")
+                raise UserError(message, [name for name in settings if name in message])
         has_order = isinstance(self.device_order, str) or self.device_order
         if has_order and sorted(self._order) != list(range(self.num_devices)):
             raise UserError(
-                f"Mesh.device_order is {_as_given(self.device_order)}; it must name each of the "
+                f"Mesh.device_order is {self.device_order!r}; it must name each of the "
                 f"devices 0 to {self.num_devices - 1} of Mesh.shape {list(self.shape)} once.",
                 ["Mesh.device_order", "Mesh.shape"],
             )
@@ -234,10 +238,6 @@ def _as_axes(axes: Axes) -> tuple[str, ...]:
     if axes is None:
         return ()
     return (axes,) if isinstance(axes, str) else tuple(axes)
-
-
-def _as_given(order: Sequence[int] | str) -> str:
-    return repr(order) if isinstance(order, str) else str(list(order))
 
 
 def _permuted(order: str) -> tuple[int, ...]:

@@ -310,26 +310,24 @@ class Runtime:
         return jitted, arguments
 
     def _exported(self, key: str, lower: Callable[[], LoweredFunction]) -> tuple[Any, Signature]:
-        """Returns jax's exported function; process 0 reads or lowers it, and sends it to the others."""
-        if self.processes.count == 1:
-            return self._lowered_here(key, lower)
-        first = self.processes.is_first
-        packed = program_cache.pack(*self._lowered_here(key, lower)) if first else b""
-        return program_cache.unpack(self.processes.broadcast(packed))
+        """Returns jax's exported function and its signature.
 
-    def _lowered_here(
-        self, key: str, lower: Callable[[], LoweredFunction]
-    ) -> tuple[Any, Signature]:
-        """Reads a function from the cache, or lowers it in this process and stores it there."""
-        artifact = self._artifact(key) if self.cache else None
-        if artifact and (stored := program_cache.load(artifact)):
-            return stored
-        lowered = lower()
-        exported = self.export(lowered)
-        if artifact:
-            with contextlib.suppress(OSError):  # the cache only saves time
-                program_cache.store(artifact, exported, lowered.signature)
-        return exported, lowered.signature
+        Process 0 reads it from the cache, or lowers it and stores it there, and sends it to the others.
+        """
+        packed = b""
+        if self.processes.is_first:
+            artifact = self._artifact(key) if self.cache else None
+            function = program_cache.load(artifact) if artifact else None
+            if function is None:
+                lowered = lower()
+                function = self.export(lowered), lowered.signature
+                if artifact:
+                    with contextlib.suppress(OSError):  # the cache only saves time
+                        program_cache.store(artifact, *function)
+            if self.processes.count == 1:
+                return function
+            packed = program_cache.pack(*function)
+        return program_cache.unpack(self.processes.broadcast(packed))
 
     def _artifact(self, key: str) -> Path:
         """Returns the path of the files of a lowered function, without their endings."""

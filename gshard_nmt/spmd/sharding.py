@@ -38,23 +38,8 @@ from gshard_nmt.spmd.mesh import Mesh, Partition, TileAssignment, tile_assignmen
 if TYPE_CHECKING:
     import tensorflow as tf
 
-__all__ = [
-    "Mesh",
-    "active_mesh",
-    "annotate",
-    "annotate_gradient",
-    "auto_to_manual",
-    "exchange_parts",
-    "manual_axes",
-    "manual_to_auto",
-    "mesh_split",
-    "own_part",
-    "replicate",
-    "rules",
-    "shard",
-    "split",
-    "tiles",
-]
+# Names of other modules that models import from here.
+__all__ = ["Mesh", "auto_to_manual", "manual_axes", "manual_to_auto", "rules"]
 
 
 def annotate(x: "tf.Tensor", letters: str, name: str = "") -> "tf.Tensor":
@@ -230,23 +215,8 @@ def shard(
     Raises:
       UserError: the assignment has another rank, or does not name each device once.
     """
-    assignment = _checked_assignment(
-        device_assignment, x.shape.rank + replicate_last, replicate_last
-    )
-    mesh = active.get().mesh
-    if mesh is None or mesh.num_devices == 1:
-        return x
-    _refuse_manual("shard")
-    dims = assignment.shape if replicate_last else (*assignment.shape, 1)
-    tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(assignment.ndim)))
-    return xla_sharding(x, op_sharding(tiles, places_of(assignment)))
-
-
-def _checked_assignment(
-    device_assignment: np.ndarray | Sequence, rank: int, replicate_last: bool
-) -> np.ndarray:
-    """Returns the device assignment as an array if it has this rank and names each device once."""
     assignment = np.asarray(device_assignment, np.int64)
+    rank = x.shape.rank + replicate_last
     if assignment.ndim != rank:
         raise UserError(
             f"shard: the device assignment has {assignment.ndim} dimensions {assignment.shape}; it "
@@ -254,13 +224,19 @@ def _checked_assignment(
             f"{' and one of replicas' if replicate_last else ''}."
         )
     mesh = active.get().mesh
-    devices = assignment.size if mesh is None or mesh.num_devices == 1 else mesh.num_devices
+    is_alone = mesh is None or mesh.num_devices == 1
+    devices = assignment.size if mesh is None or is_alone else mesh.num_devices
     if sorted(assignment.ravel().tolist()) != list(range(devices)):
         raise UserError(
             f"shard: the device assignment {assignment.tolist()} must name each of the devices 0 to "
             f"{devices - 1} once."
         )
-    return assignment
+    if is_alone:
+        return x
+    _refuse_manual("shard")
+    dims = assignment.shape if replicate_last else (*assignment.shape, 1)
+    tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(assignment.ndim)))
+    return xla_sharding(x, op_sharding(tiles, places_of(assignment)))
 
 
 def mesh_split(

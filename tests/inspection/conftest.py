@@ -47,7 +47,6 @@ def inspection() -> Inspection:
                 overrides={"decoder/gate": {"E": None}},
             ),
         ),
-        collective_instructions={"all-to-all": 4, "all-gather": 2},
         work={EXPERTS: Work(4e12, 1e9, 2.0, 1.0), RECOMPUTED: Work(2e12, 1e9, 1.0, 0.5)},
         overrides={"*": {"M": "x"}},
         notes=("a note",),
@@ -63,7 +62,6 @@ def refused(inspection) -> Inspection:
         compilation=Compilation(1.0, None, None, None),
         memory=needs,
         sources=(),
-        collective_instructions={},
         work={},
         does_not_fit=("DOES NOT FIT: temporaries",),
     )

@@ -1,5 +1,3 @@
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -153,36 +151,6 @@ def test_collectives_that_the_rules_imply_are_asked_for():
     assert not by_shape["all-gather", "bf16[64,1024,8192]"].asked_for
 
 
-def of_blocks(kind: str, scope: str, dispatch: str = "blocks") -> communication.Source:
-    """A collective of an MoE layer whose weights have other shapes."""
-    context = dataclasses.replace(CONTEXT, dispatch=dispatch)
-    options = ", dimensions={0}" if kind == "all-gather" else ""
-    (source,) = sources(
-        "  %x = f32[16,64,256]{2,1,0} parameter(0)\n"
-        f"  %y = f32[128,64,256]{{2,1,0}} {kind}(%x), {ALL}{options}, {named(scope)}",
-        context,
-    )
-    return source
-
-
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        ("all-gather", "gathers the tokens for the devices that have their experts"),
-        ("all-reduce", "adds up the outputs of each token's experts"),
-        ("reduce-scatter", "adds up the outputs of each token's experts"),
-    ],
-)
-def test_collectives_of_blocks_say_how_tokens_reach_their_experts(kind, why):
-    source = of_blocks(kind, "encoder_1_moe_0/experts/while/body/add")
-    assert source.why == f"{why}; the collective runs over mesh axes ['x']"
-    assert source.asked_for
-    assert not source.remedy
-    # With slots, the same collective has another cause, and so has one outside the experts.
-    assert why not in of_blocks(kind, "encoder_1_moe_0/experts/while/body/add", "einsum").why
-    assert why not in of_blocks(kind, "encoder_1_moe_0/gating/add").why
-
-
 def test_an_all_reduce_fused_with_a_slice_is_a_reduce_scatter():
     """The TPU compiler writes it so for v3, and neither has the name of the product."""
     text = f"""
@@ -203,8 +171,6 @@ ENTRY %main (a: f32[64,16]) -> f32[8,16] {{
     (source,) = communication.collectives(module, CONTEXT)
     assert (source.kind, source.bytes) == ("reduce-scatter", 64 * 16 * 4)
     assert source.origin.place == "decoder 0 feed_forward_1, wo"
-    counts = communication.count_instructions(module)
-    assert (counts["reduce-scatter"], counts["all-reduce"]) == (1, 0)
 
 
 def test_an_all_to_all_of_a_cpu_program_is_one_tensor_in_pieces():
@@ -233,7 +199,6 @@ ENTRY %main (x: f32[64]) -> f32[512] {{
 """
     module = hlo.parse(text)
     assert len(communication.collectives(module, CONTEXT)) == 1
-    assert communication.count_instructions(module)["all-gather"] == 1
 
 
 @pytest.mark.parametrize(

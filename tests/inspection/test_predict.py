@@ -47,39 +47,6 @@ def test_six_all_to_alls_of_an_moe_layer_and_an_all_reduce_of_what_is_replicated
     assert dict(predicted.traffic)["all-reduce", ("x",)] == 4 * (weights + gates + embeddings)
 
 
-def test_a_shared_update_reads_and_writes_a_part_of_what_is_replicated():
-    alone = cost("moe_2048e_36l")
-    shared = cost("moe_2048e_36l", "Mesh.shared_update = True")
-    # The experts are on one device each. A replicated matrix is split by its rows, eight of a tile to a
-    # device: over 128 devices if it has 1,024 rows, over 1,024 if it has 8,192.
-    assert shared.traffic == alone.traffic
-    assert 0.2 < shared.optimizer_seconds / alone.optimizer_seconds < 0.9
-    experts = 18 * 2 * 1024 * 8192 * 4
-    assert shared.optimizer_seconds * CHIPS["v3"].hbm_bandwidth == pytest.approx(
-        7 * experts, rel=0.05
-    )
-
-
-def test_what_is_kept_is_not_computed_or_sent_again_and_takes_memory():
-    ways = ("inputs", "experts", "attention", "projections")
-    costs = {k: cost("moe_2048e_36l", f"Model.remat_keeps = '{k}'") for k in ways}
-    slots, tokens = 2048 * 2, 2048
-    gate = 6 * 2 * tokens * 1024 * 2048  # true float32 is six products
-    experts = 18 * (gate + 2 * tokens * slots * 1024 + 2 * slots * 8192 * 1024)
-    projections = (36 + 18) * 2 * tokens * 1024 * 2048
-    flops = [costs[k].flops for k in ways]
-    assert flops[0] - flops[1] == experts
-    assert flops[1] - flops[2] == projections
-    assert flops[2] - flops[3] == 3 * projections
-    assert [dict(costs[k].traffic)["all-to-all", ("x",)] for k in ways] == [
-        times * 18 * slots * 1024 * 2 for times in (6, 4, 4, 4)
-    ]
-    memory = [costs[k].memory for k in ways]
-    assert memory[1] - memory[0] == 18 * (2 * slots * 1024 + tokens * 2048) * 4
-    assert memory[2] - memory[1] == (36 + 18) * tokens * 1024 * 4
-    assert memory[3] - memory[2] == (36 + 18) * 3 * tokens * 2048 * 4
-
-
 @pytest.mark.parametrize(
     ("name", "shape", "moved"),
     [

@@ -77,7 +77,7 @@ def test_memory_is_split_into_categories(record):
 def test_each_moe_layer_has_four_all_to_alls_and_says_what_they_carry(record):
     all_to_all = collective_of(record, "all-to-all")
     sources = all_to_all["sources"]
-    assert all_to_all["count"] == all_to_all["instructions"] == 4
+    assert all_to_all["count"] == 4
     assert {source["layer"] for source in sources} == {"decoder 0 moe_0"}
     assert {source["part"] for source in sources} == {"dispatch", "combine"}
     assert all(source["asked_for"] and source["group_size"] == 4 for source in sources)

@@ -144,7 +144,7 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
         ),
         (
             lambda: Mesh(("x",), (2,), {}, device_order=(0, 0)),
-            "Mesh.device_order is [0, 0]; it must name each of the devices 0 to 1 of Mesh.shape "
+            "Mesh.device_order is (0, 0); it must name each of the devices 0 to 1 of Mesh.shape "
             "[2] once.",
         ),
         (
