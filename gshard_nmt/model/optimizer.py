@@ -91,6 +91,7 @@ class Update:
     # float32[]. No new value is larger than this, and no smaller than its negative. It is not
     # finite if a value may not be finite.
     bound: "tf.Tensor"
+    gradient_norm: "tf.Tensor"  # float32[], the L2 norm of all gradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,23 +154,27 @@ def update(
       step: int32[], the number of updates that the moments will have seen, 1 for the first.
       rate: float32[], the learning rate.
     """
-    new_values, new_moments, bounds = {}, {}, []
+    new_values, new_moments, bounds, squares = {}, {}, [], []
     for name, parameter in declared.items():
         gradient = gradients[name]
         factors = _factors(optimizer, parameter)
-        square = tf.square(gradient) + optimizer.epsilon1
+        square = tf.square(gradient)
         beta2 = _beta2(optimizer, tf.cast(step, gradient.dtype))
+
+        def moment(key: str, mean: "tf.Tensor", beta2: "tf.Tensor" = beta2) -> "tf.Tensor":
+            return beta2 * moments[key] + (1.0 - beta2) * (mean + optimizer.epsilon1)
+
         if factors is None:
-            full = beta2 * moments[f"full/{name}"] + (1.0 - beta2) * square
+            squares.append(tf.reduce_sum(square))
+            full = moment(f"full/{name}", square)
             direction = gradient * tf.math.rsqrt(full)
             new_moments[f"full/{name}"] = full
         else:
-            row = beta2 * moments[f"row/{name}"] + (1.0 - beta2) * tf.reduce_mean(
-                square, factors.columns
-            )
-            column = beta2 * moments[f"column/{name}"] + (1.0 - beta2) * tf.reduce_mean(
-                square, factors.rows
-            )
+            # The norm is computed from the means of the rows, so nothing reads the gradient once more.
+            means = tf.reduce_mean(square, factors.columns)
+            squares.append(tf.reduce_sum(means) * (parameter.size / math.prod(means.shape)))
+            row = moment(f"row/{name}", means)
+            column = moment(f"column/{name}", tf.reduce_mean(square, factors.rows))
             # Without this annotation, the partitioner may split the column of a replicated gate, and then
             # gather the whole gate.
             column = annotate(column, _without(parameter, factors.rows).letters, f"column/{name}")
@@ -183,7 +188,8 @@ def update(
             scale *= tf.maximum(optimizer.epsilon2, size)
         new_values[name] = values[name] - scale * direction
         bounds.append(_bound(parameter, size + scale * rms))
-    return Update(new_values, new_moments, tf.cast(tf.add_n(bounds), tf.float32))
+    bound, total = (tf.cast(tf.add_n(terms), tf.float32) for terms in (bounds, squares))
+    return Update(new_values, new_moments, bound, tf.sqrt(total))
 
 
 def _bound(parameter: Parameter, rms: "tf.Tensor") -> "tf.Tensor":

@@ -160,14 +160,10 @@ class StepFunctions:
             update = adafactor.update(
                 self.optimizer, trained, own, summed, moments, moment_step, rate
             )
-        # If devices share the update, the norm reads the parts that the optimizer reads.
-        parts = [own_part(g, trained[name].letters, name) for name, g in gradients.items()]
-        squares = [tf.reduce_sum(tf.square(part)) for part in parts]
-        gradient_norm = tf.sqrt(tf.add_n(squares))
         with tf.name_scope("guard"):
             reference = within(state, "guard")
             verdict = guards.judge(
-                self.guard, reference, metrics["loss"], gradient_norm, update.bound
+                self.guard, reference, metrics["loss"], update.gradient_norm, update.bound
             )
             values = guards.applied(verdict.is_fine, update.values, own)
             values = parameters | {
@@ -179,7 +175,7 @@ class StepFunctions:
             "tokens_seen": tokens,
             "last_step": last_step,
             "learning_rate": rate,
-            "gradient_norm": gradient_norm,
+            "gradient_norm": update.gradient_norm,
             "status": verdict.status,
             "usual_gradient_norm": verdict.usual_norm,
         }
