@@ -267,9 +267,9 @@ def test_every_dependency_is_imported():
 
 # Upper bounds of size, so that one person can know the whole. A feature enters by making room: lower a
 # bound when code leaves, and raise none.
-MOST_LINES = {"gshard_nmt": 48_100, "tests": 43_900, "scripts": 2_900, "benchmarks": 4_200}
-MOST_FILES = 260
-MOST_LINES_OF_DOCS, MOST_WORDS_OF_DOCS = 3_870, 45_150
+MOST_LINES = {"gshard_nmt": 41_800, "tests": 40_100, "scripts": 2_200, "benchmarks": 3_750}
+MOST_FILES = 226
+MOST_LINES_OF_DOCS, MOST_WORDS_OF_DOCS = 3_800, 44_500
 MOST_LINES_OF_A_FILE = 450
 MOST_MODULES = {"": 26, "model": 32, "spmd": 19, "inspection": 15}
 """Modules in a row, of folders that have more than 14."""
