@@ -89,10 +89,10 @@ def test_facts_of_earlier_translations_are_not_trusted_after_a_death(words, mode
     with monkeypatch.context() as patch:
         record = Files.record
 
-        def die(files, made_of, counts=None):
+        def die(files, made_of):
             if len(made_of) > 1:
                 raise TryAgain("the machine was taken")
-            record(files, made_of, counts)
+            record(files, made_of)
 
         patch.setattr(Files, "record", die)
         assert commands.main(["data", *words]) == 75
