@@ -53,7 +53,7 @@ def _define_eval(flags: Flags) -> None:
         "also show which experts of the first run each language uses in each layer, on the test text: "
         "maps and tables in the report, and the numbers in bleu.json. The model must have experts")
     flags.words("metrics", "NAME ...",
-        "metrics in addition to bleu and chrf: chrf++, ter")
+        "metrics in addition to bleu and chrf: chrf++, ter, spbleu")
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
     define_changes(flags)
     define_processes(flags)

