@@ -67,7 +67,7 @@ def prepare(
                 job.run()
         except BaseException as error:
             if job.partial.exists():
-                note = f"Finished work is in {job.partial}, and is not done again."
+                note = f"Finished work is in {job.partial}; the same command goes on from there."
                 if isinstance(error, KeyboardInterrupt) and not error.args:
                     error.args = (f"interrupted. {note}",)
                 else:
