@@ -66,8 +66,11 @@ def prepare(
             with outputs.named(job.partial):
                 job.run()
         except BaseException as error:
-            if job.partial.exists():
+            if any(job.partial.glob("*/*/result.json")):
                 note = f"Finished work is in {job.partial}; the same command goes on from there."
+                if isinstance(error, UserError):
+                    # The same command would end with the same error.
+                    note = f"Finished work is in {job.partial}, and is not done again."
                 if isinstance(error, KeyboardInterrupt) and not error.args:
                     error.args = (f"interrupted. {note}",)
                 else:

@@ -81,7 +81,7 @@ def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch, calls):
             prepare(CONFIG, corpus, out, ALONE)
     partial = partial_folder(out)
     assert str(error.value) == (
-        f"interrupted. Finished work is in {partial}, and is not done again."
+        f"interrupted. Finished work is in {partial}; the same command goes on from there."
     )
     assert not out.exists()
     prepare(CONFIG, corpus, out, ALONE)
