@@ -51,7 +51,7 @@ def render(report: Report) -> str:
     commands = [fact for fact in report.facts if fact[0].startswith(starts)]
     budgets = [fact for fact in report.facts if fact[0] in _BUDGET_FACTS]
     others = [fact for fact in report.facts if fact not in (*commands, *budgets)]
-    others += [(f"{name} signature", text) for name, text in report.signatures.items()]
+    others += [(f"{TITLES[key]} signature", text) for key, text in report.signatures.items()]
     alt = "the scores of each language, as in the table"
     trend = web_page.image(_trend(report, "svg"), "svg", alt)
     what = "Gain" if has_gains(report.results) else "BLEU"
