@@ -15,6 +15,7 @@ The same flags make the same files. Languages have the codes qaa, qab, ..., whic
 
 import argparse
 import dataclasses
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,11 +165,30 @@ def main() -> int:
     )
     add("--seed", type=int, default=1, help="default 1")
     values = parser.parse_args()
-    if not 1 <= values.languages <= 520 or not 0 <= values.related <= 1 or values.pairs < 1:
-        parser.error("--languages is 1 to 520, --related 0 to 1, --pairs 1 or more")
+    ranges = {
+        "languages": (1, 520),
+        "related": (0, 1),
+        "pairs": (1, 10**9),
+        "seed": (0, 2**32 - 1),
+    }
+    for name, (least, most) in ranges.items():
+        if not least <= (value := getattr(values, name)) <= most:
+            parser.error(f"--{name} is {value}; it must be from {least} to {most}")
     if values.out.exists():
         parser.error(f"{values.out} exists; remove it, or choose another --out")
-    write_corpus(values.out, values.languages, values.related, values.pairs, values.seed)
+    # The folder gets its name when it is complete.
+    partial = values.out.with_name(f"{values.out.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        write_corpus(partial, values.languages, values.related, values.pairs, values.seed)
+        partial.rename(values.out)
+    except OSError as error:
+        parser.error(f"--out {values.out} cannot be written ({error}); choose another folder")
+    except KeyboardInterrupt:
+        print("interrupted; give the same command again", file=sys.stderr)
+        return 130
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return 0
 
 

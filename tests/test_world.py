@@ -76,13 +76,37 @@ def test_the_same_flags_make_the_same_files_and_sizes_follow_a_power_law(tmp_pat
     assert lines["qae-en/test.qae"] == world.HELD_OUT
 
 
-def test_flags_that_make_no_corpus_are_refused(tmp_path, monkeypatch, capsys):
-    for flags, text in (
-        (["--related", "2"], "--related 0 to 1"),
-        (["--out", str(tmp_path)], "exists"),
-    ):
-        monkeypatch.setattr("sys.argv", ["world.py", *flags])
-        with pytest.raises(SystemExit) as ended:
-            world.main()
-        assert ended.value.code == 2
-        assert text in capsys.readouterr().err
+def run(monkeypatch, *flags) -> int:
+    monkeypatch.setattr("sys.argv", ["world.py", *map(str, flags)])
+    return world.main()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--related", "2"], "--related is 2.0; it must be from 0 to 1"),
+        (["--seed", "-1"], "--seed is -1; it must be from 0 to 4294967295"),
+        (["--out", "/"], "/ exists; remove it, or choose another --out"),
+        (["--out", "/proc/x/y"], "--out /proc/x/y cannot be written"),
+    ],
+)
+def test_a_flag_that_makes_no_corpus_is_refused(monkeypatch, capsys, flags, message):
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, *flags)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_interrupted_corpus_leaves_nothing(tmp_path, monkeypatch, capsys):
+    def interrupt(out, *_):
+        out.mkdir()
+        raise KeyboardInterrupt
+
+    flags = ("--out", tmp_path / "corpus", "--languages", 1, "--pairs", 300)
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "write_corpus", interrupt)
+        assert run(patch, *flags) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+    assert run(monkeypatch, *flags) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
