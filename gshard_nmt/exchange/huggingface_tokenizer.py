@@ -3,7 +3,8 @@
 M2M-100   vocab.json lists the tokens, and the languages `__fr__` follow. A source begins with the token
           of its own language, a translation with that of its language.
 NLLB      the token of a piece is one id after the piece of sentencepiece.bpe.model, because `<pad>` comes
-          before EOS. The languages `fra_Latn` follow. Sources and translations are like those of M2M-100.
+          before EOS; tokenizer.json may take its place. The languages `fra_Latn` follow. Sources and
+          translations are like those of M2M-100.
 Marian    vocab.json lists the tokens of both sides, and each side has a SentencePiece model. A source
           begins with the token `>>fra<<` of the language to translate into, if there are several.
 
@@ -18,6 +19,7 @@ The rows of the embeddings move with the ids (`Order.rows`). A piece that is no 
 transformers, but keeps its id. Token 3 stands twice: a decoder can read it, but must not write it.
 """
 
+import base64
 import collections
 import re
 from collections.abc import Mapping, Sequence
@@ -39,7 +41,7 @@ from gshard_nmt.data.text.vocabulary import (
 )
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import REMEDY, Order, read_object
-from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, whole
+from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole
 
 # fmt: off
 TOKENIZER_FILES = (
@@ -63,6 +65,10 @@ _SPECIAL_TOKENS = fields(
         "added_tokens_decoder": mapping_of(anything()),
     },
 )
+_BPE = fields(
+    {"type": text("BPE", "'BPE'"), "vocab": mapping_of(whole()), "merges": list_of(anything())}
+)
+"""The part of tokenizer.json that can take the place of a SentencePiece model."""
 
 
 class Tokenizer(NamedTuple):
@@ -82,7 +88,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
 
 
 def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    spm = _bytes(folder / "sentencepiece.bpe.model")
+    spm = _fairseq_pieces(folder)
     if (folder / "vocab.json").is_file():
         names = _listed(folder)
     else:
@@ -92,8 +98,8 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     languages = _languages(names, _FAIRSEQ_LANGUAGE)
     if len(languages) < 2:
         raise UserError(
-            f"--from {folder} names {len(languages)} languages in tokenizer_config.json and "
-            "special_tokens_map.json; a model of this kind has at least two. Copy these files too."
+            f"--from {folder} names {len(languages)} languages in tokenizer.json, tokenizer_config.json "
+            "and special_tokens_map.json; a model of this kind has at least two. Copy these files too."
         )
     special, orders = _special_ids(folder, names, config), {}
     for side, tag in (("source", source_tag), ("target", first_tag)):
@@ -101,6 +107,51 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
         orders[side] = reordered(spm, names, special, tags)
     known = sorted(languages.values())
     return Tokenizer(orders, [(a, b) for a in known for b in known if a != b])
+
+
+def _fairseq_pieces(folder: Path) -> bytes:
+    """Returns the SentencePiece model; transformers 5 writes the one of NLLB as tokenizer.json."""
+    file = folder / "sentencepiece.bpe.model"
+    content = {} if (folder / "vocab.json").is_file() else read_object(folder / "tokenizer.json")
+    if file.is_file() or not content:
+        return _bytes(file)
+    if not (problem := json_shape.problem(_BPE, content.get("model", {}))):
+        ids = [content["model"]["vocab"].get(name) for name in _FAIRSEQ_TOKENS]
+        if ids == [0, 1, 2, 3]:
+            return _of_bpe(content)
+        problem = f"its ids of {', '.join(_FAIRSEQ_TOKENS)} are {ids}, not 0 to 3"
+    raise UserError(
+        f"{file} is missing, and tokenizer.json cannot take its place: in model, {problem}. Copy "
+        f"{file.name} from where the model was published."
+    )
+
+
+def _of_bpe(tokenizer: Mapping[str, Any]) -> bytes:
+    """Returns a SentencePiece model that splits text as the BPE model of a tokenizer.json.
+
+    SentencePiece merges the neighbours whose piece has the highest score, and tokenizer.json those with
+    the earliest merge. Three special pieces come first, as in fairseq's models.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    bpe = tokenizer["model"]
+    names = sorted(bpe["vocab"], key=bpe["vocab"].__getitem__)[len(_FAIRSEQ_TOKENS) :]
+    ranks: dict[str, int] = {}
+    for merge in bpe["merges"]:
+        # Older files have "a b" for ["a", "b"].
+        ranks.setdefault("".join(merge.split(" ") if isinstance(merge, str) else merge), len(ranks))
+    model = sentencepiece_model_pb2.ModelProto()
+    model.trainer_spec.model_type = model.trainer_spec.BPE
+    model.pieces.add(piece="<unk>", type=model.SentencePiece.UNKNOWN)
+    for name in ("<s>", "</s>"):
+        model.pieces.add(piece=name, type=model.SentencePiece.CONTROL)
+    for i, name in enumerate(names):
+        model.pieces.add(piece=name, score=-float(ranks.get(name, len(ranks) + i)))
+    normalizer = tokenizer.get("normalizer") or {}
+    for step in (normalizer, *normalizer.get("normalizers", ())):
+        if charsmap := step.get("precompiled_charsmap"):
+            model.normalizer_spec.precompiled_charsmap = base64.b64decode(charsmap)
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
@@ -148,8 +199,14 @@ def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[
     def name(entry: object) -> str:
         return str(entry.get("content", "")) if isinstance(entry, dict) else str(entry)
 
+    path = folder / "tokenizer.json"
+    added = read_object(path).get("added_tokens") or []
+    if problem := json_shape.problem(list_of(fields({"id": whole()})), added):
+        raise UserError(f"{path} is damaged: in added_tokens, {problem}. {REMEDY}")
+    by_id = {entry["id"]: name(entry) for entry in added}
     decoder = settings.get("added_tokens_decoder", {}).items()
-    beyond = {int(i): name(e) for i, e in decoder if i.isdecimal() and int(i) >= len(names)}
+    by_id |= {int(i): name(entry) for i, entry in decoder if i.isdecimal()}
+    beyond = {i: token for i, token in by_id.items() if i >= len(names)}
     if not beyond:
         keys = ("additional_special_tokens", "extra_special_tokens")
         listed = next((settings[key] for key in keys if key in settings), ())

@@ -11,7 +11,7 @@ import sentencepiece
 from gshard_nmt.data.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import read_config
-from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer, reordered
+from gshard_nmt.exchange.huggingface_tokenizer import parsed, read_tokenizer, reordered
 from tests.exchange.test_huggingface import FAMILIES, GOLDENS, imported
 
 
@@ -87,6 +87,7 @@ def write_json(file: Path, content: object) -> None:
         ("tokenizer_config.json", {"extra_special_tokens": ["__pt__", {"content": "__ns__"}]}),
         ("special_tokens_map.json", {"additional_special_tokens": ["</s>", "__pt__", "__ns__"]}),
         ("tokenizer_config.json", "with ids"),
+        ("tokenizer.json", "with ids"),
     ],
 )
 def test_every_place_of_the_languages_is_read(folder, file, content):
@@ -95,7 +96,9 @@ def test_every_place_of_the_languages_is_read(folder, file, content):
     (folder / "special_tokens_map.json").unlink()
     if content == "with ids":
         entries = {words: {"content": "__pt__"}, words + 1: {"content": "__ns__"}}
+        added = [{"id": i, **entry} for i, entry in entries.items()]
         content = {"added_tokens_decoder": entries}
+        content = {"added_tokens": added} if file == "tokenizer.json" else content
     write_json(folder / file, content)
     tokenizer = read(folder)
     assert tokenizer.directions == [("ns", "pt"), ("pt", "ns")]
@@ -150,7 +153,7 @@ def test_a_marian_model_of_one_direction_needs_no_languages(marian):
         (
             "special_tokens_map.json",
             b'{"additional_special_tokens": ["__de__"]}',
-            "names 1 languages in tokenizer_config.json",
+            "names 1 languages in tokenizer.json",
         ),
         ("sentencepiece.bpe.model", None, "sentencepiece.bpe.model is missing, and the tokenizer"),
         ("sentencepiece.bpe.model", b"\xff", "the SentencePiece file of the folder is damaged"),
@@ -171,6 +174,44 @@ def test_a_damaged_tokenizer_is_refused(folder, file, content, message):
     with pytest.raises(UserError) as error:
         read(folder)
     assert message in str(error.value)
+
+
+def as_tokenizer_json(spm: bytes) -> dict:
+    """Returns what transformers 5 writes for a BPE model: its merges, earliest first."""
+    names = [piece.piece for piece in parsed(spm).pieces][3:]
+    pieces = {name: i for i, name in enumerate(names, start=4)}
+    special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    merges = [
+        [name[:cut], name[cut:]]
+        for name in pieces
+        for cut in range(1, len(name))
+        if {name[:cut], name[cut:]} <= pieces.keys()
+    ]
+    return {"model": {"type": "BPE", "vocab": special | pieces, "merges": merges}}
+
+
+def test_the_tokenizer_of_nllb_may_be_a_tokenizer_json(tmp_path):
+    """transformers 5 writes no SentencePiece model of NLLB."""
+    folder = Path(shutil.copytree(GOLDENS / "nllb_moe", tmp_path / "model"))
+    expected = read(folder)
+    content = as_tokenizer_json((folder / "sentencepiece.bpe.model").read_bytes())
+    write_json(folder / "tokenizer.json", content)
+    (folder / "sentencepiece.bpe.model").unlink()
+    tokenizer = read(folder)
+    assert tokenizer.directions == expected.directions
+    ours, theirs = (Vocabulary(t.orders["source"].model) for t in (tokenizer, expected))
+    assert ours.keys() == theirs.keys()
+    lines = [*Path(__file__).read_text().splitlines(), "Le  dossier est vide \u2603"]
+    assert ours.encode(lines) == theirs.encode(lines)
+    for change, message in (
+        ({"type": "Unigram"}, "in model, type is \"Unigram\"; it must be 'BPE'"),
+        ({"vocab": {"<s>": 0}}, r"its ids of <s>, <pad>, </s>, <unk> are \[0, None, None, None\]"),
+    ):
+        write_json(folder / "tokenizer.json", {"model": content["model"] | change})
+        with pytest.raises(
+            UserError, match=f"bpe.model is missing, and tokenizer.json .*{message}"
+        ):
+            read(folder)
 
 
 def trained(kind: str) -> sentencepiece.SentencePieceProcessor:
