@@ -160,21 +160,19 @@ def update(
         factors = _factors(optimizer, parameter)
         square = tf.square(gradient)
         beta2 = _beta2(optimizer, tf.cast(step, gradient.dtype))
-
-        def moment(key: str, mean: "tf.Tensor", beta2: "tf.Tensor" = beta2) -> "tf.Tensor":
-            return beta2 * moments[key] + (1.0 - beta2) * (mean + optimizer.epsilon1)
-
+        epsilon1 = optimizer.epsilon1
         if factors is None:
             squares.append(tf.reduce_sum(square))
-            full = moment(f"full/{name}", square)
+            full = _decayed(moments[f"full/{name}"], square + epsilon1, beta2)
             direction = gradient * tf.math.rsqrt(full)
             new_moments[f"full/{name}"] = full
         else:
             # The norm is computed from the means of the rows, so nothing reads the gradient once more.
             means = tf.reduce_mean(square, factors.columns)
             squares.append(tf.reduce_sum(means) * (parameter.size / math.prod(means.shape)))
-            row = moment(f"row/{name}", means)
-            column = moment(f"column/{name}", tf.reduce_mean(square, factors.rows))
+            row = _decayed(moments[f"row/{name}"], means + epsilon1, beta2)
+            column_means = tf.reduce_mean(square, factors.rows)
+            column = _decayed(moments[f"column/{name}"], column_means + epsilon1, beta2)
             # Without this annotation, the partitioner may split the column of a replicated gate, and then
             # gather the whole gate.
             column = annotate(column, _without(parameter, factors.rows).letters, f"column/{name}")
@@ -190,6 +188,11 @@ def update(
         bounds.append(_bound(parameter, size + scale * rms))
     bound, total = (tf.cast(tf.add_n(terms), tf.float32) for terms in (bounds, squares))
     return Update(new_values, new_moments, bound, tf.sqrt(total))
+
+
+def _decayed(old: "tf.Tensor", new: "tf.Tensor", beta2: "tf.Tensor") -> "tf.Tensor":
+    """Returns the moving average of a second moment after a step, of the shape of both."""
+    return beta2 * old + (1.0 - beta2) * new
 
 
 def _bound(parameter: Parameter, rms: "tf.Tensor") -> "tf.Tensor":
