@@ -155,44 +155,45 @@ def update(
       rate: float32[], the learning rate.
     """
     new_values, new_moments, bounds, squares = {}, {}, [], []
+    # What all parameters share stands before the loop: each operation costs a start a millisecond.
+    dtype = next(iter(gradients.values())).dtype
+    constants = 1.0, optimizer.epsilon1, optimizer.epsilon2, optimizer.clip_threshold
+    one, epsilon1, epsilon2, threshold = (tf.constant(value, dtype) for value in constants)
+    rate, beta2 = tf.cast(rate, dtype), _beta2(optimizer, tf.cast(step, dtype))
+    weight_of_new = one - beta2
+
+    def decayed(old: "tf.Tensor", new: "tf.Tensor") -> "tf.Tensor":
+        return beta2 * old + weight_of_new * new
+
     for name, parameter in declared.items():
         gradient = gradients[name]
         factors = _factors(optimizer, parameter)
         square = tf.square(gradient)
-        beta2 = _beta2(optimizer, tf.cast(step, gradient.dtype))
-        epsilon1 = optimizer.epsilon1
         if factors is None:
             squares.append(tf.reduce_sum(square))
-            full = _decayed(moments[f"full/{name}"], square + epsilon1, beta2)
+            full = decayed(moments[f"full/{name}"], square + epsilon1)
             direction = gradient * tf.math.rsqrt(full)
             new_moments[f"full/{name}"] = full
         else:
             # The norm is computed from the means of the rows, so nothing reads the gradient once more.
             means = tf.reduce_mean(square, factors.columns)
             squares.append(tf.reduce_sum(means) * (parameter.size / math.prod(means.shape)))
-            row = _decayed(moments[f"row/{name}"], means + epsilon1, beta2)
+            row = decayed(moments[f"row/{name}"], means + epsilon1)
             column_means = tf.reduce_mean(square, factors.rows)
-            column = _decayed(moments[f"column/{name}"], column_means + epsilon1, beta2)
+            column = decayed(moments[f"column/{name}"], column_means + epsilon1)
             # Without this annotation, the partitioner may split the column of a replicated gate, and then
             # gather the whole gate.
             column = annotate(column, _without(parameter, factors.rows).letters, f"column/{name}")
             new_moments[f"row/{name}"], new_moments[f"column/{name}"] = row, column
             direction = gradient * _inverse_root(parameter, factors, row, column)
         rms = _rms(direction, parameter, optimizer.rms_over)
-        direction /= tf.maximum(1.0, rms / optimizer.clip_threshold)
-        scale = tf.cast(rate, gradient.dtype)
+        direction /= tf.maximum(one, rms / threshold)
         size = _rms(values[name], parameter, optimizer.rms_over)
-        if optimizer.scale_by_parameter:
-            scale *= tf.maximum(optimizer.epsilon2, size)
+        scale = rate * tf.maximum(epsilon2, size) if optimizer.scale_by_parameter else rate
         new_values[name] = values[name] - scale * direction
         bounds.append(_bound(parameter, size + scale * rms))
     bound, total = (tf.cast(tf.add_n(terms), tf.float32) for terms in (bounds, squares))
     return Update(new_values, new_moments, bound, tf.sqrt(total))
-
-
-def _decayed(old: "tf.Tensor", new: "tf.Tensor", beta2: "tf.Tensor") -> "tf.Tensor":
-    """Returns the moving average of a second moment after a step, of the shape of both."""
-    return beta2 * old + (1.0 - beta2) * new
 
 
 def _bound(parameter: Parameter, rms: "tf.Tensor") -> "tf.Tensor":
