@@ -60,12 +60,12 @@ class System:
 PEERS = {
     "Hugging Face NllbMoe, 8 experts": System("huggingface", experts=8),
     "Hugging Face M2M100, dense": System("huggingface"),
-    BASE: System("ctranslate2_model"),
-    "CTranslate2, dense, int8": System("ctranslate2_model", precision="int8"),
-    f"{BASE}{DIVIDED}": System("ctranslate2_model", divides=True),
-    f"CTranslate2, dense, int8{DIVIDED}": System(
-        "ctranslate2_model", precision="int8", divides=True
-    ),
+} | {
+    f"CTranslate2, dense, {precision}{DIVIDED * divides}": System(
+        "ctranslate2_model", precision=precision, divides=divides
+    )
+    for divides in (False, True)
+    for precision in ("float32", "bfloat16", "int8")
 }
 
 

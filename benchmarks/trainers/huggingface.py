@@ -3,7 +3,8 @@
 The optimizer is PyTorch's Adafactor with the update rule of this package: factored second moments, and
 updates that are clipped at 1 and scaled by the parameter. The loss is the model's own: cross-entropy, and
 with experts the load-balancing loss. Attention is the library's default: PyTorch's scaled dot product in
-M2M100, and plain products in NllbMoe, which has no other.
+M2M100, and plain products in NllbMoe, which has no other. bfloat16 comes by autocast; by weights, so that
+all values are bfloat16; or by products, which then round the operands of float32 as this package does.
 """
 
 from collections.abc import Callable
@@ -21,13 +22,19 @@ START = EOS = 2
 def main() -> None:
     workload = Workload.of_command_line(__doc__)
     torch.set_num_threads(len(workload.cores))
+    is_low = workload.precision == "bfloat16"
+    if workload.variant == "products":
+        torch.set_float32_matmul_precision("medium")
     if workload.variant != "released":
         nllb_moe.mend()
     model = model_of(workload)
+    if workload.variant == "weights":
+        model = model.to(torch.bfloat16)
     optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-2)
     source, target = (torch.tensor(workload.sentences(side)) for side in ("source", "target"))
     mask = torch.ones_like(source)
-    low = torch.autocast("cpu", torch.bfloat16, enabled=workload.precision == "bfloat16")
+    is_autocast = is_low and workload.variant not in ("weights", "products")
+    low = torch.autocast("cpu", torch.bfloat16, enabled=is_autocast)
     forward = torch.compile(model) if workload.variant == "compiled" else model
     losses = []
 

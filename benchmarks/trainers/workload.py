@@ -17,7 +17,8 @@ class Workload(ModelJob):
       dropout: the rate for embeddings, the output of each sub-layer, and attention.
       steps: the training steps of one turn.
       devices: the devices among which this package divides the work.
-      variant: "compiled", for a peer that is compiled; or "released", for one with its known faults.
+      variant: of a peer: "compiled"; "released", with its known faults; "weights" or "products", for
+        another way to bfloat16 than autocast.
       rows, length: the rows of a batch, and the tokens of a row on each side.
     """
 
