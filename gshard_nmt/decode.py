@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import io
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import IO, Any, TextIO
 import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.decoding import company
+from gshard_nmt.decoding.documents.document import is_document, read
 from gshard_nmt.decoding.pieces import pieces_note
 from gshard_nmt.decoding.progress import DecodingProgress
 from gshard_nmt.decoding.resumable_file import ResumableFile, progress_file
@@ -30,11 +32,14 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import Processes
 
+# The command line gets it from here, because it imports programs and not their parts.
+__all__ = ["is_document"]
+
 # fmt: off
 RUN_FILES = (
     "checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json",
     "source.model", "target.model", "metrics.jsonl", "budget.json", "divergence", "trainer.lock",
-    "command.txt", "init.json",
+    "command.txt", "init.json", "confidence.json",
 )
 """The files and folders of a run folder that translations must not overwrite."""
 # fmt: on
@@ -49,6 +54,7 @@ class Job:
       form: the name of the output format.
       fits: whether another mesh is chosen if that of the config does not fit this machine.
       beside: the flag --prefix or --score, and the file that it names, if there is one.
+      rates: whether each line gets the confidence of the run, if it has one.
     """
 
     config: Config
@@ -61,11 +67,16 @@ class Job:
     processes: Processes
     fits: bool
     beside: tuple[str, Path] | None = None
+    rates: bool = False
 
     def load(self) -> TextTranslator:
-        return load_translator(
+        translator = load_translator(
             self.config, self.run, self.nbest, self.checkpoint, self.processes, self.fits
         )
+        translator.leads = self.processes.is_first and self.processes.count > 1
+        if self.rates:
+            translator.rate(self.run, self.config.decode)
+        return translator
 
     def origin(self, checkpoint: str) -> dict[str, str]:
         """Returns what the translations depend on besides the input, in words for a user."""
@@ -95,8 +106,9 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
     ):
         lines = SourceLines(stream, name)
         translator = job.load()
-        translator.leads = job.processes.count > 1
         origin = job.origin(translator.checkpoint)
+        if job.rates:
+            origin["confidence"] = str(translator.confidence)
         if beside:
             origin[f"file of --{flag}"] = beside.sha256
         with contextlib.ExitStack() as until:
@@ -110,6 +122,26 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
                 raise InputChanged(
                     f"{name} was changed while it was translated. Start again when it is complete."
                 )
+
+
+def decode_document(job: Job, source: Path, target: Path, everything: bool) -> None:
+    """Translates a document, such as a catalogue or a page; see `document.read`.
+
+    Its finished lines are in the partial file. The document is written when all are there.
+    """
+    document = read(source, job.target, everything)
+    content = "".join(f"{line}\n" for line in document.lines).encode()
+    lines = SourceLines(io.BytesIO(content), f"--input {source}")
+    with DecodingProgress(len(document.lines)) as progress, ending(job.processes):
+        translator = job.load()
+        made_of = {"input": hashlib.sha256(content).hexdigest()}
+        made_of |= {**job.origin(translator.checkpoint), "document": source.suffix}
+
+        def finished(text: str) -> bytes:
+            return document.filled(text.split("\n")[:-1])
+
+        with ResumableFile(target, made_of, finished) as output:
+            decode(job, translator, lines, output, progress)
 
 
 def show_check(job: Job, source: Path | None) -> None:

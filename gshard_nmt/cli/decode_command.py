@@ -21,6 +21,7 @@ from gshard_nmt.cli.flags import (
 )
 from gshard_nmt.cli.processes import PROCESS_NEEDS, compare, define_processes, join
 from gshard_nmt.errors import UserError
+from gshard_nmt.files import is_stream
 
 if TYPE_CHECKING:
     from gshard_nmt.decode import Job
@@ -56,7 +57,10 @@ def _define_decode(flags: Flags) -> None:
     define_run(flags)
     _define_direction(flags)
     flags.text("input", "FILE",
-        "file to translate, one sentence a line; stdin if not given; may end in .gz, .zst, .xz or .bz2")
+        "file to translate, one sentence a line; stdin if not given; may end in .gz, .zst, .xz or "
+        ".bz2. A document (.po, .pot, .xliff, .srt, .vtt, .html, .md) keeps its structure")
+    flags.switch("retranslate",
+        "in a .po or XLIFF document, also translate what has a translation already")
     flags.text("output", "FILE",
         "file for the translations; stdout if not given. Until it is complete, the finished lines are in "
         "FILE.partial, and the same command goes on from there")
@@ -88,7 +92,9 @@ def _decode(values: FlagValues) -> None:
     _check_together(values, "score")
     from gshard_nmt.decoding.source_lines import chosen_format
 
-    job = dataclasses.replace(job, form=chosen_format(values.format, values.nbest, values.scores))
+    form = chosen_format(values.format, values.nbest, values.scores)
+    rates = form == "jsonl" and not values.prefix and processes.is_first
+    job = dataclasses.replace(job, form=form, rates=rates)
     compare(values, job.config, processes)
     with processes.waiting_for_lost_peers():
         if processes.is_first:
@@ -98,7 +104,14 @@ def _decode(values: FlagValues) -> None:
 
 
 def _translate_files(values: FlagValues, job: "Job") -> None:
-    from gshard_nmt.decode import check_output, decode_file, show_check, written_instead
+    from gshard_nmt.decode import (
+        check_output,
+        decode_document,
+        decode_file,
+        is_document,
+        show_check,
+        written_instead,
+    )
 
     advice = "give a text file, or leave out --input to read stdin"
     source_file = existing_file(values, "input", advice)
@@ -110,6 +123,11 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
             "it tries several numbers of devices."
         )
     check_output(source_file, output_file, job.run)
+    document = (
+        source_file if source_file and (is_document(source_file) or values.retranslate) else None
+    )
+    if document:
+        _check_together(values, "input")
     for name in ("prefix", "score"):
         path = existing_file(values, name, f"give a text file, or leave out --{name}")
         if path is None:
@@ -123,7 +141,14 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
                 "new file."
             )
         job = dataclasses.replace(job, beside=(name, path))
-    if values.check:
+    if document:
+        if output_file is None or is_stream(output_file):
+            raise UserError(
+                f"--input {document} is a document, which is written at the end. Give --output a file, "
+                "or translate its lines as text: gshard-decode < FILE."
+            )
+        decode_document(job, document, output_file, values.retranslate)
+    elif values.check:
         show_check(job, source_file)
     else:
         decode_file(job, source_file, output_file)
@@ -138,6 +163,10 @@ def _check_is_no_pipe(name: str, path: Path) -> None:
 
 _NOT_WITH = {
     "check": (("output", "prefix", "score", "scores", "format"), "writes no translations"),
+    "input": (
+        ("check", "format", "nbest", "prefix", "score", "scores"),
+        "names a document, written with the best translations",
+    ),
     "score": (("prefix", "sample", "scores", "nbest", "format"), "gives one score a line"),
 }
 """The flags that --check and --score exclude, and why."""
@@ -273,5 +302,5 @@ DECODE = Command(
     ("workdir",),
     _define_decode,
     _decode,
-    needs=PROCESS_NEEDS,
+    needs={"retranslate": "input", **PROCESS_NEEDS},
 )

@@ -89,7 +89,7 @@ def join(
     pieces: Sequence[Sequence[Translation]],
     space: str,
     length_norms: Callable[[int], Sequence[float] | np.ndarray],
-) -> list[tuple[str, float]]:
+) -> list[Translation]:
     """Joins the n-th best translations of all pieces of a line, for each n that all pieces have.
 
     The score is the sum of the log-probabilities, divided by the length norm of the sum of the lengths.
@@ -101,7 +101,7 @@ def join(
         norms = length_norms(total)
         log_prob = sum(part.score * float(norms[part.length]) for part in parts)
         text = space.join(part.text for part in parts if part.text)
-        joined.append((text, log_prob / float(norms[total])))
+        joined.append(Translation(text, log_prob / float(norms[total]), total))
     return joined
 
 

@@ -5,10 +5,12 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gshard_nmt import paths
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.pieces import pieces_note
+from gshard_nmt.decoding.source_lines import Hypothesis
 from gshard_nmt.decoding.text_translator import TextTranslator, call, follow, load_translator
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import differences
@@ -77,14 +79,24 @@ class RunTranslators:
     def translate_together(
         self, workdir: str, source: str, target: str, lines: Sequence[str], checkpoint: str
     ) -> tuple[list[str], str, str]:
-        translator, search = self._translator(workdir, checkpoint)
-        best = [nbest[0] for nbest in translator.translate(lines, source, target)]
+        best, made_by, label = self.hypotheses(workdir, source, target, lines, checkpoint)
         in_pieces = [number for number, line in enumerate(best, 1) if line.pieces > 1]
         if in_pieces and self._processes.is_first:
-            longest = translator.longest_source
+            longest = self._translator(workdir, checkpoint)[0].longest_source
             sys.stderr.write(f"{source}-{target}: {pieces_note(in_pieces, longest)}\n")
-        texts = [translation.text for translation in best]
-        return texts, f"{translator.origin}, {search}", translator.checkpoint
+        return [translation.text for translation in best], made_by, label
+
+    def hypotheses(
+        self, workdir: str, source: str, target: str, lines: Sequence[str], checkpoint: str
+    ) -> tuple[list[Hypothesis], str, str]:
+        """Returns the best translation of each line, in each process that calls it."""
+        translator, search = self._translator(workdir, checkpoint)
+        best = [nbest[0] for nbest in translator.translate(lines, source, target)]
+        return best, f"{translator.origin}, {search}", translator.checkpoint
+
+    def with_evidence(self, *arguments: Any) -> tuple[list[Hypothesis], str, str]:
+        """Returns what `hypotheses` does. Process 0 calls it, and the others are in `follow`."""
+        return call(self._processes, self, "hypotheses", *arguments)
 
     def expert_use(
         self, workdir: Path | str, tests: Sequence[Sequence], checkpoint: str = "best"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.decoding.confidence import Confidence, Evidence
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.fitting import fitted
 from gshard_nmt.decoding.pieces import Translation, join, separator, split
@@ -19,7 +20,7 @@ from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.config import Config, Decode
 from gshard_nmt.settings.divides import check_decoding
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -69,6 +70,7 @@ class TextTranslator:
         self._processes = processes
         # In process 0 alone, if the other processes `follow`.
         self.leads = False
+        self.confidence: Confidence | None = None
         # It has the weights and the search.
         self.of_ids = translator
         self._source, self._target = run.vocabularies()
@@ -79,6 +81,11 @@ class TextTranslator:
     @property
     def target_vocabulary(self) -> Vocabulary:
         return self._target
+
+    def rate(self, run: RunFolder, decode: Decode) -> None:
+        """Gives each translation a confidence, if the run has one for these weights and this search."""
+        made_by = f"{self.origin}, {decode.settings()}"
+        self.confidence = Confidence.fitting(run.path, self.checkpoint, made_by)
 
     def warm_up(self) -> None:
         """Compiles all programs and runs them once, so that no translation waits for a compiler."""
@@ -132,12 +139,12 @@ class TextTranslator:
             translations = iter(self._run("translate_ids", ids, forced))
             for line, pieces in zip(chunk, sources, strict=True):
                 parts = [self._decode(line, next(translations)) for _ in pieces]
+                nbest = (parts or [[Translation(copied(line) or "", 0.0, 0)]])[0]
                 if len(parts) > 1:
-                    joined = join(parts, separator(target), self.of_ids.length_norms)
-                    hypotheses = [Hypothesis(text, score, len(parts)) for text, score in joined]
-                else:
-                    (nbest,) = parts or [[Translation(copied(line) or "", 0.0, 0)]]
-                    hypotheses = [Hypothesis(best.text, best.score) for best in nbest]
+                    nbest = join(parts, separator(target), self.of_ids.length_norms)
+                read, number = sum(map(len, pieces)), max(1, len(parts))
+                direction = f"{source}-{target}"
+                hypotheses = [self._hypothesis(best, number, read, direction) for best in nbest]
                 # Samples come in the order of their numbers, and joined lines by the rank of their parts.
                 yield sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
@@ -181,6 +188,14 @@ class TextTranslator:
             Translation(text, score, len(ids) + 1)
             for text, (ids, score) in zip(texts, nbest, strict=True)
         ]
+
+    def _hypothesis(
+        self, best: Translation, pieces: int, source_tokens: int, direction: str
+    ) -> Hypothesis:
+        norm = float(self.of_ids.length_norms(best.length)[best.length])
+        evidence = Evidence(best.score * norm, best.length, source_tokens)
+        confidence = self.confidence.of(evidence, direction) if self.confidence else None
+        return Hypothesis(best.text, best.score, pieces, evidence, confidence)
 
     def score(
         self,
