@@ -204,12 +204,13 @@ class Hypothesis:
     """A detokenized translation, without a character that ends a line or a column.
 
     `score` is its log-probability in nats, divided by the length norm. The source was translated in
-    `pieces`, several if it was too long.
+    `pieces`, several if it was too long. `lost` is what should not have changed, and is not in the text.
     """
 
     text: str
     score: float
     pieces: int = 1
+    lost: tuple[str, ...] = ()
 
 
 _SEPARATORS = "\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
@@ -221,7 +222,7 @@ def rendered(form: str, number: int, source: str, translations: Sequence[Hypothe
 
     The form "text" has the best translation alone, and "tsv" a row for each: number of the line, score,
     text. "jsonl" has a JSON object in one line: "line", "source", "translations", and "pieces" if the
-    line was split.
+    line was split. A translation that has lost something also has "lost".
     """
     if form == "text":
         return f"{translations[0].text}\n"
@@ -230,7 +231,10 @@ def rendered(form: str, number: int, source: str, translations: Sequence[Hypothe
     record = {
         "line": number,
         "source": source,
-        "translations": [{"text": best.text, "score": best.score} for best in translations],
+        "translations": [
+            {"text": best.text, "score": best.score} | ({"lost": best.lost} if best.lost else {})
+            for best in translations
+        ],
     }
     if translations[0].pieces > 1:
         record["pieces"] = translations[0].pieces

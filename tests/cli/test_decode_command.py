@@ -34,7 +34,7 @@ def loaded(monkeypatch):
     """The (config, run, nbest, checkpoint) of each model that is loaded."""
     calls = []
 
-    def load_translator(config, run, nbest, checkpoint, processes, fits):
+    def load_translator(config, run, nbest, checkpoint, processes, fits, protection):
         assert (processes.count, fits) == (1, True)
         calls.append((config, run, nbest, checkpoint))
         return upper

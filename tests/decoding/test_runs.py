@@ -15,8 +15,8 @@ def upper(lines, source, target):
 def test_runs_are_loaded_when_they_are_used_and_two_stay(monkeypatch, tmp_path):
     loaded = []
 
-    def load(config, run, checkpoint, processes, fits):
-        assert checkpoint == "last"
+    def load(config, run, nbest, checkpoint, processes, fits, protection):
+        assert (nbest, checkpoint, protection) == (1, "last", None)
         loaded.append((run.path.name, config.decode.beam, processes.count, fits))
         label = f"of {run.path.name}"
         return types.SimpleNamespace(translate=upper, origin="step 7", checkpoint=label)
