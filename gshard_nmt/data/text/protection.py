@@ -11,15 +11,14 @@ digit, written as a byte, which no digit of the text looks like. SentencePiece s
 of a value, so spaces are as in any text, and values may touch other text, as in "%s" and (%d) and %s: do.
 """
 
+import functools
 import itertools
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from gshard_nmt.data.text.normal_form import ADDRESS, PLACEHOLDER, TAG
 from gshard_nmt.data.text.vocabulary import PLACEHOLDER as SYMBOL
-from gshard_nmt.data.text.vocabulary import UNK, Vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary
 
 MOST = 9
 """The most values in a line. Further ones stay text."""
@@ -58,7 +57,7 @@ _KINDS = (
     r"(?<![\w/.>])(?:~|\.\.?)?/(?:[\w.@+-]+/)*\.?[A-Za-z0-9_][\w.@+-]*(?<![.-])/?",
     rf"(?<![\w/.-])(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:{_EXTENSIONS})\b(?!\.?\w)",
     r"(?<![\w.@-])(?:[\w-]+\.)+(?:com|org|net|edu|gov|io)\b(?:/[\w./?=&%-]*\w)?",
-    r"(?<![\w-])--[A-Za-z][\w-]*(?:=\w+)?",
+    r"(?<![\w-])--[A-Za-z][\w-]*",
     r"(?<!\w)(?:[A-Za-z_]\w*\(\)|[a-z]\w*_\w+(?:\(\))?|[A-Z0-9]+_[A-Z0-9_]+)(?!\w)",
     rf"[#*0-9]\ufe0f?\u20e3|{_EMOJI}(?:{_JOINED}|{_EMOJI})*",
 )
@@ -85,17 +84,18 @@ def spans(text: str, numbers: bool = False) -> list[tuple[int, int]]:
     return [match.span() for match in pattern.finditer(text)]
 
 
-def take_out(text: str, spans: Sequence[tuple[int, int]]) -> tuple[list[str], list[str]]:
-    """Returns the n + 1 texts around the first `MOST` spans, and the n values in the spans."""
-    places = [0, *(place for span in spans[:MOST] for place in span), len(text)]
+def take_out(
+    text: str, spans: Sequence[tuple[int, int]], most: int = MOST
+) -> tuple[list[str], list[str]]:
+    """Returns the n + 1 texts around the first `most` spans, and the n values in the spans."""
+    places = [0, *(place for span in spans[:most] for place in span), len(text)]
     parts = [text[start:end] for start, end in itertools.pairwise(places)]
     return parts[::2], parts[1::2]
 
 
 def symbol(vocabulary: Vocabulary) -> int | None:
     """Returns the id of `<ph>`; None if the vocabulary has none, so no text can be protected."""
-    has_digits = len(_ids_of(vocabulary, b"123456789")) == MOST
-    return vocabulary.tag(SYMBOL) if has_digits else None
+    return _symbols(vocabulary)[0]
 
 
 def encode(
@@ -106,14 +106,17 @@ def encode(
     `numbers` has the number of each value, 1 is the first one in the source. `count` is the number of
     values in the source; if it is 1, no digits are written.
     """
-    mark, digits = _ids_of(vocabulary, _MARK_BYTES), _ids_of(vocabulary, b"0123456789")
+    placeholder, mark, digits = _symbols(vocabulary)
     (ids,) = vocabulary.encode([_MARK.join(text.replace(_MARK, "") for text in texts)], threads=1)
+    if not numbers:
+        return ids
+    assert placeholder is not None
     result: list[int] = []
     values = iter(numbers)
     place = 0
     while place < len(ids):
         if ids[place : place + len(mark)] == mark:
-            result.append(vocabulary.tag(SYMBOL) or UNK)
+            result.append(placeholder)
             number = next(values)
             result += [digits[number]] if count > 1 else []
             place += len(mark)
@@ -129,8 +132,7 @@ def decode(vocabulary: Vocabulary, ids: Sequence[int], count: int) -> tuple[list
     `count` is the number of values in the source. A number is 0 if a digit should follow the symbol and
     none does. It may be larger than `count`, if a model wrote it.
     """
-    mark, digits = _ids_of(vocabulary, _MARK_BYTES), _ids_of(vocabulary, b"0123456789")
-    placeholder = vocabulary.tag(SYMBOL)
+    placeholder, mark, digits = _symbols(vocabulary)
     numbers: list[int] = []
     plain: list[int] = []
     awaits_digit = False
@@ -152,7 +154,11 @@ def put_back(texts: Sequence[str], values: Sequence[str]) -> str:
     return "".join(part for pair in zip(texts, [*values, ""], strict=True) for part in pair)
 
 
-def _ids_of(vocabulary: Vocabulary, content: bytes) -> list[int]:
-    """Returns the ids of bytes; those that the vocabulary lacks are left out."""
-    values = vocabulary.byte_values
-    return [int(i) for byte in content for i in np.flatnonzero(values == byte)]
+@functools.lru_cache(maxsize=8)
+def _symbols(vocabulary: Vocabulary) -> tuple[int | None, list[int], list[int]]:
+    """Returns the id of `<ph>`, if it can be used, and the ids of the bytes of `_MARK` and of 0 to 9."""
+    values = vocabulary.byte_values.tolist()
+    if any(byte not in values for byte in _MARK_BYTES + b"0123456789"):
+        return None, [], []
+    mark, digits = ([values.index(byte) for byte in b] for b in (_MARK_BYTES, b"0123456789"))
+    return vocabulary.tag(SYMBOL), mark, digits

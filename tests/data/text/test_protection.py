@@ -57,7 +57,7 @@ VALUES = {
     ],
     "versions": ["1.2.3", "v2.0", "2.10.0-rc1", "0x1F", "#ff00aa", "00:1b:44:11:3a:b7"],
     "files": ["/etc/hosts", "~/.bashrc", "./run.sh", r"C:\Users\x", "notes.tar.gz", "src/main.c"],
-    "code": ["--output=x", "--help", "file_name", "MAX_SIZE", "strlen()"],
+    "code": ["--output-x", "--help", "file_name", "MAX_SIZE", "strlen()"],
     "emoji": ["👍", "👋🏽", "🇫🇷", "👨\u200d👩\u200d👧", "☎\ufe0f", "1\ufe0f\u20e3"],
 }
 
