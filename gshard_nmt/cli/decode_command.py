@@ -69,7 +69,7 @@ def read_protection(
     if not (placeholders or glossary):
         return None
     flag = "--glossary" if glossary else "--protect on"
-    if None in map(symbol, run.vocabularies()):
+    if trained is None and None in map(symbol, run.vocabularies()):
         raise UserError(
             f"{flag} needs the symbol <ph>, which the vocabularies of {run.path} do not have. Leave it "
             "out, or train a run with vocabularies of gshard-data prepare."

@@ -71,7 +71,7 @@ class Protection(NamedTuple):
 
 def trained_protection(config: Config) -> Protection | None:
     """Returns the protection of a run that was trained with placeholders; None for any other run."""
-    return Protection() if getattr(config.data, "augmentation", {}).get("placeholders") else None
+    return Protection() if config.data.augmentation.get("placeholders") else None
 
 
 def read_glossary(path: Path, pairs: Sequence[tuple[str, str]]) -> tuple[Entry, ...]:
