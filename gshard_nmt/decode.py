@@ -14,8 +14,9 @@ import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.decoding import company
 from gshard_nmt.decoding.documents.document import is_document, read
-from gshard_nmt.decoding.pieces import pieces_note
+from gshard_nmt.decoding.pieces import lost_note, pieces_note
 from gshard_nmt.decoding.progress import DecodingProgress
+from gshard_nmt.decoding.protected import Protection
 from gshard_nmt.decoding.resumable_file import ResumableFile, progress_file
 from gshard_nmt.decoding.source_lines import (
     InputChanged,
@@ -67,12 +68,12 @@ class Job:
     processes: Processes
     fits: bool
     beside: tuple[str, Path] | None = None
+    protection: Protection | None = None
     rates: bool = False
 
     def load(self) -> TextTranslator:
-        translator = load_translator(
-            self.config, self.run, self.nbest, self.checkpoint, self.processes, self.fits
-        )
+        model = (self.config, self.run, self.nbest, self.checkpoint, self.processes, self.fits)
+        translator = load_translator(*model, self.protection)
         translator.leads = self.processes.is_first and self.processes.count > 1
         if self.rates:
             translator.rate(self.run, self.config.decode)
@@ -80,13 +81,15 @@ class Job:
 
     def origin(self, checkpoint: str) -> dict[str, str]:
         """Returns what the translations depend on besides the input, in words for a user."""
-        return {
+        origin = {
             "checkpoint": checkpoint,
             "search": f"{self.config.decode}, {self.nbest} best",
             "direction": f"{self.source}-{self.target}",
             "format": self.form,
             "version of gshard-nmt": gshard_nmt.__version__,
         }
+        protected = {"protected text": self.protection.digest} if self.protection else {}
+        return origin | protected
 
 
 def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
@@ -192,6 +195,7 @@ def decode(
         stream.skip(output.lines)
     progress.begin(output.lines)
     in_pieces: list[int] = []
+    lost: dict[int, str] = {}
     while chunk := lines.take(chunk_size(output.lines, translator.of_ids.rows)):
         first = output.lines + 1
         texts: list[str] = []
@@ -212,6 +216,8 @@ def decode(
                 output.write(rendered(job.form, number, line, hypotheses))
                 if hypotheses[0].pieces > 1:
                     in_pieces.append(number)
+                if hypotheses[0].lost:
+                    lost[number] = hypotheses[0].lost[0]
         output.commit(output.lines + len(chunk))
         progress.show(output.lines)
     if beside and beside.take(1):
@@ -219,6 +225,8 @@ def decode(
         raise UserError(f"the file of --{flag} {more_lines}. {_ONE_EACH}")
     if in_pieces:
         sys.stderr.write(f"{pieces_note(in_pieces, translator.longest_source)}\n")
+    if lost:
+        sys.stderr.write(f"{lost_note(lost)}\n")
 
 
 def chunk_size(done: int, rows: int) -> int:

@@ -25,7 +25,9 @@ from gshard_nmt.files import is_stream
 
 if TYPE_CHECKING:
     from gshard_nmt.decode import Job
-    from gshard_nmt.settings.config import Decode
+    from gshard_nmt.decoding.protected import Protection
+    from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.config import Config, Decode
     from gshard_nmt.spmd.processes import Processes
 
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
@@ -39,6 +41,47 @@ def _define_direction(flags: Flags) -> None:
     flags.text("target", "TAG",
         "language to translate to; needed only if the model translates to several", default="")
     # fmt: on
+
+
+def define_protection(flags: Flags) -> None:
+    # fmt: off
+    flags.choice("protect", "WHETHER",
+        "on: placeholders such as %s, {name} and $HOME, tags, addresses, files and emoji come through "
+        "the translation as they are, each once. off: they are text. If not given, on if the run was "
+        "trained with Data.augmentation = {'placeholders': RATE}", ["on", "off"])
+    flags.text("glossary", "FILE",
+        "terms and their translations, a pair in each line, separated by a tab: Fichier<tab>File. A "
+        "third column may name the language that it is for")
+    # fmt: on
+
+
+def read_protection(
+    values: FlagValues, config: "Config", run: "RunFolder", processes: "Processes"
+) -> "Protection | None":
+    """Returns what --protect and --glossary ask for; or raises UserError if the model cannot do it."""
+    from gshard_nmt.data.text.protection import symbol
+    from gshard_nmt.decoding.protected import Protection, read_glossary, trained_protection
+
+    path = existing_file(values, "glossary", "give a text file, or leave out --glossary")
+    pairs = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
+    glossary = read_glossary(path, pairs) if path else ()
+    trained = trained_protection(config)
+    placeholders = values.protect == "on" if values.protect else trained is not None
+    if not (placeholders or glossary):
+        return None
+    flag = "--glossary" if glossary else "--protect on"
+    if trained is None and None in map(symbol, run.vocabularies()):
+        raise UserError(
+            f"{flag} needs the symbol <ph>, which the vocabularies of {run.path} do not have. Leave it "
+            "out, or train a run with vocabularies of gshard-data prepare."
+        )
+    if trained is None and processes.is_first:
+        sys.stderr.write(
+            f"{flag}: this run was not trained with placeholders, so it does not write their symbol "
+            "itself. Each value goes to the likeliest place, which takes longer and is often not the "
+            "right one. Train with Data.augmentation = {'placeholders': 0.3}.\n"
+        )
+    return Protection(placeholders, glossary)
 
 
 def _define_search(flags: Flags) -> None:
@@ -71,6 +114,7 @@ def _define_decode(flags: Flags) -> None:
     flags.choice("format", "NAME",
         "text (translations alone), tsv (line number, score, translation) or jsonl (an object for each "
         "line). If not given, tsv with --scores or several translations", ["text", "tsv", "jsonl"])
+    define_protection(flags)
     flags.text("prefix", "FILE",
         "the beginning of each translation: line N for line N of the input, or an empty line")
     flags.text("score", "FILE",
@@ -128,11 +172,10 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
     )
     if document:
         _check_together(values, "input")
-    for name in ("prefix", "score"):
+    for name in ("glossary", "prefix", "score"):
         path = existing_file(values, name, f"give a text file, or leave out --{name}")
         if path is None:
             continue
-        _check_is_no_pipe(name, path)
         if output_file and (
             outputs.is_same_file(path, output_file) or written_instead(path, output_file)
         ):
@@ -140,7 +183,9 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
                 f"--output {output_file} would overwrite the file of --{name}, {path}. Give --output a "
                 "new file."
             )
-        job = dataclasses.replace(job, beside=(name, path))
+        if name != "glossary":
+            _check_is_no_pipe(name, path)
+            job = dataclasses.replace(job, beside=(name, path))
     if document:
         if output_file is None or is_stream(output_file):
             raise UserError(
@@ -199,8 +244,9 @@ def _read_job(values: FlagValues, workdir: Path, processes: "Processes") -> "Job
     _check_search(values, config.decode, [name for _, name in changes.settings])
     Chosen.parse(values.checkpoint)
     fits = not changes.name_a_mesh
-    form, nbest = "jsonl", values.nbest
-    return Job(config, run, source, target, nbest, form, values.checkpoint, processes, fits)
+    protection = read_protection(values, config, run, processes)
+    chosen = (values.nbest, "jsonl", values.checkpoint, processes, fits)
+    return Job(config, run, source, target, *chosen, protection=protection)
 
 
 def _check_search(values: FlagValues, decode: "Decode", settings: Sequence[str]) -> None:
@@ -234,6 +280,7 @@ def _define_translate(flags: Flags) -> None:
         "the corpus folder for the new pairs, beside those of other inputs. The same command goes on "
         "after a stop, and translates nothing again if only --min_score or --max_ratio changes")
     _define_direction(flags)
+    define_protection(flags)
     flags.switch("back_translation",
         "make the input the target side of the new pairs, and its translation the source side")
     flags.number("min_score", "X",

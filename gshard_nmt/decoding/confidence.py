@@ -24,18 +24,23 @@ class Evidence(NamedTuple):
     """What the search knows about a translation, all pieces of its line together.
 
     `log_prob` is the sum of the log-probabilities of its `tokens`, end included, in nats. The encoder has
-    read `source_tokens`. A line that was copied has no tokens.
+    read `source_tokens`. A line that was copied has no tokens. `has_lost` says that text which must not
+    change is not in the translation.
     """
 
     log_prob: float
     tokens: int
     source_tokens: int
+    has_lost: bool = False
 
     @property
     def features(self) -> list[float]:
-        """The mean log-probability, the root of minus its sum, and the logarithm of the length ratio."""
-        ratio = math.log(self.tokens / self.source_tokens)
-        return [self.log_prob / self.tokens, math.sqrt(max(0.0, -self.log_prob)), ratio]
+        """The mean log-probability, the root of minus the sum, the log of the length ratio, the loss."""
+        ratio, root = (
+            math.log(self.tokens / self.source_tokens),
+            math.sqrt(max(0.0, -self.log_prob)),
+        )
+        return [self.log_prob / self.tokens, root, ratio, float(self.has_lost)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Confidence:
             "checkpoint": text(),
             "made_by": text(),
             "bias": _ANY,
-            "weights": list_of(_ANY, 3),
+            "weights": list_of(_ANY, 4),
         }
         shape = fields(
             {**shapes, "directions": mapping_of(_ANY), "measured": anything()}, closed=True

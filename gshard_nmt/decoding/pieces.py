@@ -6,7 +6,7 @@ the like, then at spaces, then anywhere: no part of a line is lost. The marks ar
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -107,15 +107,29 @@ def join(
 
 def pieces_note(numbers: Sequence[int], longest: int) -> str:
     """Returns the sentence that tells a user which lines were translated in pieces."""
-    first = ", ".join(f"{number:,}" for number in numbers[:5])
+    first = _listed(numbers)
     if len(numbers) == 1:
         return f"line {first} has more than {longest} tokens, so it was translated in pieces."
-    if len(numbers) > 5:
-        first += f" and {len(numbers) - 5:,} more"
     return (
         f"{len(numbers):,} lines have more than {longest} tokens, so they were translated in pieces: "
         f"lines {first}."
     )
+
+
+def lost_note(lost: Mapping[int, str]) -> str:
+    """Returns the sentence that tells a user which lines have lost a value, such as the given ones."""
+    number, value = next(iter(lost.items()))
+    lines = f"{len(lost):,} lines have" if len(lost) > 1 else f"{len(lost)} line has"
+    return (
+        f"{lines} lost text that must not change, such as {value[:40]!r} of line {number:,}: "
+        f"{_listed(list(lost))}. --format jsonl names all of it."
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Returns the first few numbers, and how many there are more."""
+    first = ", ".join(f"{number:,}" for number in numbers[:5])
+    return first + (f" and {len(numbers) - 5:,} more" if len(numbers) > 5 else "")
 
 
 def _parts(text: str, end: re.Pattern[str]) -> Iterator[str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from gshard_nmt import paths
 from gshard_nmt.decoding.expert_use import ExpertUse
-from gshard_nmt.decoding.pieces import pieces_note
+from gshard_nmt.decoding.pieces import lost_note, pieces_note
+from gshard_nmt.decoding.protected import trained_protection
 from gshard_nmt.decoding.source_lines import Hypothesis
 from gshard_nmt.decoding.text_translator import TextTranslator, call, follow, load_translator
 from gshard_nmt.run.folder import RunFolder
@@ -41,6 +42,8 @@ class Choices:
         text = run.config.read_text(encoding="utf-8")
         config = read_run_config(run.config)
         new = differences(config.decode, self.changes.apply(config).decode)
+        if protection := trained_protection(config):
+            new.append(f"protected text: {protection.digest}")
         return "\n".join([text, *new]) if new else text
 
 
@@ -84,6 +87,9 @@ class RunTranslators:
         if in_pieces and self._processes.is_first:
             longest = self._translator(workdir, checkpoint)[0].longest_source
             sys.stderr.write(f"{source}-{target}: {pieces_note(in_pieces, longest)}\n")
+        lost = {number: line.lost[0] for number, line in enumerate(best, 1) if line.lost}
+        if lost and self._processes.is_first:
+            sys.stderr.write(f"{source}-{target}: {lost_note(lost)}\n")
         return [translation.text for translation in best], made_by, label
 
     def hypotheses(
@@ -124,8 +130,7 @@ class RunTranslators:
         run = RunFolder(paths.folder_path("workdir", workdir), self._trust_programs)
         config = self._changes.apply(read_run_config(run.config))
         fits = not self._changes.name_a_mesh
-        translator = load_translator(
-            config, run, checkpoint=checkpoint, processes=self._processes, fits=fits
-        )
+        protection = trained_protection(config)  # as gshard-decode: this is what users get
+        translator = load_translator(config, run, 1, checkpoint, self._processes, fits, protection)
         self._loaded[key] = translator, config.decode.settings()
         return self._loaded[key]

@@ -45,8 +45,16 @@ class TranslateRequest:
     target: str
     alternatives: int
 
-    def answer(self, nbest: Sequence[Sequence[str]], **of_each: object) -> dict[str, object]:
+    def answer(
+        self,
+        nbest: Sequence[Sequence[str]],
+        lost: Sequence[Sequence[str]] = (),
+        sure: Sequence[float | None] = (),
+        **of_each: object,
+    ) -> dict[str, object]:
         """Returns the answer, from the translations of each line; `of_each` are values of each text.
+
+        `lost` is what the best translation of each line lacks, and `sure` the confidence of each line.
 
         Translation number n of a text has translation number n of each line. A line that has fewer
         translations gives its best.
@@ -62,6 +70,15 @@ class TranslateRequest:
         answer: dict[str, list] = {"translatedText": [best for best, *_ in translations]}
         if self.alternatives:
             answer["alternatives"] = [others for _, *others in translations]
+        if any(lost):
+            each = iter(lost)
+            answer["lost"] = [
+                [value for values in itertools.islice(each, len(lines)) for value in values]
+                for lines, _ in self.texts
+            ]
+        if sure and None not in sure:
+            numbers = (round(number, 4) for number in sure if number is not None)
+            answer["confidence"] = [list(itertools.islice(numbers, len(t))) for t, _ in self.texts]
         answer |= {name: [value] * len(translations) for name, value in of_each.items()}
         return {name: values if self.is_list else values[0] for name, values in answer.items()}
 

@@ -8,8 +8,11 @@ import types
 import pytest
 
 from gshard_nmt.cli import commands
+from gshard_nmt.data.text.vocabulary import VocabularySpec, reserved_symbols, train_vocabulary
+from gshard_nmt.decoding.protected import Entry, Protection
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import UserError
+from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
 
@@ -34,9 +37,10 @@ def loaded(monkeypatch):
     """The (config, run, nbest, checkpoint) of each model that is loaded."""
     calls = []
 
-    def load_translator(config, run, nbest, checkpoint, processes, fits):
+    def load_translator(config, run, nbest, checkpoint, processes, fits, protection):
         assert (processes.count, fits) == (1, True)
         calls.append((config, run, nbest, checkpoint))
+        upper.protection = protection
         return upper
 
     upper = Shouting()
@@ -134,6 +138,39 @@ def test_files_beside_the_input_that_cannot_be_used_are_named(
     assert message in capsys.readouterr().err
     assert (run_folder / "in.txt").read_text() == "un\n"
     assert loaded == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "flags", "expected", "message"),
+    [
+        (0.3, [], Protection(), ""),
+        (0.3, ["--protect=off"], None, ""),
+        (0.3, ["--glossary=terms"], Protection(True, (Entry("un", "one"),)), ""),
+        (0.0, [], None, ""),
+        (0.0, ["--protect=on"], Protection(), "--protect on: this run was not trained with"),
+        (0.0, ["--glossary=terms"], Protection(False, (Entry("un", "one"),)), "--glossary: this"),
+        (None, ["--protect=on"], None, "gshard-decode: --protect on needs the symbol <ph>, which"),
+        (0.3, ["--glossary=terms", "--output=terms"], None, "gshard-decode: --output terms would"),
+    ],
+)
+def test_what_is_protected_depends_on_the_run_and_the_flags(
+    monkeypatch, capsys, run_folder, upper, rate, flags, expected, message
+):
+    monkeypatch.chdir(run_folder)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
+    (run_folder / "terms").write_text("un\tone\n")
+    with (run_folder / "config.gin").open("a") as file:
+        file.write(f"Data.augmentation = {{'placeholders': {rate or 0.0}}}\n")
+    symbols = () if rate is None else reserved_symbols()
+    model = train_vocabulary(["a b c"], VocabularySpec(300, tags=symbols), run_folder / "x.model")
+    monkeypatch.setattr(RunFolder, "vocabularies", lambda _: (model, model))
+    refused = message.startswith("gshard-decode")
+    assert commands.main(["decode", "--workdir=.", "--lang=fr", *flags]) == 2 * refused
+    out, err = capsys.readouterr()
+    assert err.startswith(message)
+    assert bool(err) == bool(message)
+    if not refused:
+        assert (out, upper.protection) == ("A\n", expected)
 
 
 def test_the_output_takes_the_place_of_an_older_one(tmp_path, run_folder, upper):

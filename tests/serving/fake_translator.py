@@ -9,6 +9,8 @@ DIRECTIONS = [("fr", "en"), ("de", "en"), ("zh-CN", "en"), ("fr", "de")]
 @dataclasses.dataclass(frozen=True)
 class Text:
     text: str
+    lost: tuple[str, ...] = ()
+    confidence: float | None = None
 
 
 class FakeTranslator:
