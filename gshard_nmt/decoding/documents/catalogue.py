@@ -45,6 +45,9 @@ def read(path: Path, target: str, everything: bool) -> Document:
     for entry in file:
         if not entry.obsolete and not entry.msgid_plural and (everything or not entry.msgstr):
             parts.append(_part(entry, entry.msgid, None))
+        # A template has two forms for every language.
+        for form in [n for n, text in entry.msgstr_plural.items() if n >= forms and not text]:
+            del entry.msgstr_plural[form]
         for form in range(forms) if entry.msgid_plural and not entry.obsolete else ():
             if everything or not entry.msgstr_plural.setdefault(form, ""):
                 is_singular = form == singular and forms > 1

@@ -35,7 +35,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     text = path.read_bytes().decode()
     lines = text[_FRONT_MATTER.match(text).end() :].split("\n")  # type: ignore[union-attr]
     head = text[: len(text) - len("\n".join(lines))]
-    found: list[tuple[int, int, int, int, list[str]]] = []
+    found: list[tuple[int, int, int, str, list[str]]] = []
     parts, row, column = [], -1, 0
     tokens = MarkdownIt("commonmark").enable("table").parse("\n".join(lines))
     for opening, token in itertools.pairwise(tokens):
@@ -50,14 +50,15 @@ def read(path: Path, target: str, everything: bool) -> Document:
         last = first + content.count("\n")
         column = start + len(content) if last == first else len(lines[last].rstrip())
         row, sentences = first, re.split(r"((?: {2,}|\\)\n)", content)
-        found.append((first, last, start, column, sentences))
+        found.append((first, start, column, content, sentences))
         for i in range(0, len(sentences), 2):
             parts += _sentence(sentences, i, is_cell)
 
     def saved() -> bytes:
-        for first, last, start, end, sentences in reversed(found):
-            new = "".join([lines[first][:start], *sentences, lines[last][end:]])
-            lines[first : last + 1] = [new]
+        for first, start, end, content, sentences in reversed(found):
+            last, new = first + content.count("\n"), "".join(sentences)
+            if new != content:
+                lines[first : last + 1] = [lines[first][:start] + new + lines[last][end:]]
         return (head + "\n".join(lines)).encode()
 
     return Document(parts, saved)

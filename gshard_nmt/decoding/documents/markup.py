@@ -57,14 +57,16 @@ class Line(NamedTuple):
     def restored(self, translation: str, escape: Callable[[str], str]) -> str | None:
         """Returns the source of a translation; None if it does not have each tag once, in order.
 
+        An element without content is a loss, too: a link needs its text.
+
         `escape` writes plain text as the format needs it.
         """
         parts = re.split(r"(</?g\d+>|<x\d+/>)", translation)
         tags = [part for part in parts if part in self.marks]
         ends = [(tag, f"</{tag[1:]}") for tag in tags if tag.startswith("<g")]
-        if sorted(tags) != sorted(self.marks) or any(
-            tags.index(start) > tags.index(end) for start, end in ends
-        ):
+        if sorted(tags) != sorted(self.marks) or re.search(r"<g(\d+)>\s*</g\1>", translation):
+            return None
+        if any(tags.index(start) > tags.index(end) for start, end in ends):
             return None
         return self.before + "".join(self.marks.get(p) or escape(p) for p in parts) + self.after
 
@@ -106,12 +108,15 @@ def line_of(pieces: Sequence[Piece], unpaired: str = "atom") -> Line | None:
         else:
             break
     text, marks = "", {}
+    numbers: dict[int, int] = {}
     for i in range(first, last):
-        number = min(i, partners.get(i, i)) + 1
+        if kinds[i] == "text":
+            text += pieces[i].shown or pieces[i].source
+            continue
+        number = numbers.setdefault(min(i, partners.get(i, i)), len(numbers) + 1)
         tag = {"open": f"<g{number}>", "close": f"</g{number}>"}.get(kinds[i], f"<x{number}/>")
-        if kinds[i] != "text":
-            marks[tag] = pieces[i].source
-        text += pieces[i].shown or pieces[i].source if kinds[i] == "text" else tag
+        marks[tag] = pieces[i].source
+        text += tag
     sources = [piece.source for piece in pieces]
     lead, trail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
     before, after = "".join(sources[:first]) + lead, trail + "".join(sources[last:])
