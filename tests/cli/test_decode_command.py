@@ -325,6 +325,59 @@ def test_an_interrupted_command_goes_on_only_with_the_same_flags(
     assert "going on there\ngshard-decode: the last word. The first 128" in capsys.readouterr().err
 
 
+CATALOGUE = "".join(f'msgctxt "{n}"\nmsgid "x"\nmsgstr ""\n\n' for n in range(128))
+
+
+def test_a_document_is_written_when_all_of_it_is_translated(tmp_path, capsys, run_folder, upper):
+    source, output = tmp_path / "a.po", tmp_path / "b.po"
+    source.write_text(CATALOGUE + 'msgid "stop"\nmsgstr ""\n')
+    command = ["decode", f"--workdir={run_folder}", "--lang=fr", f"--input={source}"]
+    command.append(f"--output={output}")
+    upper.errors.append(KeyboardInterrupt())
+    assert commands.main(command) == 130
+    error = capsys.readouterr().err
+    assert (
+        f"The first 128 lines are done and in {output}.partial; the same command goes on" in error
+    )
+    assert not output.exists()
+    upper.translate = lambda lines, *_: ([Hypothesis(line.upper(), -1.0)] for line in lines)
+    assert commands.main(command) == 0
+    assert capsys.readouterr().err == f"{output}.partial has the first 128 lines; going on there\n"
+    assert output.read_text().count('msgstr "X"') == 128
+    assert 'msgstr "STOP"' in output.read_text()
+    assert not [path for path in tmp_path.iterdir() if "partial" in path.name]
+
+
+# fmt: off
+WITH_DOCUMENTS = [
+    ("--input=a.po --output=b.po --nbest=2", "--nbest does not go with --input, which names a document"),
+    ("--input=a.po --check", "--check does not go with --input"),
+    ("--input=a.po --output=b.po --format=text", "--format does not go with --input"),
+    ("--input=a.po --output=b.po --score=in.txt", "--score does not go with --input"),
+    ("--input=a.po", "--input a.po is a document, which is written at the end. Give --output a file"),
+    ("--input=a.po --output=pipe", "Give --output a file, or translate its lines as text"),
+    ("--input=in.txt --output=b.po --retranslate", "--retranslate has no effect on in.txt"),
+    ("--retranslate", "--retranslate has no effect without --input"),
+    ("--input=bad.po --output=b.po", "--input bad.po cannot be read: Syntax error in po file bad.po"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("flags", "message"), WITH_DOCUMENTS)
+def test_what_a_document_cannot_have_is_named(
+    capsys, monkeypatch, run_folder, loaded, upper, flags, message
+):
+    monkeypatch.chdir(run_folder)
+    for name in ("a.po", "in.txt"):
+        (run_folder / name).write_text('msgid "x"\nmsgstr ""\n')
+    (run_folder / "bad.po").write_text("msg\n")
+    os.mkfifo(run_folder / "pipe")
+    assert commands.main(["decode", f"--workdir={run_folder}", "--lang=fr", *flags.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert loaded == []
+    assert not (run_folder / "b.po").exists()
+
+
 @pytest.mark.parametrize(
     "way", ["the same name", "a link", "a hard link", "the partial file", "its record"]
 )

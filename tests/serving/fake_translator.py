@@ -18,11 +18,13 @@ class FakeTranslator:
 
     Attributes:
       batches: (lines, source, target) of each call.
+      confidence: that of all lines.
       gate: while it is cleared, calls wait.
     """
 
     def __init__(self) -> None:
         self.batches: list[tuple[list[str], str, str]] = []
+        self.confidence: float | None = None
         self.gate = threading.Event()
         self.gate.set()
 
@@ -33,4 +35,4 @@ class FakeTranslator:
             raise ValueError(f"secret text: {lines}")
         for line in lines:
             best = f"{line.upper()}>{target}"
-            yield [Text(best), Text(f"{best} 2")]
+            yield [Text(best, confidence=self.confidence), Text(f"{best} 2")]

@@ -84,6 +84,9 @@ def test_a_text_and_a_list_are_translated(client):
         200,
         {"translatedText": ["UN>de", "À>de\n\nDEUX>de"]},
     )
+    client.translator.confidence = 0.5
+    answer = {"translatedText": "A>en\nB>en", "confidence": [0.5, 0.5]}
+    assert client.translate(q="a\nb", source="fr", target="en") == (200, answer)
     assert client.translate(q=[], source="fr", target="en") == (200, {"translatedText": []})
     assert client.translate(q=" ", source="fr", target="en") == (200, {"translatedText": " "})
 

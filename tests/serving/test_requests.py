@@ -125,6 +125,9 @@ def test_alternatives_are_whole_texts():
         "alternatives": [["A2\r\n\r\nB2\n", "A3\r\n\r\nB\n"], []],
         "extra": [7, 7],
     }
+    sure = request.answer([["A"], ["B"]], sure=[0.25, 0.98765432])
+    assert sure["confidence"] == [[0.25, 0.9877], []]
+    assert "confidence" not in request.answer([["A"], ["B"]], sure=[None, None])
     single = read(RIGHT | {"alternatives": 1})
     assert single.answer([["A", "A2", "A3"]]) == {"translatedText": "A", "alternatives": ["A2"]}
 
