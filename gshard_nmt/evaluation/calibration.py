@@ -127,7 +127,7 @@ def measure(confidence: Confidence, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def area(values: np.ndarray, good: np.ndarray) -> float:
-    """Returns the area under the ROC curve: the share of pairs in which the good one has more."""
+    """Returns the area under the ROC curve: how often a good translation has more than another."""
     ranks, n = stats.rankdata(values)[good].sum(), good.sum()
     return round(float((ranks - n * (n + 1) / 2) / max(1, n * (len(good) - n))), 4)
 

@@ -207,7 +207,7 @@ SUBTITLES = (
     "2\r\n00:03,000 --> 00:04,000\r\n- yes\r\n- {\\an8}no\r\n\r\n3\r\n00:05,000 --> 00:06,000\r\n42"
 )
 PAGE = """<!DOCTYPE html>
-<HTML lang=x><html lang="fr"><title>Le titre</title><!-- <p>non</p> -->
+<html lang="fr"><meta charset="utf-8"><title>Le titre</title><!-- <p>non</p> -->
 <script>var a = "<p>non</p>";</script>
 <h1 class=x>Bonjour &eacute;t&eacute; &amp; <em>monde</em></h1>
 <p>Lancez <code>ls -l</code> puis <a href="x?a=1&b=2" title="un titre">cliquez
@@ -226,6 +226,8 @@ Voir [ref].
 
 > citation
 > suite
+
+l'\\_\\_init\\_\\_ a-**b**-c
 
 - [ ] une *belle* chose
 
@@ -257,6 +259,7 @@ CHANGES = [
     ("a.md", ARTICLE, {
         "Un titre": "UN TITRE", "Du `": "DU `", "un lien": "UN LIEN", "et\n**du gras** ici":
         "ET **DU GRAS** ICI", "Voir": "VOIR", "citation\n> suite": "CITATION SUITE",
+        "l'\\_\\_init\\_\\_": "L'\\_\\_INIT\\_\\_", "a-**b**-c": "A-**B**-C",
         "une *belle* chose": "UNE *BELLE* CHOSE", "nom": "NOM", "a \\": "A \\", "| b": "| B",
         "| x": "| X",
     }),
@@ -290,6 +293,13 @@ def test_a_translation_without_its_tags_is_not_used(translation, expected):
     line = line_of(tagged("a <b>b</b> <code>c</code>", ("code",)))
     assert line.text == "a <g1>b</g1> <x2/>"
     assert line.restored(translation, lambda text: text.replace("&", "&amp;")) == expected
+
+
+def test_a_page_of_ascii_stays_one(tmp_path):
+    page = "<p>un &eacute;t&eacute;"
+    assert translated(tmp_path, "a.html", page)[0] == "<p>UN &#201;T&#201;"
+    page += "<meta charset=utf-8>"
+    assert translated(tmp_path, "a.html", page)[0].startswith("<p>UN ÉTÉ<")
 
 
 def test_what_begins_another_block_of_markdown_is_escaped(tmp_path):

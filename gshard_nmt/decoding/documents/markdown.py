@@ -20,7 +20,7 @@ _INLINE = re.compile(
     |(?P<star>\*+|(?<!\w)_+|_+(?!\w)|~~)""",
     re.VERBOSE | re.DOTALL,
 )
-_MARKUP = re.compile(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)")
+_MARKUP = re.compile(r"[\\`*\[\]<]|(?<![^\W_])_|_(?![^\W_])")
 """What could be markup in a translation."""
 _BLOCK_START = re.compile(r"\A(\d*)([-+#>=~.)])")
 """What another block could begin with."""
@@ -83,15 +83,18 @@ def _sentence(sentences: list[str], place: int, is_cell: bool) -> list[Part]:
 
 def _pieces(text: str) -> Iterator[Piece]:
     end = 0
+    opened: set[str] = set()
     for match in _INLINE.finditer(text):
         yield Piece("text", text[end : match.start()], text[end : match.start()])
         end, kind, source = match.end(), match.lastgroup or "", match.group()
         if kind == "escaped":
             yield Piece("text", source, source[1:])
         elif kind == "star":
-            before, after = text[: match.start()][-1:], text[end : end + 1]
-            is_start = not before.strip() or (not before.isalnum() and after.isalnum())
-            yield Piece("open" if is_start and after.strip() else "close", source, key=source)
+            if is_end := source in opened and not text[match.start() - 1].isspace():
+                opened.remove(source)
+            elif text[end : end + 1].strip():
+                opened.add(source)
+            yield Piece("close" if is_end else "open", source, key=source)
         else:
             is_box = kind == "atom" and not match.start() and source in ("[ ]", "[x]", "[X]")
             yield Piece("aside" if is_box else kind, source, key="link")

@@ -30,7 +30,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
     Code, scripts, styles and elements with translate="no" stay.
     """
     del everything
-    pieces = _BLOCK.split(path.read_bytes().decode())
+    text = path.read_bytes().decode()
+    pieces = _BLOCK.split(text)
     parts: list[Part] = []
     kept, depth = "", 0
     for i in range(0, len(pieces), 3):
@@ -51,7 +52,11 @@ def read(path: Path, target: str, everything: bool) -> Document:
             parts += _attributes(pieces, i + 1)
         if name == "html":
             pieces[i + 1] = _LANGUAGE.sub(rf'\1="{target}"', tag)
-    return Document(parts, lambda: "".join(pieces).encode())
+    # A page of ASCII may have any charset, so it gets character references.
+    charset = (
+        "ascii" if text.isascii() and not re.search("utf-?8", text, re.IGNORECASE) else "utf-8"
+    )
+    return Document(parts, lambda: "".join(pieces).encode(charset, "xmlcharrefreplace"))
 
 
 def _sentence(pieces: list[str], place: int) -> list[Part]:
