@@ -283,6 +283,7 @@ def test_only_sentences_change(tmp_path, name, content, changes):
     ("translation", "expected"),
     [
         ("<x2/>: <g1>B &</g1>", "<code>c</code>: <b>B &amp;</b>"),
+        (". <g1> B </g1>: <x2/>", ". <b>B</b> : <code>c</code>"),
         ("<g1>b</g1>", None),
         ("<g1>b</g1> <x2/> <x2/>", None),
         ("</g1>b<g1> <x2/>", None),

@@ -57,10 +57,11 @@ class Line(NamedTuple):
     def restored(self, translation: str, escape: Callable[[str], str]) -> str | None:
         """Returns the source of a translation; None if it does not have each tag once, in order.
 
-        An element without content is a loss, too: a link needs its text.
-
+        An element without content is a loss, too: a link needs its text. Spaces at its ends go out of it.
         `escape` writes plain text as the format needs it.
         """
+        translation = re.sub(r"\s*(<g\d+>)\s+", r" \1", translation)
+        translation = re.sub(r"\s+(</g\d+>)\s*", r"\1 ", translation).strip()
         parts = re.split(r"(</?g\d+>|<x\d+/>)", translation)
         tags = [part for part in parts if part in self.marks]
         ends = [(tag, f"</{tag[1:]}") for tag in tags if tag.startswith("<g")]

@@ -1,6 +1,8 @@
 """XLIFF 1.2 and 2: segments without a target get one, with the state that asks for a review."""
 
+import contextlib
 import html
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,20 +50,17 @@ def read(path: Path, target: str, everything: bool) -> Document:
 
 
 def _part(unit: Any, opening: str, line: Line, is_new: bool) -> Part:
-    source = unit.find("{*}source")
-
     def fill(translations: Sequence[str]) -> bool:
-        content = line.restored(translations[0], html.escape)
-        try:
-            target = etree.fromstring(f"{opening}{content}</{opening[1:].split()[0].strip('>')}>")
-        except (
-            etree.XMLSyntaxError
-        ):  # tags that are not nested, or a character that XML does not have
-            return False
-        if content is None:
-            return False
-        target.tag, target.tail = f"{{{etree.QName(source).namespace}}}target", source.tail
-        old = unit.find("{*}target")
+        # A translation may have a character that XML does not have.
+        content = line.restored(translations[0], html.escape) or "<"
+        with contextlib.suppress(etree.XMLSyntaxError):
+            put(etree.fromstring(f"{opening}{content}</{re.split('[<> ]', opening)[1]}>"))
+            return True
+        return False
+
+    def put(target: Any) -> None:
+        source, old = unit.find("{*}source"), unit.find("{*}target")
+        target.tag, target.tail = source.tag.replace("}source", "}target"), source.tail
         if old is None:
             before = unit.find("{*}seg-source")
             unit.insert(unit.index(source if before is None else before) + 1, target)
@@ -69,11 +68,11 @@ def _part(unit: Any, opening: str, line: Line, is_new: bool) -> Part:
             target.attrib.update(old.attrib)
             target.tail = old.tail
             unit.replace(old, target)
-        (unit if is_new else target).set(
-            "state", "translated" if is_new else "needs-review-translation"
-        )
-        unit.attrib.pop("approved", None)
+        if is_new:
+            unit.set("state", "translated")
+        else:
+            target.set("state", "needs-review-translation")
+            unit.attrib.pop("approved", None)
         etree.cleanup_namespaces(target)
-        return True
 
     return Part([line.text], fill)
