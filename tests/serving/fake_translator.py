@@ -13,7 +13,7 @@ class Text:
 
 
 class FakeTranslator:
-    """The translations of "a" to "en" are "A>en" and "A>en 2", best first.
+    """The translations of "a" to "en" are "A>en" and "A>en 2", best first. "lose" loses "%s".
 
     Attributes:
       batches: (lines, source, target) of each call.
@@ -32,4 +32,5 @@ class FakeTranslator:
             raise ValueError(f"secret text: {lines}")
         for line in lines:
             best = f"{line.upper()}>{target}"
-            yield [Text(best), Text(f"{best} 2")]
+            lost = ("%s",) if "lose" in line else ()
+            yield [Text(best, lost), Text(f"{best} 2", lost)]
