@@ -20,6 +20,8 @@ class FakeTranslator:
       gate: while it is cleared, calls wait.
     """
 
+    keeps_tags = False
+
     def __init__(self) -> None:
         self.batches: list[tuple[list[str], str, str]] = []
         self.gate = threading.Event()
