@@ -38,7 +38,10 @@ Rows = tuple[str, str]
 
 
 def capitals(source: str, target: str, _: random.Random) -> Rows:
-    return (source.upper(), target.upper()) if source.upper() != source else (source, target)
+    """Changes lines in which each letter has a capital, and no code is changed too."""
+    has_capitals = all(letter.lower() != letter.upper() for letter in source if letter.isalpha())
+    is_text = not re.search(r"[%<{$@\\/_=]", source)
+    return (source.upper(), target.upper()) if has_capitals and is_text else (source, target)
 
 
 def emoji(source: str, target: str, draw: random.Random) -> Rows:
@@ -109,6 +112,8 @@ def main() -> None:
             draw = random.Random(f"{change.__name__} {folder.name}")
             changed = [(row, change(*row, draw)) for row in rows]
             kept = [after for before, after in changed if after != before][: arguments.lines]
+            if not kept:
+                continue
             made = arguments.out / change.__name__ / folder.name
             made.mkdir(parents=True, exist_ok=True)
             for side, language in enumerate(languages):
