@@ -57,9 +57,7 @@ class Protection(NamedTuple):
         """
         here = ("", source, target, f"{source}-{target}")
         # The row of a language goes before that of all languages.
-        rows = sorted(
-            (row for row in self.glossary if row.language in here), key=lambda r: r.language
-        )
+        rows = [row for tag in here for row in self.glossary if row.language == tag]
         terms = {_capital(row.source): _capital(row.target) for row in rows}
         return terms | {row.source: row.target for row in rows}
 
@@ -77,12 +75,7 @@ def trained_protection(config: Config) -> Protection | None:
 def read_glossary(path: Path, pairs: Sequence[tuple[str, str]]) -> tuple[Entry, ...]:
     """Reads a table with a source term, a target term and perhaps a language in each row.
 
-    Args:
-      path: a UTF-8 file of tab-separated values, without names of columns.
-      pairs: the directions of the model.
-
-    Raises:
-      UserError: a row is wrong, or contradicts an earlier one.
+    `pairs` are the directions of the model. Raises UserError if a row is wrong, or contradicts another.
     """
     name, known = f"--glossary {path}", {tag for pair in pairs for tag in (*pair, "-".join(pair))}
     rows: dict[tuple[str, str], str] = {}
@@ -147,15 +140,16 @@ def protect(line: str, placeholders: bool = False, terms: Mapping[str, str] | No
     """
     if not (placeholders or terms) or _MARKS.search(line):
         return Line(line)
-    line = re.sub(f"[{LINE_BREAKS}]", " ", line)
-    spans = protection.spans(line) if placeholders else []
-    values = [line[start:end] for start, end in spans]
-    template = _marked(line, spans, 0)
-    spans = list(_term_spans(template, terms or {}))
-    found = [template[start:end] for start, end in spans]
-    template = _marked(template, spans, len(values))
-    outputs = [*values, *((terms or {})[term] for term in found)]
-    return Line(template, (*values, *found), tuple(outputs))
+    template = re.sub(f"[{LINE_BREAKS}]", " ", line)
+    values: list[str] = []
+    # Terms are looked for in the rest, so that none is in the middle of an address.
+    term_spans = functools.partial(_term_spans, terms=terms or {})
+    for find in (protection.spans, term_spans) if placeholders else (term_spans,):
+        around, found = protection.take_out(template, spans := find(template), len(spans))
+        marks = [chr(_FIRST_MARK + len(values) + n) for n in range(len(found))]
+        template = protection.put_back(around, marks)
+        values += found
+    return Line(template, tuple(values), tuple((terms or {}).get(v, v) for v in values))
 
 
 class Piece(NamedTuple):
@@ -166,35 +160,25 @@ class Piece(NamedTuple):
 
 
 def encode_pieces(
-    vocabulary: Vocabulary,
-    templates: Sequence[str],
-    lines: Sequence[Line],
-    source: str,
-    target: str,
+    vocabulary: Vocabulary, templates: Sequence[str], lines: Sequence[Line], *languages: str
 ) -> list[Piece]:
-    """Returns what the encoder reads for parts of lines, whose templates are given."""
-    plain = [
-        not (line.values and _MARKS.search(t)) for t, line in zip(templates, lines, strict=True)
-    ]
-    texts = [visible(template) for template in itertools.compress(templates, plain)]
-    ids = iter(vocabulary.encode_source(texts, source, target))
-    return [
-        Piece(next(ids)) if is_plain else _encode_piece(vocabulary, template, line, source, target)
-        for template, line, is_plain in zip(templates, lines, plain, strict=True)
-    ]
-
-
-def _encode_piece(
-    vocabulary: Vocabulary, template: str, line: Line, source: str, target: str
-) -> Piece:
-    parts = _MARKS.split(template)
-    marks = [_number(mark) for mark in parts[1 : 2 * protection.MOST : 2]]
-    texts = parts[: 2 * len(marks) : 2]
-    texts.append(_filled("".join(parts[2 * len(marks) :]), line.values))  # too many are text
-    numbers, texts = range(1, len(marks) + 1), [visible(text) for text in texts]
-    ids = protection.encode(vocabulary, texts, numbers, len(marks))
-    tags = vocabulary.tags(source, target)
-    return Piece([*tags, *ids, EOS], tuple(line.outputs[mark] for mark in marks))
+    """Returns what the encoder reads for parts of lines, given by templates; from source to target."""
+    has_mark = [bool(x.values and _MARKS.search(t)) for t, x in zip(templates, lines, strict=True)]
+    plain = [visible(t) for t, is_marked in zip(templates, has_mark, strict=True) if not is_marked]
+    plain_ids = iter(vocabulary.encode_source(plain, *languages))
+    pieces = []
+    for template, line, is_marked in zip(templates, lines, has_mark, strict=True):
+        if not is_marked:
+            pieces.append(Piece(next(plain_ids)))
+            continue
+        parts = _MARKS.split(template)
+        marks = [_number(mark) for mark in parts[1 : 2 * protection.MOST : 2]]
+        rest = _filled("".join(parts[2 * len(marks) :]), line.values)  # more values stay text
+        texts = [visible(text) for text in (*parts[: 2 * len(marks) : 2], rest)]
+        ids = protection.encode(vocabulary, texts, range(1, len(marks) + 1), len(marks))
+        outputs = tuple(line.outputs[mark] for mark in marks)
+        pieces.append(Piece([*vocabulary.tags(*languages), *ids, EOS], outputs))
+    return pieces
 
 
 def encode_translation(vocabulary: Vocabulary, text: str, outputs: Sequence[str]) -> list[int]:
@@ -232,16 +216,8 @@ def whole(
 ) -> list[NBest]:
     """Returns the whole translations of each piece; if there are none, the best one, mended.
 
-    A piece without any translation has none here either. A translation that would have more tokens than
-    the model can write stays as it is.
-
-    Args:
-      vocabulary: of the target.
-      pieces: what was translated.
-      nbests: the translations of each piece as (ids, score), best first.
-      starts: the number of tokens at the beginning of the translations of each piece that are given.
-      longest: the largest number of tokens of a translation, EOS included.
-      score: gives the score of a mended translation.
+    `nbests` are the translations of each piece as (ids, score), best first. The first `starts` tokens of
+    each are given and stay. A symbol that does not fit into `longest` tokens, with EOS, stays missing.
     """
     results: list[NBest] = []
     broken: dict[int, list[int]] = {}
@@ -345,15 +321,6 @@ def _longer(
     return [longer for longer in result if len(longer) < longest] or [ids]
 
 
-def _marked(text: str, spans: Sequence[tuple[int, int]], first: int) -> str:
-    """Returns a text with a mark in the place of each span; the first one has the number `first`."""
-    parts, end = [], 0
-    for number, (start, after) in enumerate(spans, first):
-        parts += [text[end:start], chr(_FIRST_MARK + number)]
-        end = after
-    return "".join([*parts, text[end:]])
-
-
 def _filled(template: str, values: Sequence[str]) -> str:
     """Returns a template with a value in the place of each mark."""
     return _MARKS.sub(lambda match: values[_number(match[0])], template) if values else template
@@ -363,16 +330,17 @@ def _number(mark: str) -> int:
     return ord(mark) - _FIRST_MARK
 
 
-def _term_spans(text: str, terms: Mapping[str, str]) -> Iterator[tuple[int, int]]:
-    """Yields where a text has terms: whole words, the longest term at each place."""
+def _term_spans(text: str, terms: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Returns where a text has terms: whole words, the longest term at each place."""
+    spans = []
     lengths, place = sorted({len(term) for term in terms}, reverse=True), 0
     while lengths and place < len(text):
         ends = (place + n for n in lengths if text[place : place + n] in terms)
         ends = (end for end in ends if _divides(text, place) and _divides(text, end))
         end = next(ends, 0)
-        if end:
-            yield place, end
+        spans += [(place, end)] if end else []
         place = end or place + 1
+    return spans
 
 
 def _divides(text: str, place: int) -> bool:

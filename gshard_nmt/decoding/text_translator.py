@@ -103,6 +103,11 @@ class TextTranslator:
         made_by = f"{self.origin}, {decode.settings()}"
         self.confidence = Confidence.fitting(run.path, self.checkpoint, made_by)
 
+    @property
+    def keeps_tags(self) -> bool:
+        """Whether tags in a line stay as they are."""
+        return self._protection is not None and self._protection.placeholders
+
     def warm_up(self) -> None:
         """Compiles all programs and runs them once, so that no translation waits for a compiler."""
         self.of_ids.warm_up()

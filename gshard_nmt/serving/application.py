@@ -112,7 +112,7 @@ class Application:
 
     async def _translate(self, request: Request) -> Response:
         def reader(fields: Mapping[str, object]) -> Any:
-            asked = read_request(fields, self._limits)
+            asked = read_request(fields, self._limits, self._batcher.keeps_tags)
             lines = [line for part, _ in asked.texts for line in part]
             languages = (asked.source, asked.target)
             return asked, lines, direction_of(self._directions, *languages, "\n".join(lines))

@@ -19,6 +19,10 @@ from starlette.exceptions import HTTPException
 class LineTranslator(Protocol):
     """The part of `TextTranslator` that a server needs. Only one thread at a time calls it."""
 
+    @property
+    def keeps_tags(self) -> bool:
+        """Whether tags in a line stay as they are."""
+
     def translate(self, lines: Sequence[str], source: str, target: str) -> Iterator[Sequence[Any]]:
         """Yields the translations of each line, best first, with `text`, `lost` and `confidence`."""
 
@@ -40,6 +44,7 @@ class Batcher:
         """The requests that wait or are being translated."""
         self._waiting: list[tuple[_Direction, collections.deque[_Line]]] = []
         self._closed = False
+        self.keeps_tags = translator.keeps_tags
 
     async def translate(self, direction: _Direction, lines: Sequence[str]) -> list[Sequence[Any]]:
         """Returns the translations of lines, best first. Whoever cancels it takes the lines back.

@@ -7,7 +7,13 @@ import pytest
 
 from gshard_nmt.data.text.protection import symbol
 from gshard_nmt.data.text.vocabulary import EOS, VocabularySpec, reserved_symbols, train_vocabulary
-from gshard_nmt.decoding.protected import Entry, Protection, protect, read_glossary
+from gshard_nmt.decoding.protected import (
+    Entry,
+    Protection,
+    encode_translation,
+    protect,
+    read_glossary,
+)
 from gshard_nmt.decoding.source_lines import rendered
 from gshard_nmt.decoding.text_translator import TextTranslator
 from gshard_nmt.errors import UserError
@@ -123,6 +129,19 @@ def test_lost_repeated_and_invented_values_are_put_right_in_any_company(vocabula
     assert all(not best.lost for best in mended)
 
 
+def test_a_lost_value_never_goes_into_a_word_or_a_symbol(vocabulary):
+    line, words = "copy é %s to %s profiles", "copy é to profiles"
+    ids = vocabulary.encode([words])[0]
+    model = translator(vocabulary, lambda _, symbol: [ids])
+    for wanted in range(len(ids) + 6):
+        model.of_ids.score_ids = lambda _, targets, wanted=wanted: [
+            -abs(target[::-1].index(model.of_ids.symbol) - wanted) for target in targets
+        ]
+        ((best,),) = model.translate([line], "fr", "en")
+        assert best.text.count("%s") == 2
+        assert " ".join(best.text.replace("%s", "").split()) == words
+
+
 def test_a_whole_translation_of_the_search_comes_before_a_better_one_that_is_not(vocabulary):
     def search(ids, symbol):
         without = [token for token in ids if token != symbol]
@@ -169,7 +188,8 @@ def test_a_line_of_values_alone_is_copied_and_no_value_breaks_a_line(vocabulary)
 
     lines = [" %s: <b>%d</b> ", "{name}", "a_file.txt", "1\ufe0f\u20e3"]
     assert texts(translator(vocabulary, never), lines) == [line.strip() for line in lines]
-    assert texts(translator(vocabulary), ["all <b\tclass='x'> open"]) == ["all <b class='x'> open"]
+    lines = ["all <b\tclass='x'> op\xaden"]
+    assert texts(translator(vocabulary), lines) == ["all <b class='x'> open"]
 
 
 def test_a_prefix_and_a_given_translation_have_the_symbols_of_their_values(vocabulary):
@@ -183,6 +203,9 @@ def test_a_prefix_and_a_given_translation_have_the_symbols_of_their_values(vocab
     assert text.startswith(prefix)
     assert sorted(text.count(value) for value in ("%s", "{name}")) == [1, 2]
     assert list(model.score([(line, line), ("%s", "%s")], "fr", "en")) == [0.0, 0.0]
+    assert texts(translator(vocabulary), ["%s all"], prefixes=["all"])[0].startswith("all")
+    ids = encode_translation(vocabulary, "/a/b and /a", ("/a", "/a/b"))
+    assert [p for p in vocabulary.pieces(ids) if p in ("<0x31>", "<0x32>")] == ["<0x32>", "<0x31>"]
 
 
 def glossary(*rows):
@@ -191,10 +214,15 @@ def glossary(*rows):
 
 def test_terms_of_a_glossary_are_whole_words_and_the_longest_one_counts(vocabulary):
     terms = glossary(
-        ("file", "Akte"), ("open file", "offene Akte"), ("東京", "Tokio"), ("Of", "von")
+        ("file", "Akte"),
+        ("open file", "offene Akte"),
+        ("files", "X"),
+        ("files file", "Akten"),
+        ("東京", "Tokio"),
+        ("Of", "von"),
     )
     lines = ["open file, files file of %s", "File of profile: Open file", "に東京行く", "Open file"]
-    expected = ["offene Akte, files Akte of %s", "Akte of profile: Offene Akte", "にTokio行く"]
+    expected = ["offene Akte, Akten of %s", "Akte of profile: Offene Akte", "にTokio行く"]
     assert texts(translator(vocabulary, protection=terms), lines) == [*expected, "Offene Akte"]
 
 

@@ -98,6 +98,16 @@ def test_alternatives_are_those_that_the_server_has(client):
     )
 
 
+def test_an_answer_says_what_its_texts_have_lost(client):
+    texts = ["a", "lose %s\nb\nlose it"]
+    _, both = client.translate(q=texts, source="fr", target="en", alternatives=1)
+    assert both["lost"] == [[], ["%s", "%s"]]
+    _, one = client.translate(q=texts[1], source="fr", target="en")
+    assert one["lost"] == ["%s", "%s"]
+    _, nothing = client.translate(q=texts[:1], source="fr", target="en")
+    assert "lost" not in nothing
+
+
 def test_the_only_source_language_needs_no_detection(client):
     detected = {"confidence": 100, "language": "fr"}
     assert client.translate(q="un", source="auto", target="de") == (

@@ -5,8 +5,9 @@ seed, the number of the draw and the rates alone, so a run that resumes, or goes
 the same examples. An example that would not fit its row stays as it is.
 """
 
+import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,15 @@ from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.protection import encode, symbol, take_out
 from gshard_nmt.data.text.variations import VARIATIONS, Pair
-from gshard_nmt.data.text.vocabulary import EOS, PLACEHOLDER, SPECIALS, Vocabulary
+from gshard_nmt.data.text.vocabulary import EOS, PLACEHOLDER, Vocabulary
 from gshard_nmt.errors import UserError
 
 _CHOICE = 5
 """A number that makes the keys of this module differ from other keys of the same seed."""
 _MARKS = frozenset("%<{$@/\\#~_&")
-"""Nearly each text with something to protect has a piece with one of these, or a byte."""
+"""Nearly each text with something to protect has a piece with one of these, or an emoji."""
+_EMOJI_BYTE = 0xF0
+"""The first byte of most emoji, which have no pieces."""
 
 Record = dict[tuple[str, str], dict[str, Any]]
 """The two texts of each changed example -> its variations, and its texts before."""
@@ -40,25 +43,22 @@ class Augmentation:
         self._seed = config.seed
         self._record = record
         source = self._vocabularies[0]
+        languages = data.languages(config)
         # The languages of an example are known by its number of a language and its tags.
         self._languages = {
-            (
-                data.languages(config).index(p.language),
-                *source.tags(p.source, p.target, p.subset),
-            ): (
+            (languages.index(p.language), *source.tags(p.source, p.target, p.subset)): (
                 p.source,
                 p.target,
             )
             for p in data.pairs_of(config)
         }
-        self._is_tag = [
-            np.array([key[0] == "control" or i < SPECIALS for i, key in enumerate(v.keys())])
+        self._tags = [
+            frozenset(i for i, (kind, _) in enumerate(v.keys()) if kind in ("special", "control"))
             for v in self._vocabularies
         ]
-        self._has_mark = np.array(
-            [not _MARKS.isdisjoint(piece) for piece in source.pieces(range(source.size))]
-        )
-        self._has_mark |= source.byte_values >= 0
+        self._has_mark = source.byte_values == _EMOJI_BYTE
+        marked = [i for piece, (i, _) in source.subwords.items() if not _MARKS.isdisjoint(piece)]
+        self._has_mark[marked] = True
         symbols = {name for name in ("placeholders", "copies") if config.augmentation.get(name)}
         if symbols and None in map(symbol, self._vocabularies):
             raise UserError(
@@ -73,18 +73,11 @@ class Augmentation:
         numbers = np.flatnonzero(chosen.any(axis=1))
         if not len(numbers):
             return examples
-        before = list(examples.take(numbers).each())
-        bodies = [[self._parts(e, side)[1] for e in before] for side in range(2)]
-        texts = [v.decode(ids) for v, ids in zip(self._vocabularies, bodies, strict=True)]
         order = np.arange(len(examples))
         changed: list[Example] = []
-        for number, example, *text in zip(numbers.tolist(), before, *texts, strict=True):
-            names = [
-                name
-                for name, is_chosen in zip(VARIATIONS, chosen[number], strict=True)
-                if is_chosen
-            ]
-            after = self._change(example, text, names, int(keys[number]))
+        for number, example in zip(numbers.tolist(), examples.take(numbers).each(), strict=True):
+            names = itertools.compress(VARIATIONS, chosen[number])
+            after = self._change(example, names, int(keys[number]))
             if after is not None:
                 order[number] = len(examples) + len(changed)
                 changed.append(after)
@@ -102,23 +95,16 @@ class Augmentation:
         chosen[:, column] &= may_have | ~alone
         return chosen
 
-    def _parts(self, example: Example, side: int) -> tuple[list[int], list[int]]:
-        """Returns the tags that the ids of a side begin with, and the ids between them and EOS."""
-        ids = (example.source, example.target)[side]
-        is_text = np.flatnonzero(~self._is_tag[side][ids])
-        first = int(is_text[0]) if len(is_text) else len(ids) - 1
-        return ids[:first].tolist(), ids[first:-1].tolist()
-
-    def _change(
-        self, example: Example, texts: Sequence[str], names: Sequence[str], key: int
-    ) -> Example | None:
+    def _change(self, example: Example, names: Iterable[str], key: int) -> Example | None:
         """Returns an example with other text; None if it has none or should keep its own."""
-        tags, bodies = zip(*(self._parts(example, side) for side in range(2)), strict=True)
-        languages = self._languages.get((example.language, *tags[0]))
+        source_tags, source = _split(example.source.tolist(), self._tags[0])
+        target_tags, target = _split(example.target.tolist(), self._tags[1])
+        languages = self._languages.get((example.language, *source_tags))
+        is_plain = self._tags[0].isdisjoint(source) and self._tags[1].isdisjoint(target)
         # A symbol inside the text, such as that of documents, has no place in the new text.
-        if languages is None or any(self._is_tag[side][bodies[side]].any() for side in range(2)):
+        if languages is None or not is_plain:
             return None
-        pair = before = Pair(texts[0], texts[1], languages)
+        pair = before = Pair(*self._texts(source, target), languages)
         numbers = random.Random(f"{self._seed} {key}")
         done = []
         for name in names:
@@ -127,16 +113,17 @@ class Augmentation:
                 done.append(name)
         if pair == before:
             return None
-        sides = [[*t, *ids, EOS] for t, ids in zip(tags, self._encode(pair), strict=True)]
+        ids = self._encode(pair)
+        sides = ([*source_tags, *ids[0], EOS], [*target_tags, *ids[1], EOS])
         if any(len(ids) > length for ids, length in zip(sides, self._lengths, strict=True)):
             return None
         if self._record is not None:
-            source, target = (
-                v.decode([ids])[0] for v, ids in zip(self._vocabularies, sides, strict=True)
-            )
-            self._record[source, target] = {"augmentation": done, "before": list(texts)}
+            self._record[self._texts(*sides)] = {"augmentation": done, "before": list(before.texts)}
         arrays = [np.array(ids, example.source.dtype) for ids in sides]
         return Example(arrays[0], arrays[1], example.language)
+
+    def _texts(self, source: Sequence[int], target: Sequence[int]) -> tuple[str, str]:
+        return self._vocabularies[0].decode([source])[0], self._vocabularies[1].decode([target])[0]
 
     def _encode(self, pair: Pair) -> list[list[int]]:
         """Returns the ids of both sides. Equal values have the numbers of the source."""
@@ -151,3 +138,9 @@ class Augmentation:
             encode(vocabulary, around, order, len(values))
             for vocabulary, (around, _), order in zip(self._vocabularies, cut, orders, strict=True)
         ]
+
+
+def _split(ids: list[int], tags: Container[int]) -> tuple[list[int], list[int]]:
+    """Returns the tags that the ids of a sentence begin with, and the ids between them and EOS."""
+    first = next(place for place, token in enumerate(ids) if token not in tags or token == EOS)
+    return ids[:first], ids[first:-1]

@@ -16,7 +16,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from gshard_nmt.data.text.normal_form import ADDRESS, PLACEHOLDER, TAG
+from gshard_nmt.data.text.normal_form import ADDRESS, PLACEHOLDER
 from gshard_nmt.data.text.vocabulary import PLACEHOLDER as SYMBOL
 from gshard_nmt.data.text.vocabulary import Vocabulary
 
@@ -35,14 +35,14 @@ _JOINED = "[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
 
 _KINDS = (
     # Markup, and what other programs put in.
-    TAG.pattern,
-    r"</?[A-Za-z][^<>]{0,400}>",
+    # A tag has a name alone, or also values. <unknown code %d> is text.
+    r"<!--.{0,1000}?-->|</?[A-Za-z][^\s<>]{0,80}(?:\s[^<>]{0,400}=[^<>]{0,400})?\s*/?>",
     r"&(?:[A-Za-z]{2,8}|#\d{1,6}|#x[0-9A-Fa-f]{1,6});",
     rf"(?:{ADDRESS.pattern})(?<![.,;:!?])",
     r"\{\{[^{}]{0,100}\}\}|\{%[^{}]{0,100}%\}",  # {{ name | upper }}
     r"\{\s*\w+\s*,\s*\w+\s*(?:,(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,99}\}){0,300}\}){0,600})?\}",  # ICU
     r"[%#]\{\w+\}|%<\w+>\w?|%(?:\d+\$)?@|%%|\$\([\w -]+\)|\$\{[^{}\s]{1,60}\}",
-    rf"(?x:{PLACEHOLDER.pattern})",
+    rf"(?x:(?!<){PLACEHOLDER.pattern})",
     r"%[-_0^#EO]?[A-Za-z](?![A-Za-z])",  # parts of dates, %Y-%m-%d
     # Addresses of machines, and numbers of versions. 1.000.000 and 12.05.2024 are plain numbers.
     rf"(?<![\w.]){_OCTET}(?:\.{_OCTET}){{3}}(?::\d{{1,5}}|/\d{{1,2}})?(?!\.?\w)",
@@ -64,8 +64,10 @@ _KINDS = (
 _MAY_HAVE = re.compile(rf"[%<{{$&@/\\\\#~_\d]|--|[.:]\w|\(\)|::|\u20e3|{_EMOJI}")
 """Text without any of these has no span. It is many times as fast to find as all kinds."""
 _NUMBER = r"\d+(?:[.,:/'\u00a0\u2009\u202f-]\d+)*"
-_SPAN = re.compile("|".join(_KINDS))
-_SPAN_OR_NUMBER = re.compile("|".join((*_KINDS, _NUMBER)))
+_PLAIN = r"""(?P<plain>\s+|[^\W\d_]+(?=[\s,;!?)"'»”]|\.?$|\.\s))"""
+"""Spaces and words of letters, which are skipped fast: no kind is tried at each of their characters."""
+_SPAN = re.compile("|".join((_PLAIN, *_KINDS)))
+_SPAN_OR_NUMBER = re.compile("|".join((_PLAIN, *_KINDS, _NUMBER)))
 
 _MARK = "\U0010fffd"
 """A private character that stands for a value in SentencePiece. No text has it."""
@@ -81,7 +83,7 @@ def spans(text: str, numbers: bool = False) -> list[tuple[int, int]]:
     if not _MAY_HAVE.search(text):
         return []
     pattern = _SPAN_OR_NUMBER if numbers else _SPAN
-    return [match.span() for match in pattern.finditer(text)]
+    return [match.span() for match in pattern.finditer(text) if match.lastgroup != "plain"]
 
 
 def take_out(
@@ -107,7 +109,7 @@ def encode(
     values in the source; if it is 1, no digits are written.
     """
     placeholder, mark, digits = _symbols(vocabulary)
-    (ids,) = vocabulary.encode([_MARK.join(text.replace(_MARK, "") for text in texts)], threads=1)
+    (ids,) = vocabulary.encode([_MARK.join(text.replace(_MARK, "") for text in texts)])
     if not numbers:
         return ids
     assert placeholder is not None

@@ -30,7 +30,7 @@ _DIGITS = re.compile(r"[0-9]+(?:[.,:][0-9]+)*")
 
 _EMOJI = (
     "👍👎👌👏🙏💪👋😀😁😂😃😄😅😉😊😍😎😢😭😡🤔🙄🎉🎁🎵💔⭐🔥✅❌✔✖⚠☎📁📄📎📷📞🔒🔑🔍💾⏰🚀🌍☀🍕"
-    "→←©®™•★✓№§°"
+    "→←©®•★✓§°"
 )
 _AROUND_EMOJI = ("{t} {v}", "{t} {v}", "{t}{v}", "{v} {t}", "{v}")
 _VALUES = (
@@ -38,7 +38,7 @@ _VALUES = (
     r" /aa/aaa/aaaa /aaa/aaaa.aaa aaaaa.txt aaaa_aaa.pdf ~/.aaaa C:\Aaaaa\aaa aaa-#.zip aaaa() AAA_AAAA"
     " https://aaaaa.aa/aaa?a=# www.aaaaaa.com aaaa@aaaa.org aa.aaaaa#@aaaaaa.aa --aaaa --aaa-aaaa aaa_aaa"
     " %s %s %d %i %1 %#$s %#$d %(aaaa)s {aaaa} {#} {{aaaa}} ${aaaa} $AAAA <aaaa> <a> </a> &quot; &lt;"
-    ' ? ! ... () *** - — / & " …'
+    ' ? ! ... () *** - — / & "'
 )
 """Patterns of values: # is a digit, a and A are letters."""
 _CHARACTERS = {"#": "123456789", "a": "abcdefghijklmnoprstuvw", "A": "ABCDEFGHIKLMNOPRSTUVW"}
