@@ -212,7 +212,7 @@ PAGE = """<!DOCTYPE html>
 <h1 class=x>Bonjour &eacute;t&eacute; &amp; <em>monde</em></h1>
 <p>Lancez <code>ls -l</code> puis <a href="x?a=1&b=2" title="un titre">cliquez
   ici</a>. <img src=i.png alt='une image'> <br> fin
-<pre>code</pre><ul><li>un<li><b>deux</b></ul>
+<pre>code</pre><ul title="la liste"><li>un<li><b>deux</b></ul>
 <div translate="no">jamais <div>non</div> non</div> 12
 """
 ARTICLE = """---
@@ -253,8 +253,8 @@ CHANGES = [
     ("a.html", PAGE, {
         '"fr"': '"de"', "Le titre": "LE TITRE", "Bonjour &eacute;t&eacute;": "BONJOUR ÉTÉ",
         "monde": "MONDE", "Lancez": "LANCEZ", "puis": "PUIS", "un titre": "UN TITRE",
-        "cliquez\n  ici": "CLIQUEZ ICI", "'une image'": '"UNE IMAGE"', "fin": "FIN", "<li>un": "<li>UN",
-        "<b>deux": "<b>DEUX",
+        "cliquez\n  ici": "CLIQUEZ ICI", "'une image'": '"UNE IMAGE"', "fin": "FIN",
+        "la liste": "LA LISTE", "<li>un": "<li>UN", "<b>deux": "<b>DEUX",
     }),
     ("a.md", ARTICLE, {
         "Un titre": "UN TITRE", "Du `": "DU `", "un lien": "UN LIEN", "et\n**du gras** ici":
@@ -326,6 +326,16 @@ def test_a_damaged_document_is_named(tmp_path, name, content, words):
     with pytest.raises(UserError) as caught:
         translated(tmp_path, name, content)
     assert words in str(caught.value)
+
+
+def test_a_document_for_another_language_is_a_note(tmp_path, capsys):
+    translated(tmp_path, "a.po", HEADER.replace("KOI8-R", "UTF-8"), "ru-Latn")
+    assert capsys.readouterr().err == ""
+    translated(tmp_path, "a.po", HEADER.replace("KOI8-R", "UTF-8"), "de")
+    translated(tmp_path, "a.xlf", XLIFF.replace("<file", '<file target-language="pt_BR"'))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("a.po is for translations to ru, and these are to de")
+    assert "for translations to pt_BR" in second
 
 
 def test_only_catalogues_and_xliff_have_translations_to_replace(tmp_path):

@@ -11,7 +11,7 @@ import polib
 from babel.messages.plurals import get_plural
 
 import gshard_nmt
-from gshard_nmt.decoding.documents.document import Document, Part
+from gshard_nmt.decoding.documents.document import Document, Part, note_language
 from gshard_nmt.decoding.documents.markup import has_letter
 
 _PLACEHOLDER = re.compile(
@@ -33,6 +33,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
         file = polib.pofile(str(path))
     except OSError as error:
         raise ValueError(error) from None
+    note_language(path, file.metadata.get("Language", ""), target)
     header = file.metadata.get("Plural-Forms", "")
     if "EXPRESSION" in header or not header:
         header = get_plural(target.replace("-", "_")).plural_forms

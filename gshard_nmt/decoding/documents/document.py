@@ -1,6 +1,7 @@
 """A document to translate: its lines, and the functions that fill in their translations."""
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,6 +53,12 @@ class Document(NamedTuple):
                 "lost markup or placeholders\n"
             )
         return self.saved()
+
+
+def note_language(path: Path, language: str, target: str) -> None:
+    """Says on stderr if a document is for another language than that of the translations."""
+    if language and re.split("[-_@]", language)[0].lower() != target.split("-")[0].lower():
+        sys.stderr.write(f"{path} is for translations to {language}, and these are to {target}\n")
 
 
 def is_document(path: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lxml import etree
 
-from gshard_nmt.decoding.documents.document import Document, Part
+from gshard_nmt.decoding.documents.document import Document, Part, note_language
 from gshard_nmt.decoding.documents.markup import Line, line_of, tagged
 
 _KEPT = ("ph", "it", "bpt", "ept", "sub")
@@ -32,6 +32,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     space, is_new = f"{{{etree.QName(root).namespace}}}", root.get("version", "").startswith("2")
     for element in [root] if is_new else root.iter(f"{space}file"):
         name = "trgLang" if is_new else "target-language"
+        note_language(path, element.get(name, ""), target)
         element.set(name, element.get(name) or target)
     parts = []
     for unit in root.iter(f"{space}segment" if is_new else f"{space}trans-unit"):
