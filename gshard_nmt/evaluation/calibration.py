@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from gshard_nmt import files
+from gshard_nmt import files, outputs
 from gshard_nmt.decoding.confidence import FILE, GOOD, Confidence, Evidence
 from gshard_nmt.decoding.source_lines import Hypothesis
 from gshard_nmt.errors import UserError
@@ -54,6 +54,7 @@ def calibrate(
     Raises:
       UserError: there is no dev or test text, or too little of it.
     """
+    outputs.check_folder("--workdir", run.path)
     pairs = corpora.pairs_of(run, folders)
     rows: dict[str, list[Row]] = {}
     for split in ("dev", "test"):

@@ -50,7 +50,7 @@ class Document(NamedTuple):
         if stayed := filled.count(False):
             sys.stderr.write(
                 f"{stayed:,} of {len(filled):,} parts stay as they were, because their translations have "
-                "lost markup or placeholders\n"
+                "lost markup or placeholders; see --protect\n"
             )
         return self.saved()
 
