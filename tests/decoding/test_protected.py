@@ -1,5 +1,6 @@
 """What must not change comes back as it was, whatever the model does with its symbols."""
 
+import json
 import random
 import types
 
@@ -127,6 +128,14 @@ def test_lost_repeated_and_invented_values_are_put_right_in_any_company(vocabula
         best for line in lines for best, *_ in translator(vocabulary).translate([line], "fr", "en")
     ]
     assert all(not best.lost for best in mended)
+
+
+def test_all_processes_score_what_is_mended(vocabulary):
+    model, calls = translator(vocabulary), []
+    first = types.SimpleNamespace(from_first=lambda value: calls.append(json.dumps(value())))
+    model.leads, model._processes = True, first
+    assert texts(model, LINES) == LINES
+    assert {json.loads(call)[0] for call in calls} == {"translate_ids", "score_ids"}
 
 
 def test_a_lost_value_never_goes_into_a_word_or_a_symbol(vocabulary):
