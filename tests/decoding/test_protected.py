@@ -217,6 +217,21 @@ def test_a_prefix_and_a_given_translation_have_the_symbols_of_their_values(vocab
     assert [p for p in vocabulary.pieces(ids) if p in ("<0x31>", "<0x32>")] == ["<0x32>", "<0x31>"]
 
 
+def test_a_line_in_capitals_is_read_in_small_letters_and_comes_back_in_capitals(vocabulary):
+    read = []
+
+    def copy(ids, _):
+        read.append(vocabulary.decode([ids])[0])
+        return [ids]
+
+    model = translator(vocabulary, copy)
+    lines = ["COPY %s TO {Name}!", "CLOSE ALL", "ALL 1", "COPY THE file", "CLOSE ALL"]
+    hypotheses = list(model.translate(lines, "fr", "en", prefixes=["", "", "", "", "CLOSE"]))
+    assert [best.text for best, *_ in hypotheses] == lines
+    assert not any(best.lost for best, *_ in hypotheses)
+    assert [text.split()[0] for text in read] == ["Copy", "Close", "ALL", "COPY", "CLOSE"]
+
+
 def glossary(*rows):
     return Protection(False, tuple(Entry(*row) for row in rows))
 
