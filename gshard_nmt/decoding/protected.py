@@ -77,7 +77,7 @@ def read_glossary(path: Path, pairs: Sequence[tuple[str, str]]) -> tuple[Entry, 
 
     `pairs` are the directions of the model. Raises UserError if a row is wrong, or contradicts another.
     """
-    name, known = f"--glossary {path}", {tag for pair in pairs for tag in (*pair, "-".join(pair))}
+    name, languages = f"--glossary {path}", sorted({tag for pair in pairs for tag in pair})
     rows: dict[tuple[str, str], str] = {}
     with opened(path) as stream:
         lines = SourceLines(stream, name)
@@ -92,16 +92,18 @@ def read_glossary(path: Path, pairs: Sequence[tuple[str, str]]) -> tuple[Entry, 
                     f"{place} is {line[:80]!r}; it must be a source term, a target term and, if it is "
                     "not for all languages, a language, separated by tabs. Correct the line."
                 )
-            if language and language not in known:
+            if language and language not in (*languages, *map("-".join, pairs)):
                 raise UserError(
-                    f"{place} is for {language!r}; the model has {', '.join(sorted(known)[:20])}. Give "
-                    "one of these, or leave out the third column."
+                    f"{place} is for {language!r}; the model has {', '.join(languages)}. Give one of "
+                    f"these or a direction, such as {'-'.join(pairs[0])}, or leave out the third column."
                 )
             if (earlier := rows.setdefault((source, language), target)) != target:
                 raise UserError(
                     f"{place} translates {source!r} as {target!r}, and an earlier line as {earlier!r}. "
                     "Keep one of them."
                 )
+    if not rows:
+        raise UserError(f"{name} has no terms. Give a file with some, or leave out --glossary.")
     return tuple(Entry(source, target, tag) for (source, tag), target in rows.items())
 
 

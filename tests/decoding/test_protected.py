@@ -263,13 +263,16 @@ def test_a_term_counts_in_its_language_and_a_placeholder_before_a_term():
         ("a\tb\n\nc\n", "line 3 is 'c'; it must be a source term, a target term"),
         ("a\tb\n\tb\n", "line 2 is '\\tb'; it must be"),
         ("a\tb\tfr\tx\n", "line 1 is 'a\\tb\\tfr\\tx'; it must be"),
-        ("a\tb\tit\n", "line 1 is for 'it'; the model has en, fr, fr-en. Give one of these"),
+        ("a\tb\tit\n", "line 1 is for 'it'; the model has en, fr. Give one of these or a dir"),
         ("a\tb\na\tc\n", "line 2 translates 'a' as 'c', and an earlier line as 'b'. Keep one"),
         ("a\tb\n\xff\n", "line 2, byte 1: 0xff is not UTF-8"),
     ],
 )
 def test_a_glossary_that_is_wrong_is_refused_with_its_line(tmp_path, content, message):
     path = tmp_path / "terms.tsv"
+    path.write_bytes(b"\n")
+    with pytest.raises(UserError, match="has no terms"):
+        read_glossary(path, [("fr", "en")])
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(UserError) as error:
         read_glossary(path, [("fr", "en")])
