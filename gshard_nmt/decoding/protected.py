@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gshard_nmt.data.text import protection
+from gshard_nmt.data.text import capitals, protection
 from gshard_nmt.data.text.vocabulary import EOS, LINE_BREAKS, SPACE, Vocabulary
 from gshard_nmt.decoding.source_lines import SourceLines, copied, opened, visible
 from gshard_nmt.errors import UserError
@@ -77,7 +77,7 @@ def read_glossary(path: Path, pairs: Sequence[tuple[str, str]]) -> tuple[Entry, 
 
     `pairs` are the directions of the model. Raises UserError if a row is wrong, or contradicts another.
     """
-    name, known = f"--glossary {path}", {tag for pair in pairs for tag in (*pair, "-".join(pair))}
+    name, languages = f"--glossary {path}", sorted({tag for pair in pairs for tag in pair})
     rows: dict[tuple[str, str], str] = {}
     with opened(path) as stream:
         lines = SourceLines(stream, name)
@@ -92,28 +92,32 @@ def read_glossary(path: Path, pairs: Sequence[tuple[str, str]]) -> tuple[Entry, 
                     f"{place} is {line[:80]!r}; it must be a source term, a target term and, if it is "
                     "not for all languages, a language, separated by tabs. Correct the line."
                 )
-            if language and language not in known:
+            if language and language not in (*languages, *map("-".join, pairs)):
                 raise UserError(
-                    f"{place} is for {language!r}; the model has {', '.join(sorted(known)[:20])}. Give "
-                    "one of these, or leave out the third column."
+                    f"{place} is for {language!r}; the model has {', '.join(languages)}. Give one of "
+                    f"these or a direction, such as {'-'.join(pairs[0])}, or leave out the third column."
                 )
             if (earlier := rows.setdefault((source, language), target)) != target:
                 raise UserError(
                     f"{place} translates {source!r} as {target!r}, and an earlier line as {earlier!r}. "
                     "Keep one of them."
                 )
+    if not rows:
+        raise UserError(f"{name} has no terms. Give a file with some, or leave out --glossary.")
     return tuple(Entry(source, target, tag) for (source, tag), target in rows.items())
 
 
 class Line(NamedTuple):
     """A line whose values are replaced by marks: the n-th value of `values` by U+100000 + n.
 
-    A translation has `outputs` in the place of the values.
+    A translation has `outputs` in the place of the values. If the line is in capitals, the template is in
+    small letters, and `capitals` is the target language.
     """
 
     template: str
     values: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    capitals: str = ""
 
     @property
     def text(self) -> str:
@@ -150,6 +154,12 @@ def protect(line: str, placeholders: bool = False, terms: Mapping[str, str] | No
         template = protection.put_back(around, marks)
         values += found
     return Line(template, tuple(values), tuple((terms or {}).get(v, v) for v in values))
+
+
+def in_small_letters(line: Line, source: str, target: str) -> Line:
+    """Returns a line in capitals in small letters: models have seen few capitals. Others stay."""
+    template = capitals.lower(line.template, source)
+    return line if template is None else line._replace(template=template, capitals=target)
 
 
 class Piece(NamedTuple):
@@ -194,9 +204,16 @@ def encode_translation(vocabulary: Vocabulary, text: str, outputs: Sequence[str]
     return protection.encode(vocabulary, texts, [number for *_, number in found], len(outputs))
 
 
-def decode_translation(vocabulary: Vocabulary, ids: Sequence[int], outputs: Sequence[str]) -> str:
-    """Returns the text of a translation with the values of its piece; a wrong symbol is left out."""
+def decode_translation(
+    vocabulary: Vocabulary, ids: Sequence[int], outputs: Sequence[str], language: str = ""
+) -> str:
+    """Returns the text of a translation with the values of its piece; a wrong symbol is left out.
+
+    If a language is given, the text around the values is in its capitals.
+    """
     texts, numbers = protection.decode(vocabulary, ids, len(outputs))
+    if language:
+        texts = [capitals.upper(text, language) for text in texts]
     values = [outputs[n - 1] if 0 < n <= len(outputs) else "" for n in numbers]
     return "".join(itertools.chain(*itertools.zip_longest(texts, values, fillvalue=""))).strip()
 

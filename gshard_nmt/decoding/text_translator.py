@@ -22,6 +22,7 @@ from gshard_nmt.decoding.protected import (
     decode_translation,
     encode_pieces,
     encode_translation,
+    in_small_letters,
     protect,
     whole,
 )
@@ -136,6 +137,7 @@ class TextTranslator:
         A line without letters and digits, or with protected values alone, is copied, with score 0,
         unless it has a prefix. Translations that lack a value are left out. If all do, the best one is
         mended, see `protected.whole`. A score is that of the ids with symbols in the place of values.
+        With protection, a line in capitals is read in small letters, and its translation is in capitals.
 
         A line that is too long is translated in pieces, and the n-th best translations of all pieces are
         joined, or the n-th samples of all pieces. The score is the sum of their log-probabilities,
@@ -150,11 +152,16 @@ class TextTranslator:
         starts = [""] * len(lines) if prefixes is None else prefixes
         for start in range(0, len(lines), chunk_size):
             chunk = self._protect(lines[start : start + chunk_size], source, target)
-            sources = self._encode(chunk, source, target)
-            begins: list[list[int]] = [[] for _ in chunk]
             prefixed = {
                 i: text for i, text in enumerate(starts[start : start + chunk_size]) if text
             }
+            if self.keeps_tags:
+                chunk = [
+                    line if i in prefixed else in_small_letters(line, source, target)
+                    for i, line in enumerate(chunk)
+                ]
+            sources = self._encode(chunk, source, target)
+            begins: list[list[int]] = [[] for _ in chunk]
             some = [chunk[i] for i in prefixed]
             read = self._read([line.template for line in some], some, source, target)
             given = self._given(list(prefixed.values()), read)
@@ -249,8 +256,11 @@ class TextTranslator:
         if not nbest:
             raise self._not_finite(line)
         nbest = nbest[: self._nbest]
-        if piece.outputs:
-            texts = [decode_translation(self._target, ids, piece.outputs) for ids, _ in nbest]
+        if piece.outputs or line.capitals:
+            texts = [
+                decode_translation(self._target, ids, piece.outputs, line.capitals)
+                for ids, _ in nbest
+            ]
         else:
             texts = self._target.decode([ids for ids, _ in nbest])
         return [

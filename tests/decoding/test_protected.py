@@ -1,5 +1,6 @@
 """What must not change comes back as it was, whatever the model does with its symbols."""
 
+import json
 import random
 import types
 
@@ -129,6 +130,14 @@ def test_lost_repeated_and_invented_values_are_put_right_in_any_company(vocabula
     assert all(not best.lost for best in mended)
 
 
+def test_all_processes_score_what_is_mended(vocabulary):
+    model, calls = translator(vocabulary), []
+    first = types.SimpleNamespace(from_first=lambda value: calls.append(json.dumps(value())))
+    model.leads, model._processes = True, first
+    assert texts(model, LINES) == LINES
+    assert {json.loads(call)[0] for call in calls} == {"translate_ids", "score_ids"}
+
+
 def test_a_lost_value_never_goes_into_a_word_or_a_symbol(vocabulary):
     line, words = "copy é %s to %s profiles", "copy é to profiles"
     ids = vocabulary.encode([words])[0]
@@ -208,6 +217,21 @@ def test_a_prefix_and_a_given_translation_have_the_symbols_of_their_values(vocab
     assert [p for p in vocabulary.pieces(ids) if p in ("<0x31>", "<0x32>")] == ["<0x32>", "<0x31>"]
 
 
+def test_a_line_in_capitals_is_read_in_small_letters_and_comes_back_in_capitals(vocabulary):
+    read = []
+
+    def copy(ids, _):
+        read.append(vocabulary.decode([ids])[0])
+        return [ids]
+
+    model = translator(vocabulary, copy)
+    lines = ["COPY %s TO {Name}!", "CLOSE ALL", "ALL 1", "COPY THE file", "CLOSE ALL"]
+    hypotheses = list(model.translate(lines, "fr", "en", prefixes=["", "", "", "", "CLOSE"]))
+    assert [best.text for best, *_ in hypotheses] == lines
+    assert not any(best.lost for best, *_ in hypotheses)
+    assert [text.split()[0] for text in read] == ["Copy", "Close", "ALL", "COPY", "CLOSE"]
+
+
 def glossary(*rows):
     return Protection(False, tuple(Entry(*row) for row in rows))
 
@@ -239,13 +263,16 @@ def test_a_term_counts_in_its_language_and_a_placeholder_before_a_term():
         ("a\tb\n\nc\n", "line 3 is 'c'; it must be a source term, a target term"),
         ("a\tb\n\tb\n", "line 2 is '\\tb'; it must be"),
         ("a\tb\tfr\tx\n", "line 1 is 'a\\tb\\tfr\\tx'; it must be"),
-        ("a\tb\tit\n", "line 1 is for 'it'; the model has en, fr, fr-en. Give one of these"),
+        ("a\tb\tit\n", "line 1 is for 'it'; the model has en, fr. Give one of these or a dir"),
         ("a\tb\na\tc\n", "line 2 translates 'a' as 'c', and an earlier line as 'b'. Keep one"),
         ("a\tb\n\xff\n", "line 2, byte 1: 0xff is not UTF-8"),
     ],
 )
 def test_a_glossary_that_is_wrong_is_refused_with_its_line(tmp_path, content, message):
     path = tmp_path / "terms.tsv"
+    path.write_bytes(b"\n")
+    with pytest.raises(UserError, match="has no terms"):
+        read_glossary(path, [("fr", "en")])
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(UserError) as error:
         read_glossary(path, [("fr", "en")])

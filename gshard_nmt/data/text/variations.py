@@ -11,16 +11,11 @@ import re
 from collections.abc import Callable
 from typing import Self
 
+from gshard_nmt.data.text.capitals import upper
 from gshard_nmt.data.text.protection import MOST, put_back, spans, take_out
 
 Spans = list[tuple[int, int]]
 
-_DOTTED_I = ("tr", "az", "crh", "tt", "gag", "kaa")
-"""Languages whose capital of i is İ, and whose capital of ı is I."""
-_NO_CAPITALS = {0x1C90 + i: 0x10D0 + i for i in range(0x30)}
-"""Capitals that Python makes of Georgian letters, and the letters. Nobody types these capitals."""
-_GREEK = str.maketrans("ΆΈΉΊΌΎΏ", "ΑΕΗΙΟΥΩ")
-"""Greek capitals have no accents."""
 _FINAL = ".!?:…。！？：।؟։"
 _LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
 """A letter or digit of a script that has spaces between words."""
@@ -162,17 +157,9 @@ def _cased(pair: Pair, part: re.Pattern[str]) -> Pair:
 
 def _in_capitals(text: str, language: str, part: re.Pattern[str]) -> str:
     """Writes all matches of a pattern in capitals, but not what must not change."""
-    base = language.split("-")[0]
-
-    def upper(match: re.Match[str]) -> str:
-        letters = match[0]
-        if base in _DOTTED_I:
-            letters = letters.replace("i", "İ").replace("ı", "I")
-        letters = letters.upper().translate(_NO_CAPITALS)
-        return letters.translate(_GREEK) if base == "el" else letters
-
     around, protected = take_out(text, found := spans(text), len(found))
-    return put_back([part.sub(upper, parts) for parts in around], protected)
+    changed = [part.sub(lambda match: upper(match[0], language), text) for text in around]
+    return put_back(changed, protected)
 
 
 def placeholders(pair: Pair, _: Draw) -> Pair:
