@@ -22,6 +22,7 @@ REQUIRES = [
     "jax>=0.10.2,<0.11",
     "jaxlib>=0.10.2,<0.11",
     "lxml>=6",
+    "markdown-it-py>=3,<5",
     "matplotlib>=3.9",
     "ml-dtypes>=0.5",
     "numpy>=2.0",

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import io
 import os
 import sys
@@ -12,8 +13,10 @@ from typing import IO, Any, TextIO
 import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.decoding import company
-from gshard_nmt.decoding.pieces import pieces_note
+from gshard_nmt.decoding.documents.document import is_document, read
+from gshard_nmt.decoding.pieces import lost_note, pieces_note
 from gshard_nmt.decoding.progress import DecodingProgress
+from gshard_nmt.decoding.protected import Protection
 from gshard_nmt.decoding.resumable_file import ResumableFile, progress_file
 from gshard_nmt.decoding.source_lines import (
     InputChanged,
@@ -30,11 +33,14 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import Processes
 
+# The command line gets it from here, because it imports programs and not their parts.
+__all__ = ["is_document"]
+
 # fmt: off
 RUN_FILES = (
     "checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json",
     "source.model", "target.model", "metrics.jsonl", "budget.json", "divergence", "trainer.lock",
-    "command.txt", "init.json",
+    "command.txt", "init.json", "confidence.json",
 )
 """The files and folders of a run folder that translations must not overwrite."""
 # fmt: on
@@ -49,6 +55,7 @@ class Job:
       form: the name of the output format.
       fits: whether another mesh is chosen if that of the config does not fit this machine.
       beside: the flag --prefix or --score, and the file that it names, if there is one.
+      rates: whether each line gets the confidence of the run, if it has one.
     """
 
     config: Config
@@ -61,21 +68,28 @@ class Job:
     processes: Processes
     fits: bool
     beside: tuple[str, Path] | None = None
+    protection: Protection | None = None
+    rates: bool = False
 
     def load(self) -> TextTranslator:
-        return load_translator(
-            self.config, self.run, self.nbest, self.checkpoint, self.processes, self.fits
-        )
+        model = (self.config, self.run, self.nbest, self.checkpoint, self.processes, self.fits)
+        translator = load_translator(*model, self.protection)
+        translator.leads = self.processes.is_first and self.processes.count > 1
+        if self.rates:
+            translator.rate(self.run, self.config.decode)
+        return translator
 
     def origin(self, checkpoint: str) -> dict[str, str]:
         """Returns what the translations depend on besides the input, in words for a user."""
-        return {
+        origin = {
             "checkpoint": checkpoint,
             "search": f"{self.config.decode}, {self.nbest} best",
             "direction": f"{self.source}-{self.target}",
             "format": self.form,
             "version of gshard-nmt": gshard_nmt.__version__,
         }
+        protected = {"protected text": self.protection.digest} if self.protection else {}
+        return origin | protected
 
 
 def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
@@ -95,8 +109,9 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
     ):
         lines = SourceLines(stream, name)
         translator = job.load()
-        translator.leads = job.processes.count > 1
         origin = job.origin(translator.checkpoint)
+        if job.rates:
+            origin["confidence"] = str(translator.confidence)
         if beside:
             origin[f"file of --{flag}"] = beside.sha256
         with contextlib.ExitStack() as until:
@@ -110,6 +125,26 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
                 raise InputChanged(
                     f"{name} was changed while it was translated. Start again when it is complete."
                 )
+
+
+def decode_document(job: Job, source: Path, target: Path, everything: bool) -> None:
+    """Translates a document, such as a catalogue or a page; see `document.read`.
+
+    Its finished lines are in the partial file. The document is written when all are there.
+    """
+    document = read(source, job.target, everything)
+    content = "".join(f"{line}\n" for line in document.lines).encode()
+    lines = SourceLines(io.BytesIO(content), f"--input {source}")
+    with DecodingProgress(len(document.lines)) as progress, ending(job.processes):
+        translator = job.load()
+        made_of = {"input": hashlib.sha256(content).hexdigest()}
+        made_of |= {**job.origin(translator.checkpoint), "document": source.suffix}
+
+        def finished(text: str) -> bytes:
+            return document.filled(text.split("\n")[:-1])
+
+        with ResumableFile(target, made_of, finished) as output:
+            decode(job, translator, lines, output, progress)
 
 
 def show_check(job: Job, source: Path | None) -> None:
@@ -160,6 +195,7 @@ def decode(
         stream.skip(output.lines)
     progress.begin(output.lines)
     in_pieces: list[int] = []
+    lost: dict[int, str] = {}
     while chunk := lines.take(chunk_size(output.lines, translator.of_ids.rows)):
         first = output.lines + 1
         texts: list[str] = []
@@ -180,6 +216,8 @@ def decode(
                 output.write(rendered(job.form, number, line, hypotheses))
                 if hypotheses[0].pieces > 1:
                     in_pieces.append(number)
+                if hypotheses[0].lost:
+                    lost[number] = hypotheses[0].lost[0]
         output.commit(output.lines + len(chunk))
         progress.show(output.lines)
     if beside and beside.take(1):
@@ -187,6 +225,8 @@ def decode(
         raise UserError(f"the file of --{flag} {more_lines}. {_ONE_EACH}")
     if in_pieces:
         sys.stderr.write(f"{pieces_note(in_pieces, translator.longest_source)}\n")
+    if lost:
+        sys.stderr.write(f"{lost_note(lost)}\n")
 
 
 def chunk_size(done: int, rows: int) -> int:

@@ -11,7 +11,8 @@ from rich.progress import Progress
 from gshard_nmt import outputs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
-from gshard_nmt.evaluation import corpora, routing, test_sets
+from gshard_nmt.evaluation import calibration, corpora, routing, test_sets
+from gshard_nmt.evaluation.calibration import calibrate
 from gshard_nmt.evaluation.metrics import check_names
 from gshard_nmt.evaluation.opening import open_systems
 from gshard_nmt.evaluation.report import (
@@ -33,7 +34,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.terminal import Terminal
 
 # The command line gets these from here, because it imports programs and not their parts.
-__all__ = ["Request", "check_names", "evaluate", "open_folder"]
+__all__ = ["Request", "calibrate", "check_names", "evaluate", "open_folder"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,7 @@ def evaluate(
         comparison.length_section(systems.main),
         faults.checks_section(tests, [*alarms, *baselines.alarms(systems)]),
         faults.outputs_section(systems, baselines.not_converged(records)),
+        calibration.section(systems.main),
     ]
     if request.count_experts is not None:
         weights = request.choices.checkpoint

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gshard_nmt.data.batching.augmentation import Record
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.manifest import VOCABULARIES, PreparedPair
@@ -46,7 +47,8 @@ def show_batches(
     data = PreparedData.open(folder)
     vocabularies = [Vocabulary.load(folder / name) for name in VOCABULARIES]
     count = min(rows, config.rows) if rows else config.rows
-    stream = TrainBatches(data, config, range(count))
+    record: Record = {}
+    stream = TrainBatches(data, config, range(count), record=record)
     console = Terminal()
     try:
         for number, arrays in enumerate(
@@ -59,6 +61,7 @@ def show_batches(
                     data.languages(config),
                     vocabularies,
                     pieces,
+                    record,
                 )
                 if as_json:
                     sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -75,11 +78,13 @@ def describe_row(
     languages: Sequence[str],
     vocabularies: Sequence[Vocabulary],
     pieces: bool = False,
+    record: Record | None = None,
 ) -> dict[str, Any]:
     """Returns what a row of the arrays of `TrainBatches`, int32[L], holds.
 
     `languages` are those of the run, in the order of the ids in the arrays. With `pieces`, the text has
-    spaces between all pieces. A segment may come from several `pairs`, if no tag tells them apart.
+    spaces between all pieces. A segment may come from several `pairs`, if no tag tells them apart. If it
+    is in the `record` of what augmentation did, it also has its variations, and its texts before.
     """
     origins = [
         (pair.language, vocabularies[0].tags(pair.source, pair.target, pair.subset), pair.folder)
@@ -108,7 +113,10 @@ def describe_row(
             segment[side] = _text(own, vocabulary, pieces)
             segment[f"{side}_tokens"] = len(own)
             segment[f"{side}_fallback"] = int(vocabulary.is_byte_fallback[own].sum())
-        segments.append(segment)
+        source_text, target_text = (
+            v.decode([i])[0] for v, i in zip(vocabularies, ids, strict=True)
+        )
+        segments.append(segment | (record or {}).get((source_text, target_text), {}))
     return result | {"segments": segments}
 
 
@@ -126,7 +134,7 @@ def _text(ids: Sequence[int], vocabulary: Vocabulary, pieces: bool) -> str:
             parts.append(_MARKED.format(spelled.decode("utf-8", "replace")))
             continue
         for token, piece, _ in run:
-            if vocabulary.tag(piece) == token:
+            if vocabulary.tag(piece) == token and not parts:
                 tags += f"{piece} "
             elif token != EOS:
                 parts.append(_MARKED.format(piece) if token == UNK else piece)
@@ -147,3 +155,6 @@ def _lines(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {number} {origin}, {segment['source_tokens']} + {segment['target_tokens']} tokens"
         for side in ("source", "target"):
             yield f"    {shown(segment[side], 0)}"
+        if "augmentation" in segment:
+            before = " | ".join(shown(text, 0) for text in segment["before"])
+            yield f"    changed by {', '.join(segment['augmentation'])}; before: {before}"

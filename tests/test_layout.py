@@ -247,6 +247,7 @@ ROOT = PACKAGE.parent
 IMPORT_NAMES = {
     "absl-py": "absl",
     "gin-config": "gin",
+    "markdown-it-py": "markdown_it",
     "ml-dtypes": "ml_dtypes",
     "orbax-checkpoint": "orbax",
 }

@@ -1,5 +1,6 @@
 """Batches as text: what is printed is what training sees."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -72,6 +73,21 @@ def test_the_text_is_that_of_the_corpus_and_the_direction_is_known(capsys, folde
         tag = f"<2{pair.split('-')[1]}> "
         assert segment["source"].startswith(tag)
         assert (segment["source"].removeprefix(tag), segment["target"]) in texts[pair]
+
+
+def test_a_changed_example_has_its_text_before(capsys, folder):
+    changing = dataclasses.replace(CONFIG, augmentation={"title": 0.5, "values": 0.5})
+    show_batches(changing, folder, batches=4, as_json=True)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    segments = [segment for row in rows for segment in row["segments"]]
+    texts = {row for language in corpora.LETTERS for row in corpora.rows_of(language)["train"]}
+    changed = [segment for segment in segments if "augmentation" in segment]
+    for segment in changed:
+        assert {tuple(segment["before"]), tuple(segment["before"][::-1])} & texts
+        assert set(segment["augmentation"]) <= {"title", "values"}
+    assert 0.3 < len(changed) / len(segments) < 0.9
+    show_batches(changing, folder, rows=0)
+    assert "; before: " in capsys.readouterr().out
 
 
 def test_text_shows_padding_and_marks_characters_that_the_vocabulary_lacks(capsys, folder):

@@ -21,10 +21,13 @@ from gshard_nmt.cli.flags import (
 )
 from gshard_nmt.cli.processes import PROCESS_NEEDS, compare, define_processes, join
 from gshard_nmt.errors import UserError
+from gshard_nmt.files import is_stream
 
 if TYPE_CHECKING:
     from gshard_nmt.decode import Job
-    from gshard_nmt.settings.config import Decode
+    from gshard_nmt.decoding.protected import Protection
+    from gshard_nmt.run.folder import RunFolder
+    from gshard_nmt.settings.config import Config, Decode
     from gshard_nmt.spmd.processes import Processes
 
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
@@ -38,6 +41,47 @@ def _define_direction(flags: Flags) -> None:
     flags.text("target", "TAG",
         "language to translate to; needed only if the model translates to several", default="")
     # fmt: on
+
+
+def define_protection(flags: Flags) -> None:
+    # fmt: off
+    flags.choice("protect", "WHETHER",
+        "on: placeholders such as %s, {name} and $HOME, tags, addresses, files and emoji come through "
+        "the translation as they are, each once. off: they are text. If not given, on if the run was "
+        "trained with Data.augmentation = {'placeholders': RATE}", ["on", "off"])
+    flags.text("glossary", "FILE",
+        "terms and their translations, a pair in each line, separated by a tab: Fichier<tab>File. A "
+        "third column may name the language that it is for")
+    # fmt: on
+
+
+def read_protection(
+    values: FlagValues, config: "Config", run: "RunFolder", processes: "Processes"
+) -> "Protection | None":
+    """Returns what --protect and --glossary ask for; or raises UserError if the model cannot do it."""
+    from gshard_nmt.data.text.protection import symbol
+    from gshard_nmt.decoding.protected import Protection, read_glossary, trained_protection
+
+    path = existing_file(values, "glossary", "give a text file, or leave out --glossary")
+    pairs = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
+    glossary = read_glossary(path, pairs) if path else ()
+    trained = trained_protection(config)
+    placeholders = values.protect == "on" if values.protect else trained is not None
+    if not (placeholders or glossary):
+        return None
+    flag = "--glossary" if glossary else "--protect on"
+    if trained is None and None in map(symbol, run.vocabularies()):
+        raise UserError(
+            f"{flag} needs the symbol <ph>, which the vocabularies of {run.path} do not have. Leave it "
+            "out, or train a run with vocabularies of gshard-data prepare."
+        )
+    if trained is None and processes.is_first:
+        sys.stderr.write(
+            f"{flag}: this run was not trained with placeholders, so it does not write their symbol "
+            "itself. Each value goes to the likeliest place, which takes longer and is often not the "
+            "right one. Train with Data.augmentation = {'placeholders': 0.3}.\n"
+        )
+    return Protection(placeholders, glossary)
 
 
 def _define_search(flags: Flags) -> None:
@@ -56,7 +100,10 @@ def _define_decode(flags: Flags) -> None:
     define_run(flags)
     _define_direction(flags)
     flags.text("input", "FILE",
-        "file to translate, one sentence a line; stdin if not given; may end in .gz, .zst, .xz or .bz2")
+        "file to translate, one sentence a line; stdin if not given; may end in .gz, .zst, .xz or "
+        ".bz2. A document (.po, .pot, .xliff, .srt, .vtt, .html, .md) keeps its structure")
+    flags.switch("retranslate",
+        "in a .po or XLIFF document, also translate what has a translation already")
     flags.text("output", "FILE",
         "file for the translations; stdout if not given. Until it is complete, the finished lines are in "
         "FILE.partial, and the same command goes on from there")
@@ -67,6 +114,7 @@ def _define_decode(flags: Flags) -> None:
     flags.choice("format", "NAME",
         "text (translations alone), tsv (line number, score, translation) or jsonl (an object for each "
         "line). If not given, tsv with --scores or several translations", ["text", "tsv", "jsonl"])
+    define_protection(flags)
     flags.text("prefix", "FILE",
         "the beginning of each translation: line N for line N of the input, or an empty line")
     flags.text("score", "FILE",
@@ -88,7 +136,9 @@ def _decode(values: FlagValues) -> None:
     _check_together(values, "score")
     from gshard_nmt.decoding.source_lines import chosen_format
 
-    job = dataclasses.replace(job, form=chosen_format(values.format, values.nbest, values.scores))
+    form = chosen_format(values.format, values.nbest, values.scores)
+    rates = form == "jsonl" and not values.prefix and processes.is_first
+    job = dataclasses.replace(job, form=form, rates=rates)
     compare(values, job.config, processes)
     with processes.waiting_for_lost_peers():
         if processes.is_first:
@@ -98,7 +148,14 @@ def _decode(values: FlagValues) -> None:
 
 
 def _translate_files(values: FlagValues, job: "Job") -> None:
-    from gshard_nmt.decode import check_output, decode_file, show_check, written_instead
+    from gshard_nmt.decode import (
+        check_output,
+        decode_document,
+        decode_file,
+        is_document,
+        show_check,
+        written_instead,
+    )
 
     advice = "give a text file, or leave out --input to read stdin"
     source_file = existing_file(values, "input", advice)
@@ -110,11 +167,15 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
             "it tries several numbers of devices."
         )
     check_output(source_file, output_file, job.run)
-    for name in ("prefix", "score"):
+    document = (
+        source_file if source_file and (is_document(source_file) or values.retranslate) else None
+    )
+    if document:
+        _check_together(values, "input")
+    for name in ("glossary", "prefix", "score"):
         path = existing_file(values, name, f"give a text file, or leave out --{name}")
         if path is None:
             continue
-        _check_is_no_pipe(name, path)
         if output_file and (
             outputs.is_same_file(path, output_file) or written_instead(path, output_file)
         ):
@@ -122,8 +183,17 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
                 f"--output {output_file} would overwrite the file of --{name}, {path}. Give --output a "
                 "new file."
             )
-        job = dataclasses.replace(job, beside=(name, path))
-    if values.check:
+        if name != "glossary":
+            _check_is_no_pipe(name, path)
+            job = dataclasses.replace(job, beside=(name, path))
+    if document:
+        if output_file is None or is_stream(output_file):
+            raise UserError(
+                f"--input {document} is a document, which is written at the end. Give --output a file, "
+                "or translate its lines as text: gshard-decode < FILE."
+            )
+        decode_document(job, document, output_file, values.retranslate)
+    elif values.check:
         show_check(job, source_file)
     else:
         decode_file(job, source_file, output_file)
@@ -138,6 +208,10 @@ def _check_is_no_pipe(name: str, path: Path) -> None:
 
 _NOT_WITH = {
     "check": (("output", "prefix", "score", "scores", "format"), "writes no translations"),
+    "input": (
+        ("check", "format", "nbest", "prefix", "score", "scores"),
+        "names a document, written with the best translations",
+    ),
     "score": (("prefix", "sample", "scores", "nbest", "format"), "gives one score a line"),
 }
 """The flags that --check and --score exclude, and why."""
@@ -170,8 +244,9 @@ def _read_job(values: FlagValues, workdir: Path, processes: "Processes") -> "Job
     _check_search(values, config.decode, [name for _, name in changes.settings])
     Chosen.parse(values.checkpoint)
     fits = not changes.name_a_mesh
-    form, nbest = "jsonl", values.nbest
-    return Job(config, run, source, target, nbest, form, values.checkpoint, processes, fits)
+    protection = read_protection(values, config, run, processes)
+    chosen = (values.nbest, "jsonl", values.checkpoint, processes, fits)
+    return Job(config, run, source, target, *chosen, protection=protection)
 
 
 def _check_search(values: FlagValues, decode: "Decode", settings: Sequence[str]) -> None:
@@ -205,6 +280,7 @@ def _define_translate(flags: Flags) -> None:
         "the corpus folder for the new pairs, beside those of other inputs. The same command goes on "
         "after a stop, and translates nothing again if only --min_score or --max_ratio changes")
     _define_direction(flags)
+    define_protection(flags)
     flags.switch("back_translation",
         "make the input the target side of the new pairs, and its translation the source side")
     flags.number("min_score", "X",
@@ -273,5 +349,5 @@ DECODE = Command(
     ("workdir",),
     _define_decode,
     _decode,
-    needs=PROCESS_NEEDS,
+    needs={"retranslate": "input", **PROCESS_NEEDS},
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from absl.flags import FlagValues
 
 from gshard_nmt import paths
-from gshard_nmt.cli.decode_command import check_nbest
+from gshard_nmt.cli.decode_command import check_nbest, define_protection, read_protection
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
@@ -130,6 +130,7 @@ def _define_serve(flags: Flags) -> None:
     flags.integer("beam", "K", "beam size; if not given, that of the run's config", None, minimum=1)
     flags.integer("nbest", "N",
         "the most translations of a text that a client may ask for; at most --beam", 1, minimum=1)
+    define_protection(flags)
     flags.integer("max_characters", "N",
         "the most characters of all texts of a request together", 20_000, minimum=1)
     flags.number("timeout", "SECONDS",
@@ -158,6 +159,7 @@ def _serve(values: FlagValues) -> None:
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.settings.gin_reader import read_changes
     from gshard_nmt.settings.values import read_run_config
+    from gshard_nmt.spmd.processes import ALONE
 
     Chosen.parse(values.checkpoint)
     changes = read_changes(values.gin)
@@ -166,6 +168,7 @@ def _serve(values: FlagValues) -> None:
     config = changes.apply(read_run_config(run.config))
     config = config.replace(decode={**search, "method": "beam"})
     check_nbest(values.nbest, config.decode)
+    protection = read_protection(values, config, run, ALONE)
     directions = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
     from gshard_nmt.serve import Server, listen, serve
     from gshard_nmt.serving.requests import Limits
@@ -181,7 +184,9 @@ def _serve(values: FlagValues) -> None:
     from gshard_nmt.decoding.text_translator import load_translator
 
     fits = not changes.name_a_mesh
-    translator = load_translator(config, run, values.nbest, values.checkpoint, fits=fits)
+    model = (config, run, values.nbest, values.checkpoint)
+    translator = load_translator(*model, fits=fits, protection=protection)
+    translator.rate(run, config.decode)
     sys.stderr.write("gshard-serve: compiling the programs of all batch shapes\n")
     translator.warm_up()
     limits = Limits(values.max_characters, seconds=values.timeout)

@@ -52,6 +52,9 @@ def _define_eval(flags: Flags) -> None:
     flags.switch("routing",
         "also show which experts of the first run each language uses in each layer, on the test text: "
         "maps and tables in the report, and the numbers in bleu.json. The model must have experts")
+    flags.switch("calibrate",
+        "write no report, but the confidence of translations, for gshard-decode --format jsonl and "
+        "gshard-serve: fitted on the dev text of --corpus, and measured on its test text")
     flags.words("metrics", "NAME ...",
         "metrics in addition to bleu and chrf: chrf++, ter, spbleu")
     define_checkpoint(flags, "computed in memory. Each baseline uses its best checkpoint")
@@ -62,7 +65,7 @@ def _define_eval(flags: Flags) -> None:
 
 
 def _eval(values: FlagValues) -> None:
-    _check_text(values)
+    (_check_calibration if values.calibrate else _check_text)(values)
     processes = join(values, "gshard-eval")
     workdirs = [existing("workdir", text, "gshard-train") for text in values.workdir]
     from gshard_nmt.decoding.runs import RunTranslators
@@ -81,7 +84,34 @@ def _eval(values: FlagValues) -> None:
             translators.follow()
             return
         with ending(processes):
-            _evaluate(values, workdirs, translators, changes)
+            (_calibrate if values.calibrate else _evaluate)(values, workdirs, translators, changes)
+
+
+def _check_calibration(values: FlagValues) -> None:
+    require(EVAL, values, ("workdir", "corpus"))
+    for name in ("report", "test_set", "split", "baselines", "routing", "metrics", "name"):
+        if values[name].value != values[name].default:
+            raise UserError(
+                f"--{name} does not go with --calibrate, which uses dev and test text of --corpus and "
+                "writes no report. Leave out one of them."
+            )
+    if len(values.workdir) > 1:
+        raise UserError(
+            f"--calibrate takes one run, and {len(values.workdir)} are given. Give one --workdir."
+        )
+
+
+def _calibrate(
+    values: FlagValues, workdirs: Sequence[Path], translators: "RunTranslators", changes: "Changes"
+) -> None:
+    from gshard_nmt.evaluate import calibrate
+    from gshard_nmt.run.checkpoint.weights import Chosen
+    from gshard_nmt.run.folder import RunFolder
+
+    del changes  # the translators have them
+    Chosen.parse(values.checkpoint)
+    text, work = (read_corpora(values), values.sentences), translators.with_evidence
+    calibrate(RunFolder(workdirs[0]), *text, work, values.checkpoint)
 
 
 def _check_text(values: FlagValues) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from gshard_nmt.data.language_codes import same
 from gshard_nmt.data.reading.layout import ENGLISH
 from gshard_nmt.data.schedule import Phase, phases_of
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.ranges import (
     LARGEST_SIZE,
     Rule,
@@ -25,6 +25,19 @@ from gshard_nmt.ranges import (
 DIRECTIONS = ("xx-en", "en-xx", "many-to-many", "all", "as-named")
 VOCABULARIES = ("two", "joint")
 VOCABULARY_MODELS = ("bpe", "unigram")
+AUGMENTATIONS = (
+    *(
+        "numbers",
+        "values",
+        "emoji",
+        "final_punctuation",
+        "typos",
+        "first_letter",
+        "title",
+        "capitals",
+    ),
+    *("placeholders", "copies"),
+)
 SMALLEST_VOCABULARY = 320
 LARGEST_SPARE_TAGS = 1000
 SMALLEST_LENGTH = 4
@@ -134,6 +147,14 @@ class Data:
     subword_sampling_target: bool = False
     """Whether `subword_sampling` also varies the words of the target."""
 
+    augmentation: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """How often training changes a sentence pair to what people type, such as {"capitals": 0.02}; {}
+    never does. On both sides alike: "capitals", "title" and "first_letter" change the case, "emoji" and
+    "values" add emoji, symbols, addresses, placeholders and other codes, "numbers" changes digits, and
+    "final_punctuation" leaves it out. "typos" makes typing errors in the source. "placeholders" lets the
+    symbol <ph> stand for placeholders, tags, addresses and the like in lines that have some, and "copies"
+    for a word that both sides have. Each has a rate from 0 to 1."""
+
     schedule: tuple[Mapping[str, float | Mapping[str, float]], ...] = ()
     """Changes of the mixture while a run trains. Each entry is a dict: from `from_step` on, the
     languages are drawn with `temperature` and with `weights`, a dict from languages, directions such as
@@ -161,6 +182,18 @@ class Data:
 
     def __post_init__(self) -> None:
         check(self, self.RULES)
+        for name, rate in self.augmentation.items():
+            if name not in AUGMENTATIONS:
+                raise UserError(
+                    f"Data.augmentation has {name!r}{did_you_mean(name, AUGMENTATIONS)} It may have "
+                    f"{', '.join(AUGMENTATIONS)}.",
+                    ["Data.augmentation"],
+                )
+            if not 0 <= rate <= 1:
+                raise UserError(
+                    f"Data.augmentation[{name!r}] is {rate}; it must be from 0 to 1.",
+                    ["Data.augmentation"],
+                )
         # An error in the schedule is found here, before any work.
         phases_of(self.schedule, self.temperature)
         sizes = self.source_vocabulary, self.target_vocabulary
@@ -225,5 +258,5 @@ ONLY_PREPARED = (
 
 _NOT_SHAPING = (
     *("rows", "packing_window", "temperature", "schedule"),
-    *("subword_sampling", "subword_sampling_target"),
+    *("subword_sampling", "subword_sampling_target", "augmentation"),
 )

@@ -6,7 +6,7 @@ the like, then at spaces, then anywhere: no part of a line is lost. The marks ar
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +89,7 @@ def join(
     pieces: Sequence[Sequence[Translation]],
     space: str,
     length_norms: Callable[[int], Sequence[float] | np.ndarray],
-) -> list[tuple[str, float]]:
+) -> list[Translation]:
     """Joins the n-th best translations of all pieces of a line, for each n that all pieces have.
 
     The score is the sum of the log-probabilities, divided by the length norm of the sum of the lengths.
@@ -101,21 +101,35 @@ def join(
         norms = length_norms(total)
         log_prob = sum(part.score * float(norms[part.length]) for part in parts)
         text = space.join(part.text for part in parts if part.text)
-        joined.append((text, log_prob / float(norms[total])))
+        joined.append(Translation(text, log_prob / float(norms[total]), total))
     return joined
 
 
 def pieces_note(numbers: Sequence[int], longest: int) -> str:
     """Returns the sentence that tells a user which lines were translated in pieces."""
-    first = ", ".join(f"{number:,}" for number in numbers[:5])
+    first = _listed(numbers)
     if len(numbers) == 1:
         return f"line {first} has more than {longest} tokens, so it was translated in pieces."
-    if len(numbers) > 5:
-        first += f" and {len(numbers) - 5:,} more"
     return (
         f"{len(numbers):,} lines have more than {longest} tokens, so they were translated in pieces: "
         f"lines {first}."
     )
+
+
+def lost_note(lost: Mapping[int, str]) -> str:
+    """Returns the sentence that tells a user which lines have lost a value, such as the given ones."""
+    number, value = next(iter(lost.items()))
+    lines = f"{len(lost):,} lines have" if len(lost) > 1 else f"{len(lost)} line has"
+    return (
+        f"{lines} lost text that must not change, such as {value[:40]!r} of line {number:,}: "
+        f"{_listed(list(lost))}. --format jsonl names all of it."
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Returns the first few numbers, and how many there are more."""
+    first = ", ".join(f"{number:,}" for number in numbers[:5])
+    return first + (f" and {len(numbers) - 5:,} more" if len(numbers) > 5 else "")
 
 
 def _parts(text: str, end: re.Pattern[str]) -> Iterator[str]:

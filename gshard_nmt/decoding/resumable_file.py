@@ -11,11 +11,11 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from gshard_nmt import json_shape, outputs
+from gshard_nmt import files, json_shape, outputs
 from gshard_nmt.decoding.source_lines import InputChanged
 from gshard_nmt.json_shape import fields, mapping_of, text, whole
 
@@ -37,12 +37,19 @@ class ResumableFile:
     same output is begun again, it goes on there, after its first `lines` input lines.
     """
 
-    def __init__(self, path: Path, made_of: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        made_of: Mapping[str, str],
+        finished: Callable[[str], bytes] = str.encode,
+    ) -> None:
         """Opens nothing yet. The path keeps its content until the end.
 
         `made_of` is everything that the text depends on, by names that a user knows, such as "input". A
-        partial file that was made of something else is begun anew, and stderr says so.
+        partial file that was made of something else is begun anew, and stderr says so. `finished` makes
+        the content of the path from the whole text.
         """
+        self._finished = finished
         self.lines = 0
         self._path, self._made_of = path, dict(made_of)
         self._partial, self._progress = outputs.partial_file(path), progress_file(path)
@@ -81,7 +88,11 @@ class ResumableFile:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._until:
-            if error is None:
+            if error is None and self._finished is not str.encode:
+                files.write(self._path, self._finished(self._partial.read_text(encoding="utf-8")))
+                self._partial.unlink()
+                self._progress.unlink(missing_ok=True)
+            elif error is None:
                 if self._path.exists():
                     shutil.copymode(self._path, self._partial)
                 self._partial.replace(os.path.realpath(self._path))

@@ -5,10 +5,13 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gshard_nmt import paths
 from gshard_nmt.decoding.expert_use import ExpertUse
-from gshard_nmt.decoding.pieces import pieces_note
+from gshard_nmt.decoding.pieces import lost_note, pieces_note
+from gshard_nmt.decoding.protected import trained_protection
+from gshard_nmt.decoding.source_lines import Hypothesis
 from gshard_nmt.decoding.text_translator import TextTranslator, call, follow, load_translator
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import differences
@@ -39,6 +42,8 @@ class Choices:
         text = run.config.read_text(encoding="utf-8")
         config = read_run_config(run.config)
         new = differences(config.decode, self.changes.apply(config).decode)
+        if protection := trained_protection(config):
+            new.append(f"protected text: {protection.digest}")
         return "\n".join([text, *new]) if new else text
 
 
@@ -77,14 +82,27 @@ class RunTranslators:
     def translate_together(
         self, workdir: str, source: str, target: str, lines: Sequence[str], checkpoint: str
     ) -> tuple[list[str], str, str]:
-        translator, search = self._translator(workdir, checkpoint)
-        best = [nbest[0] for nbest in translator.translate(lines, source, target)]
+        best, made_by, label = self.hypotheses(workdir, source, target, lines, checkpoint)
         in_pieces = [number for number, line in enumerate(best, 1) if line.pieces > 1]
         if in_pieces and self._processes.is_first:
-            longest = translator.longest_source
+            longest = self._translator(workdir, checkpoint)[0].longest_source
             sys.stderr.write(f"{source}-{target}: {pieces_note(in_pieces, longest)}\n")
-        texts = [translation.text for translation in best]
-        return texts, f"{translator.origin}, {search}", translator.checkpoint
+        lost = {number: line.lost[0] for number, line in enumerate(best, 1) if line.lost}
+        if lost and self._processes.is_first:
+            sys.stderr.write(f"{source}-{target}: {lost_note(lost)}\n")
+        return [translation.text for translation in best], made_by, label
+
+    def hypotheses(
+        self, workdir: str, source: str, target: str, lines: Sequence[str], checkpoint: str
+    ) -> tuple[list[Hypothesis], str, str]:
+        """Returns the best translation of each line, in each process that calls it."""
+        translator, search = self._translator(workdir, checkpoint)
+        best = [nbest[0] for nbest in translator.translate(lines, source, target)]
+        return best, f"{translator.origin}, {search}", translator.checkpoint
+
+    def with_evidence(self, *arguments: Any) -> tuple[list[Hypothesis], str, str]:
+        """Returns what `hypotheses` does. Process 0 calls it, and the others are in `follow`."""
+        return call(self._processes, self, "hypotheses", *arguments)
 
     def expert_use(
         self, workdir: Path | str, tests: Sequence[Sequence], checkpoint: str = "best"
@@ -112,8 +130,7 @@ class RunTranslators:
         run = RunFolder(paths.folder_path("workdir", workdir), self._trust_programs)
         config = self._changes.apply(read_run_config(run.config))
         fits = not self._changes.name_a_mesh
-        translator = load_translator(
-            config, run, checkpoint=checkpoint, processes=self._processes, fits=fits
-        )
+        protection = trained_protection(config)  # as gshard-decode: this is what users get
+        translator = load_translator(config, run, 1, checkpoint, self._processes, fits, protection)
         self._loaded[key] = translator, config.decode.settings()
         return self._loaded[key]

@@ -19,6 +19,7 @@ from typing import IO, NamedTuple, cast
 
 from gshard_nmt.data.reading import text_lines
 from gshard_nmt.data.text.vocabulary import LINE_BREAKS
+from gshard_nmt.decoding.confidence import Evidence
 from gshard_nmt.errors import UserError
 
 _BLOCK = 1 << 16
@@ -204,12 +205,16 @@ class Hypothesis:
     """A detokenized translation, without a character that ends a line or a column.
 
     `score` is its log-probability in nats, divided by the length norm. The source was translated in
-    `pieces`, several if it was too long.
+    `pieces`, several if it was too long. `lost` is what should not have changed, and is not in the text.
+    The confidence is None if the run has none.
     """
 
     text: str
     score: float
     pieces: int = 1
+    lost: tuple[str, ...] = ()
+    evidence: Evidence | None = dataclasses.field(default=None, compare=False)
+    confidence: float | None = None
 
 
 _SEPARATORS = "\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
@@ -220,8 +225,9 @@ def rendered(form: str, number: int, source: str, translations: Sequence[Hypothe
     """Returns the output for a line, from its number, itself and its translations, best first.
 
     The form "text" has the best translation alone, and "tsv" a row for each: number of the line, score,
-    text. "jsonl" has a JSON object in one line: "line", "source", "translations", and "pieces" if the
-    line was split.
+    text. "jsonl" has a JSON object in one line: "line", "source", "translations", "confidence" of the
+    best if the run has it, and "pieces" if the line was split. A translation that has lost something also
+    has "lost".
     """
     if form == "text":
         return f"{translations[0].text}\n"
@@ -230,8 +236,13 @@ def rendered(form: str, number: int, source: str, translations: Sequence[Hypothe
     record = {
         "line": number,
         "source": source,
-        "translations": [{"text": best.text, "score": best.score} for best in translations],
+        "translations": [
+            {"text": best.text, "score": best.score} | ({"lost": best.lost} if best.lost else {})
+            for best in translations
+        ],
     }
+    if translations[0].confidence is not None:
+        record["confidence"] = round(translations[0].confidence, 4)
     if translations[0].pieces > 1:
         record["pieces"] = translations[0].pieces
     text = json.dumps(record, ensure_ascii=False)

@@ -2,24 +2,38 @@
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.protection import symbol
+from gshard_nmt.data.text.vocabulary import EOS, Vocabulary
+from gshard_nmt.decoding.confidence import Confidence, Evidence
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.fitting import fitted
 from gshard_nmt.decoding.pieces import Translation, join, separator, split
-from gshard_nmt.decoding.source_lines import Hypothesis, copied, visible
+from gshard_nmt.decoding.protected import (
+    Line,
+    Piece,
+    Protection,
+    decode_translation,
+    encode_pieces,
+    encode_translation,
+    in_small_letters,
+    protect,
+    whole,
+)
+from gshard_nmt.decoding.source_lines import Hypothesis
 from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.config import Config
+from gshard_nmt.settings.config import Config, Decode
 from gshard_nmt.settings.divides import check_decoding
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -60,15 +74,20 @@ class TextTranslator:
         checkpoint: str = "",
         origin: str = "",
         processes: Processes = ALONE,
+        protection: Protection | None = None,
+        nbest: int | None = None,
     ) -> None:
         """Adds the vocabularies of a run to a translator of token ids.
 
         `step` is that of the weights, of an average the newest one; `checkpoint` is their label, see
-        `weights.Loaded`, and `origin` what they are in words.
+        `weights.Loaded`, and `origin` what they are in words. `nbest` is the largest number of
+        translations of a line, and the translator of ids may have more for `protection` to choose from.
         """
+        self._protection, self._nbest = protection, nbest
         self._processes = processes
         # In process 0 alone, if the other processes `follow`.
         self.leads = False
+        self.confidence: Confidence | None = None
         # It has the weights and the search.
         self.of_ids = translator
         self._source, self._target = run.vocabularies()
@@ -79,6 +98,16 @@ class TextTranslator:
     @property
     def target_vocabulary(self) -> Vocabulary:
         return self._target
+
+    def rate(self, run: RunFolder, decode: Decode) -> None:
+        """Gives each translation a confidence, if the run has one for these weights and this search."""
+        made_by = f"{self.origin}, {decode.settings()}"
+        self.confidence = Confidence.fitting(run.path, self.checkpoint, made_by)
+
+    @property
+    def keeps_tags(self) -> bool:
+        """Whether tags in a line stay as they are."""
+        return self._protection is not None and self._protection.placeholders
 
     def warm_up(self) -> None:
         """Compiles all programs and runs them once, so that no translation waits for a compiler."""
@@ -105,11 +134,16 @@ class TextTranslator:
     ) -> Iterator[list[Hypothesis]]:
         """Yields the translations of each line by falling score. The lines keep their order.
 
-        A line without letters and digits is copied, with score 0, unless it has a prefix. A line that is
-        too long is translated in pieces, and the n-th best translations of all pieces are joined, or the
-        n-th samples of all pieces. The score is the sum of their log-probabilities, divided by the length
-        norm of the sum of their lengths. `chunk_size` lines are sorted by length and translated together;
-        `prefixes` begin their translations, and `first_line` is the number of the first in messages.
+        A line without letters and digits, or with protected values alone, is copied, with score 0,
+        unless it has a prefix. Translations that lack a value are left out. If all do, the best one is
+        mended, see `protected.whole`. A score is that of the ids with symbols in the place of values.
+        With protection, a line in capitals is read in small letters, and its translation is in capitals.
+
+        A line that is too long is translated in pieces, and the n-th best translations of all pieces are
+        joined, or the n-th samples of all pieces. The score is the sum of their log-probabilities,
+        divided by the length norm of the sum of their lengths. `chunk_size` lines are sorted by length
+        and translated together; `prefixes` begin their translations, and `first_line` is the number of
+        the first in messages.
 
         Raises:
           UserError: the weights have values that are not finite. Or a prefix, or a line that has one, is
@@ -117,27 +151,42 @@ class TextTranslator:
         """
         starts = [""] * len(lines) if prefixes is None else prefixes
         for start in range(0, len(lines), chunk_size):
-            chunk = lines[start : start + chunk_size]
-            begins = self._target.encode(starts[start : start + chunk_size])
+            chunk = self._protect(lines[start : start + chunk_size], source, target)
+            prefixed = {
+                i: text for i, text in enumerate(starts[start : start + chunk_size]) if text
+            }
+            if self.keeps_tags:
+                chunk = [
+                    line if i in prefixed else in_small_letters(line, source, target)
+                    for i, line in enumerate(chunk)
+                ]
             sources = self._encode(chunk, source, target)
-            for i, begin in enumerate(begins):
-                if begin:
-                    sources[i] = self._ids([chunk[i]], source, target)
-                    self._check_lengths(first_line + start + i, "prefix", sources[i][0], begin)
-            ids = [piece for pieces in sources for piece in pieces]
+            begins: list[list[int]] = [[] for _ in chunk]
+            some = [chunk[i] for i in prefixed]
+            read = self._read([line.template for line in some], some, source, target)
+            given = self._given(list(prefixed.values()), read)
+            for i, piece, begin in zip(prefixed, read, given, strict=True):
+                self._check_lengths(first_line + start + i, "prefix", piece.ids, begin)
+                sources[i], begins[i] = [piece], begin
+            pieces = [piece for parts in sources for piece in parts]
             first = self._target.first(target)
             forced = [
-                first + begin for begin, pieces in zip(begins, sources, strict=True) for _ in pieces
+                first + begin for begin, parts in zip(begins, sources, strict=True) for _ in parts
             ]
-            translations = iter(self._run("translate_ids", ids, forced))
-            for line, pieces in zip(chunk, sources, strict=True):
-                parts = [self._decode(line, next(translations)) for _ in pieces]
+            nbests = self._run("translate_ids", [piece.ids for piece in pieces], forced)
+            if self._protection:
+                starts_free, longest = list(map(len, forced)), self.of_ids.longest_target
+                score = functools.partial(self._run, "score_ids")
+                nbests = whole(self._target, pieces, nbests, starts_free, longest, score)
+            translations = zip(pieces, nbests, strict=True)
+            for line, parts in zip(chunk, sources, strict=True):
+                of_parts = [self._decode(line, *next(translations)) for _ in parts]
+                (nbest, *_) = of_parts or [[Translation(line.copy or "", 0.0, 0)]]
                 if len(parts) > 1:
-                    joined = join(parts, separator(target), self.of_ids.length_norms)
-                    hypotheses = [Hypothesis(text, score, len(parts)) for text, score in joined]
-                else:
-                    (nbest,) = parts or [[Translation(copied(line) or "", 0.0, 0)]]
-                    hypotheses = [Hypothesis(best.text, best.score) for best in nbest]
+                    nbest = join(of_parts, separator(target), self.of_ids.length_norms)
+                hypotheses = [
+                    self._hypothesis(line, parts, best, f"{source}-{target}") for best in nbest
+                ]
                 # Samples come in the order of their numbers, and joined lines by the rank of their parts.
                 yield sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
@@ -149,38 +198,85 @@ class TextTranslator:
         A long line has several sentences, and a line that is copied has none. The first line has
         number 1.
         """
-        encoded = enumerate(self._encode(lines, source, target), 1)
-        return [(number, ids) for number, pieces in encoded for ids in pieces]
+        encoded = enumerate(self._encode(self._protect(lines, source, target), source, target), 1)
+        return [(number, piece.ids) for number, pieces in encoded for piece in pieces]
 
-    def _ids(self, lines: Sequence[str], source: str, target: str) -> list[list[int]]:
-        """Returns the ids that the encoder reads for each line."""
-        return self._source.encode_source([visible(line) for line in lines], source, target)
+    def _protect(self, lines: Sequence[str], source: str, target: str) -> list[Line]:
+        """Returns lines with marks for what must not change."""
+        if self._protection is None:
+            return list(map(Line, lines))
+        terms = self._protection.terms(source, target)
+        return [protect(line, self._protection.placeholders, terms) for line in lines]
 
-    def _encode(self, lines: Sequence[str], source: str, target: str) -> list[list[list[int]]]:
-        """Returns the ids of the pieces of each line: mostly one piece, none if the line is copied."""
+    def _read(
+        self, templates: Sequence[str], lines: Sequence[Line], source: str, target: str
+    ) -> list[Piece]:
+        """Returns what the encoder reads for parts of lines, given by their templates."""
+        return encode_pieces(self._source, templates, lines, source, target)
 
-        def measure(texts: Sequence[str]) -> list[int]:
-            return [len(ids) for ids in self._ids(texts, source, target)]
+    def _given(self, texts: Sequence[str], pieces: Sequence[Piece]) -> list[list[int]]:
+        """Returns the ids of a given translation of each piece, or of its beginning; no tags, no EOS."""
+        return [
+            encode_translation(self._target, text, piece.outputs) if piece.outputs else ids
+            for text, piece, ids in zip(texts, pieces, self._target.encode(texts), strict=True)
+        ]
 
-        (without_text,) = measure([""])
+    def _pairs(
+        self, lines: Sequence[Line], texts: Sequence[str], source: str, target: str
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Returns the ids of whole lines, and of given translations without EOS."""
+        pieces = self._read([line.template for line in lines], lines, source, target)
+        first = self._target.first(target)
+        return [piece.ids for piece in pieces], [first + ids for ids in self._given(texts, pieces)]
+
+    def _encode(self, lines: Sequence[Line], source: str, target: str) -> list[list[Piece]]:
+        """Returns the pieces of each line: mostly one, none if the line is copied."""
+        (without_text,) = (len(piece.ids) for piece in self._read([""], [Line("")], source, target))
         sources = []
-        for line, ids in zip(lines, self._ids(lines, source, target), strict=True):
-            pieces = [ids] if copied(line) is None else []
-            if pieces and len(ids) > self.longest_source:
-                pieces = self._ids(split(line, measure, self.longest_source), source, target)
+        whole_lines = self._read([line.template for line in lines], lines, source, target)
+        for line, piece in zip(lines, whole_lines, strict=True):
+            pieces = [piece] if line.copy is None else []
+            if pieces and len(piece.ids) > self.longest_source:
+
+                def read(templates: Sequence[str], line: Line = line) -> list[Piece]:
+                    return self._read(templates, [line] * len(templates), source, target)
+
+                def measure(templates: Sequence[str]) -> list[int]:
+                    return [len(piece.ids) for piece in read(templates)]
+
+                pieces = read(split(line.template, measure, self.longest_source))
             # A line of characters that the vocabulary ignores is empty.
-            sources.append([piece for piece in pieces if len(piece) > without_text])
+            sources.append([piece for piece in pieces if len(piece.ids) > without_text])
         return sources
 
-    def _decode(self, line: str, nbest: Sequence[tuple[list[int], float]]) -> list[Translation]:
-        """Returns the texts of the translations of a piece of a line."""
+    def _decode(
+        self, line: Line, piece: Piece, nbest: Sequence[tuple[list[int], float]]
+    ) -> list[Translation]:
+        """Returns the texts of the translations of a piece of a line, at most `nbest` of them."""
         if not nbest:
             raise self._not_finite(line)
-        texts = self._target.decode([ids for ids, _ in nbest])
+        nbest = nbest[: self._nbest]
+        if piece.outputs or line.capitals:
+            texts = [
+                decode_translation(self._target, ids, piece.outputs, line.capitals)
+                for ids, _ in nbest
+            ]
+        else:
+            texts = self._target.decode([ids for ids, _ in nbest])
         return [
             Translation(text, score, len(ids) + 1)
             for text, (ids, score) in zip(texts, nbest, strict=True)
         ]
+
+    def _hypothesis(
+        self, line: Line, pieces: Sequence[Piece], best: Translation, direction: str
+    ) -> Hypothesis:
+        norm = float(self.of_ids.length_norms(best.length)[best.length])
+        read, lost = sum(len(piece.ids) for piece in pieces), line.lost(best.text)
+        evidence = Evidence(best.score * norm, best.length, read, bool(lost))
+        confidence = self.confidence.of(evidence, direction) if self.confidence else None
+        number = max(1, len(pieces))
+        return Hypothesis(best.text, best.score, number, lost, evidence, confidence)
 
     def score(
         self,
@@ -200,14 +296,14 @@ class TextTranslator:
         """
         remaining, first = iter(pairs), first_line
         while chunk := list(itertools.islice(remaining, chunk_size)):
-            filled = [i for i, (line, text) in enumerate(chunk) if copied(line) != text.strip()]
-            sources = self._ids([chunk[i][0] for i in filled], source, target)
-            texts = self._target.encode_target([chunk[i][1] for i in filled], target)
-            targets = [ids[:-1] for ids in texts]
+            lines = self._protect([line for line, _ in chunk], source, target)
+            filled = [i for i, (_, text) in enumerate(chunk) if lines[i].copy != text.strip()]
+            texts = [chunk[i][1] for i in filled]
+            sources, targets = self._pairs([lines[i] for i in filled], texts, source, target)
             for i, ids, translation in zip(filled, sources, targets, strict=True):
                 self._check_lengths(first + i, "translation", ids, translation)
             scores = dict(zip(filled, self._run("score_ids", sources, targets), strict=True))
-            for i, (line, _) in enumerate(chunk):
+            for i, line in enumerate(lines):
                 if math.isnan(score := scores.get(i, 0.0)):
                     raise self._not_finite(line)
                 yield score
@@ -220,11 +316,9 @@ class TextTranslator:
         """
         texts = []
         for source, target, lines, references in tests:
-            ids = zip(
-                self._ids(lines, source, target),
-                self._target.encode_target(references, target),
-                strict=True,
-            )
+            protected = self._protect(lines, source, target)
+            sources, targets = self._pairs(protected, references, source, target)
+            ids = zip(sources, [[*ids, EOS] for ids in targets], strict=True)
             both = zip(ids, lines, references, strict=True)
             texts.append([p if a.strip() and b.strip() else ([], []) for p, a, b in both])
         return dataclasses.replace(self.of_ids.count_experts(texts), origin=self.origin)
@@ -245,10 +339,10 @@ class TextTranslator:
                 f"{longest - 1}. Shorten the {forced}, or leave the line out.",
             )
 
-    def _not_finite(self, line: str) -> UserError:
+    def _not_finite(self, line: Line) -> UserError:
         return UserError(
-            f"the checkpoint of {self.origin} has no translation for {line[:80]!r}: its weights have "
-            "values that are not finite. Use another checkpoint of the run."
+            f"the checkpoint of {self.origin} has no translation for {line.text[:80]!r}: its weights "
+            "have values that are not finite. Use another checkpoint of the run."
         )
 
 
@@ -259,6 +353,7 @@ def load_translator(
     checkpoint: str = "best",
     processes: Processes = ALONE,
     fits: bool = True,
+    protection: Protection | None = None,
 ) -> TextTranslator:
     """Loads weights of a run: by default its best checkpoint, or the last one if there is no best.
 
@@ -266,7 +361,8 @@ def load_translator(
     sound one is used, unless a step was asked for. If there are several processes, all of them call this
     function, and call the translator with the same lines, or use `TextTranslator.lead`. The config may
     have other settings of the search than the run folder. `checkpoint` is as in `Chosen.parse`. With
-    `fits`, another mesh is chosen if that of the config does not fit this machine.
+    `fits`, another mesh is chosen if that of the config does not fit this machine. `protection` is what
+    must not change, if anything; then the vocabularies must have the symbol of `data.text.protection`.
 
     Raises:
       UserError: the folder is not a run folder, or has no such checkpoint that is sound; or a size does
@@ -287,6 +383,12 @@ def load_translator(
     loaded = load_weights(checkpoints, choice, devices.abstract(weight_specs(functions)))
     for problem in loaded.passed_over if processes.is_first else ():
         sys.stderr.write(f"{problem}. Using the checkpoint of {loaded.origin} instead.\n")
-    limits = restrictions(run)
-    translator = Translator(config, functions, devices, loaded.weights, nbest, **limits)
-    return TextTranslator(run, translator, loaded.step, loaded.label, loaded.origin, processes)
+    limits, most = restrictions(run), nbest
+    if protection:
+        _, vocabulary = run.vocabularies()
+        limits["never"] = [i for i in limits["never"] if i != symbol(vocabulary)]
+        if config.decode.method == "beam":
+            most = max(nbest, config.decode.beam)  # the best one that is whole may be any of them
+    translator = Translator(config, functions, devices, loaded.weights, most, **limits)
+    about = (loaded.step, loaded.label, loaded.origin)
+    return TextTranslator(run, translator, *about, processes, protection, nbest)

@@ -103,6 +103,13 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], target: str) -> f
     return float(BLEU(tokenize=tokenizer(target)).corpus_score(hypotheses, [references]).score)
 
 
+def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """Returns the chrF of each sentence alone, from 0 to 100."""
+    metric = CHRF()
+    pairs = zip(hypotheses, references, strict=True)
+    return [metric.sentence_score(text, [reference]).score for text, reference in pairs]
+
+
 def joined_signatures(by_direction: Mapping[str, str]) -> str:
     """Returns the one signature of all directions, or each signature with its directions.
 

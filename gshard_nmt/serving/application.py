@@ -112,20 +112,23 @@ class Application:
 
     async def _translate(self, request: Request) -> Response:
         def reader(fields: Mapping[str, object]) -> Any:
-            asked = read_request(fields, self._limits)
+            asked = read_request(fields, self._limits, self._batcher.keeps_tags)
             lines = [line for part, _ in asked.texts for line in part]
             languages = (asked.source, asked.target)
             return asked, lines, direction_of(self._directions, *languages, "\n".join(lines))
 
         asked, lines, (source, target, confidence) = await self._read(request, reader)
-        nbest: Sequence[Sequence[str]] = [[line] for line in lines]
+        nbest, lost, sure = [[line] for line in lines], [()] * len(lines), []
         if lines and source != target:
-            nbest = await self._translations((source, target), lines, request.receive)
+            translations = await self._translations((source, target), lines, request.receive)
+            nbest = [[translation.text for translation in of_line] for of_line in translations]
+            lost = [best.lost for best, *_ in translations]
+            sure = [best.confidence for best, *_ in translations]
         detected = {"confidence": confidence, "language": source}
         of_each = {} if confidence is None else {"detectedLanguage": detected}
         number, characters = len(asked.texts), sum(map(len, lines))
         request.state.note = f" {source}-{target} {number} texts {characters} characters"
-        return _json(await asyncio.to_thread(asked.answer, nbest, **of_each))
+        return _json(await asyncio.to_thread(asked.answer, nbest, lost, sure, **of_each))
 
     async def _detect(self, request: Request) -> Response:
         known = sorted(set(itertools.chain(*self._directions)))
@@ -158,7 +161,7 @@ class Application:
 
     async def _translations(
         self, direction: tuple[str, str], lines: Sequence[str], receive: Receive
-    ) -> Sequence[Sequence[str]]:
+    ) -> Sequence[Sequence[Any]]:
         """Returns the translations of each line. A client that goes away takes its lines back.
 
         Raises:

@@ -19,12 +19,16 @@ from starlette.exceptions import HTTPException
 class LineTranslator(Protocol):
     """The part of `TextTranslator` that a server needs. Only one thread at a time calls it."""
 
+    @property
+    def keeps_tags(self) -> bool:
+        """Whether tags in a line stay as they are."""
+
     def translate(self, lines: Sequence[str], source: str, target: str) -> Iterator[Sequence[Any]]:
-        """Yields the translations of each line, best first, in the order of the lines; see `text`."""
+        """Yields the translations of each line, best first, with `text`, `lost` and `confidence`."""
 
 
 _Direction = tuple[str, str]
-_Line = tuple[str, asyncio.Future[list[str]]]
+_Line = tuple[str, asyncio.Future[Sequence[Any]]]
 """A line and its translations, best first."""
 
 
@@ -40,8 +44,9 @@ class Batcher:
         """The requests that wait or are being translated."""
         self._waiting: list[tuple[_Direction, collections.deque[_Line]]] = []
         self._closed = False
+        self.keeps_tags = translator.keeps_tags
 
-    async def translate(self, direction: _Direction, lines: Sequence[str]) -> list[list[str]]:
+    async def translate(self, direction: _Direction, lines: Sequence[str]) -> list[Sequence[Any]]:
         """Returns the translations of lines, best first. Whoever cancels it takes the lines back.
 
         Raises:
@@ -99,20 +104,19 @@ class Batcher:
             await self._translate(direction, batch)
 
     async def _translate(self, direction: _Direction, batch: Sequence[_Line]) -> None:
-        def translated() -> list[list[str]]:
-            nbests = self._translator.translate([line for line, _ in batch], *direction)
-            return [[translation.text for translation in nbest] for nbest in nbests]
+        def translated() -> list[Sequence[Any]]:
+            return list(self._translator.translate([line for line, _ in batch], *direction))
 
         failure = None
-        texts: list[list[str]] = [[] for _ in batch]
+        nbests: list[Sequence[Any]] = [[] for _ in batch]
         try:
-            texts = await asyncio.get_running_loop().run_in_executor(self._worker, translated)
+            nbests = await asyncio.get_running_loop().run_in_executor(self._worker, translated)
         except Exception as error:
             # The message of the error is left out: it may quote the text of a user.
             sys.stderr.write(f"the translator failed: {type(error).__name__}\n")
             sys.stderr.writelines(traceback.format_tb(error.__traceback__))
             failure = HTTPException(500, "the model failed to translate this text. Try again.")
-        for (_, future), nbest in zip(batch, texts, strict=True):
+        for (_, future), nbest in zip(batch, nbests, strict=True):
             if not future.done():
                 future.set_exception(failure) if failure else future.set_result(nbest)
 

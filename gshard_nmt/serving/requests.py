@@ -1,6 +1,7 @@
 """What a request asks: its query arguments and its body, JSON or a form, and the lines of its texts."""
 
 import dataclasses
+import functools
 import html
 import itertools
 import json
@@ -45,8 +46,16 @@ class TranslateRequest:
     target: str
     alternatives: int
 
-    def answer(self, nbest: Sequence[Sequence[str]], **of_each: object) -> dict[str, object]:
+    def answer(
+        self,
+        nbest: Sequence[Sequence[str]],
+        lost: Sequence[Sequence[str]] = (),
+        sure: Sequence[float | None] = (),
+        **of_each: object,
+    ) -> dict[str, object]:
         """Returns the answer, from the translations of each line; `of_each` are values of each text.
+
+        `lost` is what the best translation of each line lacks, and `sure` the confidence of each line.
 
         Translation number n of a text has translation number n of each line. A line that has fewer
         translations gives its best.
@@ -62,6 +71,15 @@ class TranslateRequest:
         answer: dict[str, list] = {"translatedText": [best for best, *_ in translations]}
         if self.alternatives:
             answer["alternatives"] = [others for _, *others in translations]
+        if any(lost):
+            each = iter(lost)
+            answer["lost"] = [
+                [value for values in itertools.islice(each, len(lines)) for value in values]
+                for lines, _ in self.texts
+            ]
+        if sure and None not in sure:
+            numbers = (round(number, 4) for number in sure if number is not None)
+            answer["confidence"] = [list(itertools.islice(numbers, len(t))) for t, _ in self.texts]
         answer |= {name: [value] * len(translations) for name, value in of_each.items()}
         return {name: values if self.is_list else values[0] for name, values in answer.items()}
 
@@ -84,8 +102,13 @@ def read_texts(fields: Mapping[str, object], limits: Limits) -> list[str]:
     return texts
 
 
-def read_request(fields: Mapping[str, object], limits: Limits) -> TranslateRequest:
-    """Returns the request that fields describe, an empty one counting as missing, or refuses it."""
+def read_request(
+    fields: Mapping[str, object], limits: Limits, keeps_tags: bool = False
+) -> TranslateRequest:
+    """Returns the request that fields describe, an empty one counting as missing, or refuses it.
+
+    `keeps_tags` says whether the translator keeps tags in a line.
+    """
     texts = read_texts(fields, limits)
     languages: dict[str, str] = {}
     for name in ("source", "target"):
@@ -95,7 +118,9 @@ def read_request(fields: Mapping[str, object], limits: Limits) -> TranslateReque
         if not isinstance(language, str) or _SURROGATE.search(language):
             _refuse(f"{name} is not a language. Send the code of one, such as fr.")
         languages[name] = language
-    parts_of = {"text": plain_parts, "html": html_parts}.get(str(fields.get("format") or "text"))
+    read_html = functools.partial(html_parts, keeps_tags=keeps_tags)
+    readers: dict[str, Callable[[str], Parts]] = {"text": plain_parts, "html": read_html}
+    parts_of = readers.get(str(fields.get("format") or "text"))
     if parts_of is None:
         _refuse("format is not supported; it must be text or html. Send one of them.")
     alternatives = str(fields.get("alternatives") or 0)
@@ -147,6 +172,10 @@ _CONTROLS = re.compile("[\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _IS_PAGE = re.compile(r"\s*<(?:!doctype|html)\b", re.IGNORECASE)
 # libxml2 drops everything after these tags. Without them, a page still ends at its end.
 _END_OF_PAGE = re.compile("</(?:body|html)>", re.IGNORECASE)
+_INLINE = "a abbr b big cite del em font i ins mark q s small span strong sub sup u"
+"""The elements that may be inside a sentence."""
+_MOST_TAGS = 8
+"""The most tags and entities of such a sentence. A line has room for nine values."""
 _NOT_LANGUAGE = frozenset(["code", "kbd", "pre", "samp", "script", "style", "textarea", "var"])
 """The elements whose text is not translated, like that of elements with translate="no"."""
 
@@ -162,10 +191,11 @@ def plain_parts(text: str) -> Parts:
     return [piece for piece in pieces if piece.strip()], translated
 
 
-def html_parts(text: str) -> Parts:
+def html_parts(text: str, keeps_tags: bool = False) -> Parts:
     """Returns the parts of a page or a part of one: its text nodes with a letter. All other nodes stay.
 
-    We parse with libxml2: the standard library's parser takes time in the square of the text's length.
+    If the translator `keeps_tags`, text with a few inline elements is one part, as HTML. We parse with
+    libxml2: the standard library's parser takes time in the square of the text's length.
 
     Raises:
       HTTPException: the text has no element, or is nested too deeply.
@@ -178,18 +208,23 @@ def html_parts(text: str) -> Parts:
         _refuse("q is HTML without an element. Correct it.")
     if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
         _refuse("the elements of q are nested too deeply. Send less.")
-    nodes = [(*node, str(getattr(*node))) for node in _text_nodes(root)]
+    nodes = [
+        (element, place, _inner(element) if place == "inner" else str(getattr(element, place)))
+        for element, place in _text_nodes(root, keeps_tags)
+    ]
 
     def translated(lines: Sequence[str]) -> str:
         for (element, place, old), line in zip(nodes, lines, strict=True):
             before, after = old[: len(old) - len(old.lstrip())], old[len(old.rstrip()) :]
-            setattr(element, place, _clean(before + line + after))
+            new = _clean(before + line + after)
+            if place == "inner":
+                body = etree.fromstring(f"<body>{new}", etree.HTMLParser())[0]
+                element[:], element.text = body[:], body.text
+            else:
+                setattr(element, place, new)
         if is_page:
             return _html(root.getroottree() if has_doctype else root)
-        return "".join(
-            html.escape(body.text or "", quote=False) + "".join(map(_html, body))
-            for body in root.iterchildren("body")
-        )
+        return "".join(map(_inner, root.iterchildren("body")))
 
     return [_SPACES.sub(" ", old.strip()) for *_, old in nodes], translated
 
@@ -203,8 +238,26 @@ def _html(node: Any) -> str:
     return etree.tostring(node, method="html", encoding="unicode")
 
 
-def _text_nodes(root: Any) -> Iterator[tuple[Any, str]]:
-    """Yields the text nodes to translate, in order: an element, and "text" or "tail"."""
+def _inner(element: Any) -> str:
+    return html.escape(element.text or "", quote=False) + "".join(map(_html, element))
+
+
+def _is_sentence(element: Any) -> bool:
+    """Returns whether an element has text with a few inline elements in it, and no others."""
+    inside = list(itertools.islice(element.iterdescendants(), _MOST_TAGS // 2 + 1))
+    return (
+        0 < len(inside) <= _MOST_TAGS // 2  # first, so that the time does not grow with the square
+        and all(e.tag in _INLINE.split() and not e.get("translate") for e in inside)
+        and any(map(_has_letter, (element.text, *(child.tail for child in element))))
+        and sum(map(_inner(element).count, "<&")) <= _MOST_TAGS
+    )
+
+
+def _text_nodes(root: Any, keeps_tags: bool) -> Iterator[tuple[Any, str]]:
+    """Yields the text nodes to translate, in order: an element, and "text" or "tail".
+
+    If the translator `keeps_tags`, "inner" stands for all that is in an element.
+    """
     kept = set()
     for event, element in etree.iterwalk(root, events=("start", "end", "comment", "pi")):
         parent = element.getparent()
@@ -212,6 +265,9 @@ def _text_nodes(root: Any) -> Iterator[tuple[Any, str]]:
             is_marked = element.get("translate", "").lower() == "no"
             if parent in kept or element.tag in _NOT_LANGUAGE or is_marked:
                 kept.add(element)
+            elif keeps_tags and _is_sentence(element):
+                kept.add(element)
+                yield element, "inner"
             elif _has_letter(element.text):
                 yield element, "text"
         elif parent not in kept and _has_letter(element.tail):

@@ -8,8 +8,11 @@ import types
 import pytest
 
 from gshard_nmt.cli import commands
+from gshard_nmt.data.text.vocabulary import VocabularySpec, reserved_symbols, train_vocabulary
+from gshard_nmt.decoding.protected import Entry, Protection
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import UserError
+from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
 
@@ -34,9 +37,10 @@ def loaded(monkeypatch):
     """The (config, run, nbest, checkpoint) of each model that is loaded."""
     calls = []
 
-    def load_translator(config, run, nbest, checkpoint, processes, fits):
+    def load_translator(config, run, nbest, checkpoint, processes, fits, protection):
         assert (processes.count, fits) == (1, True)
         calls.append((config, run, nbest, checkpoint))
+        upper.protection = protection
         return upper
 
     upper = Shouting()
@@ -134,6 +138,39 @@ def test_files_beside_the_input_that_cannot_be_used_are_named(
     assert message in capsys.readouterr().err
     assert (run_folder / "in.txt").read_text() == "un\n"
     assert loaded == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "flags", "expected", "message"),
+    [
+        (0.3, [], Protection(), ""),
+        (0.3, ["--protect=off"], None, ""),
+        (0.3, ["--glossary=terms"], Protection(True, (Entry("un", "one"),)), ""),
+        (0.0, [], None, ""),
+        (0.0, ["--protect=on"], Protection(), "--protect on: this run was not trained with"),
+        (0.0, ["--glossary=terms"], Protection(False, (Entry("un", "one"),)), "--glossary: this"),
+        (None, ["--protect=on"], None, "gshard-decode: --protect on needs the symbol <ph>, which"),
+        (0.3, ["--glossary=terms", "--output=terms"], None, "gshard-decode: --output terms would"),
+    ],
+)
+def test_what_is_protected_depends_on_the_run_and_the_flags(
+    monkeypatch, capsys, run_folder, upper, rate, flags, expected, message
+):
+    monkeypatch.chdir(run_folder)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
+    (run_folder / "terms").write_text("un\tone\n")
+    with (run_folder / "config.gin").open("a") as file:
+        file.write(f"Data.augmentation = {{'placeholders': {rate or 0.0}}}\n")
+    symbols = () if rate is None else reserved_symbols()
+    model = train_vocabulary(["a b c"], VocabularySpec(300, tags=symbols), run_folder / "x.model")
+    monkeypatch.setattr(RunFolder, "vocabularies", lambda _: (model, model))
+    refused = message.startswith("gshard-decode")
+    assert commands.main(["decode", "--workdir=.", "--lang=fr", *flags]) == 2 * refused
+    out, err = capsys.readouterr()
+    assert err.startswith(message)
+    assert bool(err) == bool(message)
+    if not refused:
+        assert (out, upper.protection) == ("A\n", expected)
 
 
 def test_the_output_takes_the_place_of_an_older_one(tmp_path, run_folder, upper):
@@ -286,6 +323,59 @@ def test_an_interrupted_command_goes_on_only_with_the_same_flags(
     upper.errors[:] = [UserError("the last word")]
     assert decode_files(tmp_path, run_folder, content, flag) == 2
     assert "going on there\ngshard-decode: the last word. The first 128" in capsys.readouterr().err
+
+
+CATALOGUE = "".join(f'msgctxt "{n}"\nmsgid "x"\nmsgstr ""\n\n' for n in range(128))
+
+
+def test_a_document_is_written_when_all_of_it_is_translated(tmp_path, capsys, run_folder, upper):
+    source, output = tmp_path / "a.po", tmp_path / "b.po"
+    source.write_text(CATALOGUE + 'msgid "stop"\nmsgstr ""\n')
+    command = ["decode", f"--workdir={run_folder}", "--lang=fr", f"--input={source}"]
+    command.append(f"--output={output}")
+    upper.errors.append(KeyboardInterrupt())
+    assert commands.main(command) == 130
+    error = capsys.readouterr().err
+    assert (
+        f"The first 128 lines are done and in {output}.partial; the same command goes on" in error
+    )
+    assert not output.exists()
+    upper.translate = lambda lines, *_: ([Hypothesis(line.upper(), -1.0)] for line in lines)
+    assert commands.main(command) == 0
+    assert capsys.readouterr().err == f"{output}.partial has the first 128 lines; going on there\n"
+    assert output.read_text().count('msgstr "X"') == 128
+    assert 'msgstr "STOP"' in output.read_text()
+    assert not [path for path in tmp_path.iterdir() if "partial" in path.name]
+
+
+# fmt: off
+WITH_DOCUMENTS = [
+    ("--input=a.po --output=b.po --nbest=2", "--nbest does not go with --input, which names a document"),
+    ("--input=a.po --check", "--check does not go with --input"),
+    ("--input=a.po --output=b.po --format=text", "--format does not go with --input"),
+    ("--input=a.po --output=b.po --score=in.txt", "--score does not go with --input"),
+    ("--input=a.po", "--input a.po is a document, which is written at the end. Give --output a file"),
+    ("--input=a.po --output=pipe", "Give --output a file, or translate its lines as text"),
+    ("--input=in.txt --output=b.po --retranslate", "--retranslate has no effect on in.txt"),
+    ("--retranslate", "--retranslate has no effect without --input"),
+    ("--input=bad.po --output=b.po", "--input bad.po cannot be read: Syntax error in po file bad.po"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("flags", "message"), WITH_DOCUMENTS)
+def test_what_a_document_cannot_have_is_named(
+    capsys, monkeypatch, run_folder, loaded, upper, flags, message
+):
+    monkeypatch.chdir(run_folder)
+    for name in ("a.po", "in.txt"):
+        (run_folder / name).write_text('msgid "x"\nmsgstr ""\n')
+    (run_folder / "bad.po").write_text("msg\n")
+    os.mkfifo(run_folder / "pipe")
+    assert commands.main(["decode", f"--workdir={run_folder}", "--lang=fr", *flags.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert loaded == []
+    assert not (run_folder / "b.po").exists()
 
 
 @pytest.mark.parametrize(

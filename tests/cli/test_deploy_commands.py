@@ -110,11 +110,12 @@ def started(monkeypatch):
     """What happens, in order: the model is loaded, compiled and served."""
     events = []
 
-    def load_translator(config, run, nbest, checkpoint, fits):
+    def load_translator(config, run, nbest, checkpoint, fits, protection):
         events.append(("load", config, run.path, nbest, checkpoint, fits))
         return types.SimpleNamespace(
             origin="step 7 (Train.ema)",
             warm_up=lambda: events.append(("warm up",)),
+            rate=lambda run, decode: None,
             of_ids=types.SimpleNamespace(rows=2 * config.decode.rows),
         )
 

@@ -56,6 +56,11 @@ MISTAKES = [
      "--test_set DIR the files of FLORES or plain files. See gshard-eval --help."),
     ([*RUN, "--corpus=corpus", "--test_set=plain"],
      "--test_set takes the place of --corpus. Give one of them. See gshard-eval --help."),
+    ([*RUN, "--corpus=corpus", "--calibrate"],
+     "--report does not go with --calibrate, which uses dev and test text of --corpus and writes no "
+     "report. Leave out one of them."),
+    (["--workdir=run", "--workdir=other", "--corpus=corpus", "--calibrate"],
+     "--calibrate takes one run, and 2 are given. Give one --workdir."),
     ([*RUN, "--corpus=corpus", "--metrics", "bleu", "blue"],
      f"--metrics names 'blue'; the metrics are {', '.join(KEYS)}. Choose among these."),
     ([*RUN, "--corpus=corpus", "--metrics"],

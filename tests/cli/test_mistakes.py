@@ -91,6 +91,7 @@ READ_FILES = [
     *[("data prepare", "config"), ("train", "config"), ("inspect", "config"), ("decode", "input")],
     *[("decode", "prefix"), ("decode", "score"), ("data translate", "input")],
     *[(f"data {verb}", "config") for verb in ("show", "plan", "check")],
+    *[("decode", "glossary"), ("data translate", "glossary"), ("serve", "glossary")],
 ]
 WRITTEN_FILES = [("decode", "output"), ("inspect", "json")]
 

@@ -19,7 +19,7 @@ from gshard_nmt.decoding.source_lines import SourceLines
 from gshard_nmt.spmd.processes import ALONE
 from tests.kills import kill_at
 
-Best = collections.namedtuple("Best", "text score pieces")
+Best = collections.namedtuple("Best", "text score pieces lost", defaults=[()])
 
 INPUT = "".join(f"Zeile é {i}\n" for i in range(21)) + "the end"
 

@@ -129,7 +129,7 @@ def test_the_score_of_a_joined_line_is_renormalized_by_its_whole_length():
     ]
     joined = join(pieces, " ", lambda longest: np.arange(longest + 1))
     # Log-probabilities -3 and -1 of 2 + 1 tokens; -8 and -4 of 3 + 2 tokens.
-    assert joined == [("A.", pytest.approx(-4 / 3)), ("AA. B.", pytest.approx(-12 / 5))]
+    assert joined == [("A.", pytest.approx(-4 / 3), 3), ("AA. B.", pytest.approx(-12 / 5), 5)]
 
 
 def test_the_note_has_the_first_numbers_alone():

@@ -3,6 +3,7 @@
 import types
 
 from gshard_nmt.decoding import runs
+from gshard_nmt.decoding.protected import Protection
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.settings.gin_reader import load_config, read_changes
 
@@ -15,8 +16,9 @@ def upper(lines, source, target):
 def test_runs_are_loaded_when_they_are_used_and_two_stay(monkeypatch, tmp_path):
     loaded = []
 
-    def load(config, run, checkpoint, processes, fits):
-        assert checkpoint == "last"
+    def load(config, run, nbest, checkpoint, processes, fits, protection):
+        # The demo is trained with placeholders.
+        assert (nbest, checkpoint, protection) == (1, "last", Protection())
         loaded.append((run.path.name, config.decode.beam, processes.count, fits))
         label = f"of {run.path.name}"
         return types.SimpleNamespace(translate=upper, origin="step 7", checkpoint=label)

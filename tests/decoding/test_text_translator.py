@@ -86,6 +86,8 @@ def test_a_line_that_is_too_long_is_translated_in_pieces_that_are_joined():
     for best, sizes in ((translations[1], (5, 7, 4)), (translations[3], (8, 5, 6))):
         log_prob = -sum(n * norm[n] for n in sizes)
         assert best.score == pytest.approx(log_prob / norm[sum(sizes)])
+        assert best.evidence == pytest.approx((log_prob, sum(sizes), sum(sizes), False))
+    assert translations[2].evidence == (0, 0, 0, False)
 
 
 def test_samples_are_sorted_by_score_after_the_pieces_of_a_long_line_are_joined():

@@ -9,18 +9,24 @@ DIRECTIONS = [("fr", "en"), ("de", "en"), ("zh-CN", "en"), ("fr", "de")]
 @dataclasses.dataclass(frozen=True)
 class Text:
     text: str
+    lost: tuple[str, ...] = ()
+    confidence: float | None = None
 
 
 class FakeTranslator:
-    """The translations of "a" to "en" are "A>en" and "A>en 2", best first.
+    """The translations of "a" to "en" are "A>en" and "A>en 2", best first. "lose" loses "%s".
 
     Attributes:
       batches: (lines, source, target) of each call.
+      confidence: that of all lines.
       gate: while it is cleared, calls wait.
     """
 
+    keeps_tags = False
+
     def __init__(self) -> None:
         self.batches: list[tuple[list[str], str, str]] = []
+        self.confidence: float | None = None
         self.gate = threading.Event()
         self.gate.set()
 
@@ -31,4 +37,5 @@ class FakeTranslator:
             raise ValueError(f"secret text: {lines}")
         for line in lines:
             best = f"{line.upper()}>{target}"
-            yield [Text(best), Text(f"{best} 2")]
+            lost = ("%s",) if "lose" in line else ()
+            yield [Text(best, lost, self.confidence), Text(f"{best} 2", lost)]

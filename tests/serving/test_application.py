@@ -84,6 +84,9 @@ def test_a_text_and_a_list_are_translated(client):
         200,
         {"translatedText": ["UN>de", "À>de\n\nDEUX>de"]},
     )
+    client.translator.confidence = 0.5
+    answer = {"translatedText": "A>en\nB>en", "confidence": [0.5, 0.5]}
+    assert client.translate(q="a\nb", source="fr", target="en") == (200, answer)
     assert client.translate(q=[], source="fr", target="en") == (200, {"translatedText": []})
     assert client.translate(q=" ", source="fr", target="en") == (200, {"translatedText": " "})
 
@@ -93,6 +96,16 @@ def test_alternatives_are_those_that_the_server_has(client):
         200,
         {"translatedText": "UN>en", "alternatives": ["UN>en 2"]},
     )
+
+
+def test_an_answer_says_what_its_texts_have_lost(client):
+    texts = ["a", "lose %s\nb\nlose it"]
+    _, both = client.translate(q=texts, source="fr", target="en", alternatives=1)
+    assert both["lost"] == [[], ["%s", "%s"]]
+    _, one = client.translate(q=texts[1], source="fr", target="en")
+    assert one["lost"] == ["%s", "%s"]
+    _, nothing = client.translate(q=texts[:1], source="fr", target="en")
+    assert "lost" not in nothing
 
 
 def test_the_only_source_language_needs_no_detection(client):

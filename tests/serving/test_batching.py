@@ -36,7 +36,7 @@ def run(test, rows=4, queue=10):
 
 
 async def best(request):
-    return [nbest[0] for nbest in await request]
+    return [nbest[0].text for nbest in await request]
 
 
 async def refusal(request):

@@ -1,4 +1,5 @@
 import json
+import re
 import urllib.parse
 
 import pytest
@@ -125,6 +126,9 @@ def test_alternatives_are_whole_texts():
         "alternatives": [["A2\r\n\r\nB2\n", "A3\r\n\r\nB\n"], []],
         "extra": [7, 7],
     }
+    sure = request.answer([["A"], ["B"]], sure=[0.25, 0.98765432])
+    assert sure["confidence"] == [[0.25, 0.9877], []]
+    assert "confidence" not in request.answer([["A"], ["B"]], sure=[None, None])
     single = read(RIGHT | {"alternatives": 1})
     assert single.answer([["A", "A2", "A3"]]) == {"translatedText": "A", "alternatives": ["A2"]}
 
@@ -168,6 +172,32 @@ def test_text_nodes_are_translated_and_all_else_stays(text, lines, translated):
     assert join([line.upper() for line in lines]) == translated
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("un <b>deux</b> &amp; trois<p>x", ["un", "deux", "& trois", "x"]),
+        ("<p>un <b>deux</b> &amp; trois<p>x", ["un <b>deux</b> &amp; trois", "x"]),
+        ("<ul><li> <a href='/y'>l</a></li><li>x <a>m <i>n</i></a></li></ul> t", None),
+        ("<p>a<br>b <b>c</b>", ["a", "b", "c"]),
+        ("<p>a <code>b</code> c", ["a", "c"]),
+        ("<p>a <b translate=no>b</b> c", ["a", "c"]),
+        ("<p>" + "a <b>b</b>" * 5, ["a", "b"] * 5),
+    ],
+)
+def test_a_sentence_with_inline_elements_is_one_line_if_tags_are_kept(text, lines):
+    found, join = html_parts(text, keeps_tags=True)
+    assert found == (lines or ["l", "x <a>m <i>n</i></a>", "t"])
+    upper = [re.sub("(<[^>]*>|&[a-z]+;)|[a-z]+", lambda m: m[1] or m[0].upper(), s) for s in found]
+    plain, join_plain = html_parts(text)
+    assert join(upper) == join_plain([line.upper() for line in plain])
+
+
+def test_tags_that_are_lost_or_in_disorder_leave_a_document():
+    _, join = html_parts("<p>un <b>deux</b></p> x", keeps_tags=True)
+    assert join(["</b>A<b> & b < c", "X"]) == "<p>A<b> &amp; b &lt; c</b></p> X"
+    assert join(["", "X"]) == "<p></p> X"
+
+
 def test_a_document_is_written_many_times():
     _, join = html_parts("<b> a</b>")
     assert [join([line]) for line in ("B", "<&\0", "C")] == [
@@ -185,20 +215,22 @@ def test_a_document_that_cannot_be_read_is_refused():
 
 
 MARKUP = st.lists(
-    st.sampled_from(["<", ">", "</", "<p>", "a ", "&", '"', "<!--", "\n", "<br>", "</p>"])
+    st.sampled_from(
+        ["<", ">", "</", "<p>", "a ", "&", '"', "<!--", "\n", "<br>", "</p>", "<b>", "</b>"]
+    )
 )
 
 
-@given(st.one_of(st.text(), MARKUP.map("".join)))
-@example("<html>")
-def test_any_text_is_a_document_or_refused(text):
+@given(st.one_of(st.text(), MARKUP.map("".join)), st.booleans())
+@example("<html>", False)
+def test_any_text_is_a_document_or_refused(text, keeps_tags):
     try:
-        lines, join = html_parts(text)
+        lines, join = html_parts(text, keeps_tags)
     except HTTPException:
         return
     assert all(line.strip() for line in lines)
     once = join(lines)
-    lines, join = html_parts(once)
+    lines, join = html_parts(once, keeps_tags)
     assert join(lines) == once
 
 

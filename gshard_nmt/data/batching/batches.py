@@ -9,6 +9,7 @@ from typing import Self
 
 import numpy as np
 
+from gshard_nmt.data.batching.augmentation import Augmentation, Record
 from gshard_nmt.data.batching.packing import Row, batch_arrays, to_arrays
 from gshard_nmt.data.batching.streams import CHUNKS, Draws, Streams
 from gshard_nmt.data.batching.subword_sampling import SubwordSampling
@@ -34,14 +35,20 @@ class TrainBatches:
         config: Data,
         rows: Sequence[int] | None = None,
         state: Mapping[str, np.ndarray] | None = None,
+        record: Record | None = None,
     ) -> None:
-        """Starts the thread, from a checkpoint's `state`. `rows` are those of this process."""
+        """Starts the thread, from a checkpoint's `state`. `rows` are those of this process.
+
+        `record` gets what augmentation does.
+        """
         self._config = config
         self.rows: Sequence[int] = range(config.rows) if rows is None else rows
         self._shards = OpenShards()
         self._draws = Draws.open(data, config, self._shards)
+        if any(config.augmentation.values()):
+            self._draws.resample.append(Augmentation(data, config, record).change_all)
         if sampling := SubwordSampling.of(data.folder, config):
-            self._draws.resample = sampling.resample_all
+            self._draws.resample.append(sampling.resample_all)
         start = state or {"position": new_position(config)}
         self._delivered = {name: np.array(array, np.int64) for name, array in start.items()}
         self._queue: queue.Queue = queue.Queue(_PREFETCHED)

@@ -41,7 +41,7 @@ class Draws:
         """`counts` has the examples in each shard of each component, numbered together."""
         self.streams = streams_of(config.rows)
         self.chunk = config.packing_window * (config.rows // self.streams)
-        self.resample: Resample | None = None
+        self.resample: list[Resample] = []
         rates = [phase.rates(components) for phase in config.phases]
         self._mixture = Mixture(tuple(map(tuple, rates)), self.streams, config.seed)
         self._shuffle = Shuffle(counts, config.seed)
@@ -89,8 +89,8 @@ class Draws:
         drawn = np.concatenate(components)
         examples = self._reader.read_many(*self._shuffle.locate(drawn, np.concatenate(draws)))
         examples.languages[:] = self._languages[drawn]
-        if self.resample is not None:
-            examples = self.resample(examples, np.concatenate(numbers).astype(np.uint64))
+        for resample in self.resample:
+            examples = resample(examples, np.concatenate(numbers).astype(np.uint64))
         ends = np.arange(len(streams)) * self.chunk
         return [examples.part(end, end + self.chunk) for end in ends.tolist()]
 

@@ -12,7 +12,7 @@ import functools
 import re
 import unicodedata
 
-_TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|<!--.{0,1000}?-->")
+TAG = re.compile(r"</?[A-Za-z][^<>]{0,80}>|<!--.{0,1000}?-->")
 _TAG_NAME = re.compile(r"[A-Za-z][\w:-]*")
 _FORMATTING = re.compile(
     "[abiuspq]|br|hr|em|tt|[uod]l|li|d[dt]|t[dhr]|del|ins|img|div|su[bp]|pre|big|body|head|html|font|span"
@@ -20,7 +20,7 @@ _FORMATTING = re.compile(
 )
 """Names of tags that format text. A tag of another name is a placeholder unless it is closed."""
 
-_PLACEHOLDER = re.compile(
+PLACEHOLDER = re.compile(
     # Each alternative begins with one certain character, so that the search skips all others fast.
     r"""
     (%(?:\(\w+\)|\d+\$)?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcsp]
@@ -34,7 +34,7 @@ _PLACEHOLDER = re.compile(
     """,
     re.VERBOSE,
 )
-_URL = re.compile(
+ADDRESS = re.compile(
     r"(?:https?|ftp)://[^\s<>\"')\]]+|\bwww\.[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+\.[\w.]+\w"
 )
 _NOT_LETTERS = re.compile(r"[\W_\d]+")
@@ -65,7 +65,7 @@ def without_markup(text: str) -> str:
     """
     if "<" not in text:
         return text
-    closed = {_tag_name(tag) for tag in _TAG.findall(text) if tag.startswith("</")}
+    closed = {_tag_name(tag) for tag in TAG.findall(text) if tag.startswith("</")}
 
     def replacement(match: re.Match[str]) -> str:
         tag = match[0]
@@ -78,7 +78,7 @@ def without_markup(text: str) -> str:
         )
         return " " if is_markup else tag
 
-    return _TAG.sub(replacement, text)
+    return TAG.sub(replacement, text)
 
 
 def _tag_name(tag: str) -> str:
@@ -89,9 +89,9 @@ def _tag_name(tag: str) -> str:
 def placeholders(text: str) -> list[str]:
     """Returns the placeholders, web addresses and mail addresses of a text, in their order."""
     if not may_have_address(text):
-        return _PLACEHOLDER.findall(without_markup(text))
-    addresses = [match[0].rstrip(".,;:!?") for match in _URL.finditer(text)]
-    return [*_PLACEHOLDER.findall(without_markup(_URL.sub(" ", text))), *addresses]
+        return PLACEHOLDER.findall(without_markup(text))
+    addresses = [match[0].rstrip(".,;:!?") for match in ADDRESS.finditer(text)]
+    return [*PLACEHOLDER.findall(without_markup(ADDRESS.sub(" ", text))), *addresses]
 
 
 def may_have_address(text: str) -> bool:
@@ -100,11 +100,11 @@ def may_have_address(text: str) -> bool:
 
 
 def has_address(text: str) -> bool:
-    return _URL.search(text) is not None
+    return ADDRESS.search(text) is not None
 
 
 def without_placeholders(text: str) -> str:
-    return _PLACEHOLDER.sub(" ", text) if _has_mark(text) else text
+    return PLACEHOLDER.sub(" ", text) if _has_mark(text) else text
 
 
 def _has_mark(text: str) -> bool:
@@ -123,7 +123,7 @@ def folded(text: str) -> str:
 
 def split_at_placeholders(text: str) -> list[str]:
     """Splits a text into the parts between placeholders and the placeholders, in turns."""
-    return _PLACEHOLDER.split(text)
+    return PLACEHOLDER.split(text)
 
 
 def words(text: str) -> list[str]:

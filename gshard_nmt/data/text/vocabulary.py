@@ -186,6 +186,9 @@ class Vocabulary:
         self, texts: Sequence[str] | Sequence[bytes], threads: int = CODING_THREADS
     ) -> list[list[int]]:
         """Returns the ids of each text, without EOS and tags. Bytes are text as UTF-8."""
+        if len(texts) == 1:
+            # SentencePiece would start threads, which takes longer than the work.
+            return [self._processor.encode(texts[0])]
         return self._processor.encode(list[Any](texts), num_threads=threads) if texts else []
 
     def encode_source(
@@ -222,7 +225,10 @@ class Vocabulary:
         """
         plain = [[int(i) for i in ids] for ids in sentences]
         plain = [ids[: ids.index(EOS)] if EOS in ids else ids for ids in plain]
-        texts = self._processor.decode(plain, num_threads=CODING_THREADS) if plain else []
+        if len(plain) == 1:
+            texts = [self._processor.decode(plain[0])]
+        else:
+            texts = self._processor.decode(plain, num_threads=CODING_THREADS) if plain else []
         return [text.translate(_SPACES) for text in texts]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

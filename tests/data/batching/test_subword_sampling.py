@@ -12,7 +12,7 @@ import sentencepiece
 
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.batching.subword_sampling import BpeDropout, SubwordSampling, UnigramSampling
-from gshard_nmt.data.config import Data
+from gshard_nmt.data.config import AUGMENTATIONS, Data
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.sets.examples import Example
 from gshard_nmt.data.sets.shards import PreparedData
@@ -156,9 +156,20 @@ def batches_of(data, config, count, **settings):
         batches.close()
 
 
-def test_sampled_batches_resume_bit_for_bit_and_rows_may_move(prepared):
+ALL_VARIATIONS = dict.fromkeys(AUGMENTATIONS, 0.4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"subword_sampling": 0.3},
+        {"augmentation": ALL_VARIATIONS},
+        {"augmentation": ALL_VARIATIONS, "subword_sampling": 0.3, "subword_sampling_target": True},
+    ],
+)
+def test_changed_batches_resume_bit_for_bit_and_rows_may_move(prepared, settings):
     config, data = prepared
-    sampled = dataclasses.replace(config, subword_sampling=0.3)
+    sampled = dataclasses.replace(config, **settings)
     whole, _ = batches_of(data, sampled, 9)
     _, state = batches_of(data, sampled, 4)
     resumed, _ = batches_of(data, sampled, 5, state=state)

@@ -1,0 +1,166 @@
+"""Text that must not change in a translation, and a symbol that stands for it in the ids of a model.
+
+The source "Copy %d files to /tmp" has the spans `%d` and `/tmp`. The model reads the reserved symbol
+`<ph>` in place of each of them and writes it too, and the values are put back after the search:
+
+    Copy %d files             ▁Copy ▁ <ph> ▁files
+    Copy %d files to /tmp     ▁Copy ▁ <ph> <0x31> ▁files ▁to ▁ <ph> <0x32>
+
+There is only one symbol. If a source has several values, the number of its value follows each symbol: a
+digit, written as a byte, which no digit of the text looks like. SentencePiece sees a character in place
+of a value, so spaces are as in any text, and values may touch other text, as in "%s" and (%d) and %s: do.
+"""
+
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+
+from gshard_nmt.data.text.normal_form import ADDRESS, PLACEHOLDER
+from gshard_nmt.data.text.vocabulary import PLACEHOLDER as SYMBOL
+from gshard_nmt.data.text.vocabulary import Vocabulary
+
+MOST = 9
+"""The most values in a line. Further ones stay text."""
+
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_HEX4 = "[0-9A-Fa-f]{1,4}"
+_EXTENSIONS = (
+    "txt|pdf|html?|xml|json|ya?ml|csv|tsv|py|js|ts|css|c|h|cpp|rs|go|java|sh|bat|conf|cfg|ini|log|zip|tar"
+    "|gz|bz2|xz|7z|png|jpe?g|gif|svg|webp|mp[34]|ogg|wav|avi|mkv|docx?|xlsx?|pptx?|od[tsp]|exe|dll|so|deb"
+    "|rpm|iso|md|po|mo|sql|db|bak|tmp"
+)
+_EMOJI = "[\U0001f000-\U0001faff\u231a-\u23ff\u25a0-\u27bf\u2b05-\u2b55]"
+_JOINED = "[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
+
+_KINDS = (
+    # Markup, and what other programs put in.
+    # A tag has a name alone, or also values. <unknown code %d> is text.
+    r"<!--.{0,1000}?-->|</?[A-Za-z][^\s<>]{0,80}(?:\s[^<>]{0,400}=[^<>]{0,400})?\s*/?>",
+    r"&(?:[A-Za-z]{2,8}|#\d{1,6}|#x[0-9A-Fa-f]{1,6});",
+    rf"(?:{ADDRESS.pattern})(?<![.,;:!?])",
+    r"\{\{[^{}]{0,100}\}\}|\{%[^{}]{0,100}%\}",  # {{ name | upper }}
+    r"\{\s*\w+\s*,\s*\w+\s*(?:,(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,99}\}){0,300}\}){0,600})?\}",  # ICU
+    r"[%#]\{\w+\}|%<\w+>\w?|%(?:\d+\$)?@|%%|\$\([\w -]+\)|\$\{[^{}\s]{1,60}\}",
+    rf"(?x:(?!<){PLACEHOLDER.pattern})",
+    r"%[-_0^#EO]?[A-Za-z](?![A-Za-z])",  # parts of dates, %Y-%m-%d
+    # Addresses of machines, and numbers of versions. 1.000.000 and 12.05.2024 are plain numbers.
+    rf"(?<![\w.]){_OCTET}(?:\.{_OCTET}){{3}}(?::\d{{1,5}}|/\d{{1,2}})?(?!\.?\w)",
+    rf"(?<![\w:])(?:{_HEX4}(?::{_HEX4})*)?::(?:{_HEX4}(?::{_HEX4})*)?(?:/\d{{1,3}})?(?!:?\w)",
+    rf"(?<![\w:]){_HEX4}(?::{_HEX4}){{5,7}}(?!:?\w)",
+    r"(?<![\w.])v\d+(?:\.\d+)*(?:-\w+)?(?!\.?\w)",
+    r"(?<![\w.,])(?!\d{1,3}(?:\.\d{3})+\b|\d\d?\.\d\d?\.\d{4}\b)\d+(?:\.\d+){2,}(?:-\w+)?(?!\.?\w)",
+    r"\b0[xX][0-9A-Fa-f]+\b|(?<!\w)#(?:[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})\b",
+    r"\b[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b",
+    # Files, options and identifiers.
+    r"(?<![\w/~.])(?:[A-Za-z]:\\|\\\\)[\w.\\$-]*\w",
+    r"(?<![\w/.>])(?:~|\.\.?)?/(?:[\w.@+-]+/)*\.?[A-Za-z0-9_][\w.@+-]*(?<![.-])/?",
+    rf"(?<![\w/.-])(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:{_EXTENSIONS})\b(?!\.?\w)",
+    r"(?<![\w.@-])(?:[\w-]+\.)+(?:com|org|net|edu|gov|io)\b(?:/[\w./?=&%-]*\w)?",
+    r"(?<![\w-])--[A-Za-z][\w-]*",
+    r"(?<!\w)(?:[A-Za-z_]\w*\(\)|[a-z]\w*_\w+(?:\(\))?|[A-Z0-9]+_[A-Z0-9_]+)(?!\w)",
+    rf"[#*0-9]\ufe0f?\u20e3|{_EMOJI}(?:{_JOINED}|{_EMOJI})*",
+)
+_MAY_HAVE = re.compile(rf"[%<{{$&@/\\\\#~_\d]|--|[.:]\w|\(\)|::|\u20e3|{_EMOJI}")
+"""Text without any of these has no span. It is many times as fast to find as all kinds."""
+_NUMBER = r"\d+(?:[.,:/'\u00a0\u2009\u202f-]\d+)*"
+_PLAIN = r"""(?P<plain>\s+|[^\W\d_]+(?=[\s,;!?)"'»”]|\.?$|\.\s))"""
+"""Spaces and words of letters, which are skipped fast: no kind is tried at each of their characters."""
+_SPAN = re.compile("|".join((_PLAIN, *_KINDS)))
+_SPAN_OR_NUMBER = re.compile("|".join((_PLAIN, *_KINDS, _NUMBER)))
+
+_MARK = "\U0010fffd"
+"""A private character that stands for a value in SentencePiece. No text has it."""
+_MARK_BYTES = _MARK.encode()
+
+
+def spans(text: str, numbers: bool = False) -> list[tuple[int, int]]:
+    """Returns where a text has what must not change, as (start, end), in their order.
+
+    This is placeholders of all kinds, tags, addresses, versions, files, code and emoji. With `numbers`,
+    it is also numbers.
+    """
+    if not _MAY_HAVE.search(text):
+        return []
+    pattern = _SPAN_OR_NUMBER if numbers else _SPAN
+    return [match.span() for match in pattern.finditer(text) if match.lastgroup != "plain"]
+
+
+def take_out(
+    text: str, spans: Sequence[tuple[int, int]], most: int = MOST
+) -> tuple[list[str], list[str]]:
+    """Returns the n + 1 texts around the first `most` spans, and the n values in the spans."""
+    places = [0, *(place for span in spans[:most] for place in span), len(text)]
+    parts = [text[start:end] for start, end in itertools.pairwise(places)]
+    return parts[::2], parts[1::2]
+
+
+def symbol(vocabulary: Vocabulary) -> int | None:
+    """Returns the id of `<ph>`; None if the vocabulary has none, so no text can be protected."""
+    return _symbols(vocabulary)[0]
+
+
+def encode(
+    vocabulary: Vocabulary, texts: Sequence[str], numbers: Sequence[int], count: int
+) -> list[int]:
+    """Returns the ids of n + 1 texts with the symbol of a value after each but the last; no EOS, no tags.
+
+    `numbers` has the number of each value, 1 is the first one in the source. `count` is the number of
+    values in the source; if it is 1, no digits are written.
+    """
+    placeholder, mark, digits = _symbols(vocabulary)
+    (ids,) = vocabulary.encode([_MARK.join(text.replace(_MARK, "") for text in texts)])
+    if not numbers:
+        return ids
+    assert placeholder is not None
+    result: list[int] = []
+    values = iter(numbers)
+    place = 0
+    while place < len(ids):
+        if ids[place : place + len(mark)] == mark:
+            result.append(placeholder)
+            number = next(values)
+            result += [digits[number]] if count > 1 else []
+            place += len(mark)
+        else:
+            result.append(ids[place])
+            place += 1
+    return result
+
+
+def decode(vocabulary: Vocabulary, ids: Sequence[int], count: int) -> tuple[list[str], list[int]]:
+    """Returns the n + 1 texts around the symbols of ids, and the n numbers of their values.
+
+    `count` is the number of values in the source. A number is 0 if a digit should follow the symbol and
+    none does. It may be larger than `count`, if a model wrote it.
+    """
+    placeholder, mark, digits = _symbols(vocabulary)
+    numbers: list[int] = []
+    plain: list[int] = []
+    awaits_digit = False
+    for token in map(int, ids):
+        if awaits_digit and token in digits:
+            numbers[-1] = digits.index(token)
+        elif token == placeholder:
+            numbers.append(int(count == 1))
+            plain += mark
+        else:
+            plain.append(token)
+        awaits_digit = token == placeholder and count > 1
+    (text,) = vocabulary.decode([plain])
+    return text.split(_MARK), numbers
+
+
+def put_back(texts: Sequence[str], values: Sequence[str]) -> str:
+    """Returns n + 1 texts with n values between them."""
+    return "".join(part for pair in zip(texts, [*values, ""], strict=True) for part in pair)
+
+
+@functools.lru_cache(maxsize=8)
+def _symbols(vocabulary: Vocabulary) -> tuple[int | None, list[int], list[int]]:
+    """Returns the id of `<ph>`, if it can be used, and the ids of the bytes of `_MARK` and of 0 to 9."""
+    values = vocabulary.byte_values.tolist()
+    if any(byte not in values for byte in _MARK_BYTES + b"0123456789"):
+        return None, [], []
+    mark, digits = ([values.index(byte) for byte in b] for b in (_MARK_BYTES, b"0123456789"))
+    return vocabulary.tag(SYMBOL), mark, digits

@@ -1,0 +1,1 @@
+"""Documents that are translated as a whole: catalogues, subtitles, pages. Their structure stays."""

@@ -1,0 +1,92 @@
+"""A document to translate: its lines, and the functions that fill in their translations."""
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gshard_nmt.errors import UserError
+
+_WITH_TARGETS = {".po": "catalogue", ".pot": "catalogue", ".xlf": "xliff", ".xliff": "xliff"}
+_MODULES = {
+    **_WITH_TARGETS,
+    ".srt": "subtitles",
+    ".vtt": "subtitles",
+    ".html": "web_page",
+    ".htm": "web_page",
+    ".md": "markdown",
+    ".markdown": "markdown",
+}
+"""The module of each kind of document. It is imported when it is needed."""
+
+
+class Part(NamedTuple):
+    """Some lines of a document that are translated together.
+
+    `fill` puts their translations into the document. It returns False if it cannot, because markup or
+    placeholders are lost; then this part stays as it was.
+    """
+
+    lines: Sequence[str]
+    fill: Callable[[Sequence[str]], bool]
+
+
+class Document(NamedTuple):
+    """The parts of a document to translate, and the function that returns its bytes."""
+
+    parts: Sequence[Part]
+    saved: Callable[[], bytes]
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for part in self.parts for line in part.lines]
+
+    def filled(self, translations: Sequence[str]) -> bytes:
+        """Returns the document with translations of its lines. stderr says how many parts stay."""
+        remaining = iter(translations)
+        filled = [part.fill([next(remaining) for _ in part.lines]) for part in self.parts]
+        if stayed := filled.count(False):
+            sys.stderr.write(
+                f"{stayed:,} of {len(filled):,} parts stay as they were, because their translations have "
+                "lost markup or placeholders; see --protect\n"
+            )
+        return self.saved()
+
+
+def note_language(path: Path, language: str, target: str) -> None:
+    """Says on stderr if a document is for another language than that of the translations."""
+    if language and re.split("[-_@]", language)[0].lower() != target.split("-")[0].lower():
+        sys.stderr.write(f"{path} is for translations to {language}, and these are to {target}\n")
+
+
+def is_document(path: Path) -> bool:
+    return path.suffix.lower() in _MODULES and path.is_file()
+
+
+def read(path: Path, target: str, everything: bool) -> Document:
+    """Returns a document that is to be translated to a language, a BCP 47 tag.
+
+    With `everything`, what has a translation already is translated too.
+
+    Raises:
+      UserError: it is damaged or not UTF-8, or `everything` has no effect on it.
+    """
+    kind = path.suffix.lower()
+    if everything and kind not in _WITH_TARGETS:
+        raise UserError(
+            f"--retranslate has no effect on {path}, all of whose text is translated; it is for "
+            f"{', '.join(_WITH_TARGETS)}. Leave it out."
+        )
+    module = importlib.import_module(f"gshard_nmt.decoding.documents.{_MODULES[kind]}")
+    try:
+        document: Document = module.read(path, target, everything)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"--input {path}, byte {error.start + 1}: it is not {error.encoding}. Convert it, for "
+            "instance with iconv -f ISO-8859-1 -t UTF-8."
+        ) from None
+    except ValueError as error:
+        raise UserError(f"--input {path} cannot be read: {error}. Correct it.") from None
+    return document

@@ -1,0 +1,128 @@
+"""Lines with markup: <g1>, </g1> and <x2/> stand for it while a line is translated.
+
+If one of these tags is lost in translation, the translation is not used.
+"""
+
+import html
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+TAG = r"""<!--.*?-->|<[!?][^>]*>|</?[a-zA-Z](?:"[^"]*"|'[^']*'|[^'">])*>|\{\\[^{}]*\}"""
+"""A tag, comment or declaration of HTML or XML, or {\\an8} of subtitles, as a regular expression."""
+_IS_KEPT = r"""<([\w:]+)\b[^>]*\b(?:translate=["']?no|mtype=["']protected)\b"""
+_ASIDES = ("img", "input", "wbr", "!--", "?", "\\")
+
+
+class Piece(NamedTuple):
+    """A piece of a line: its source, and the text that is `shown` to the model.
+
+    Its kind is "text"; "open" or "close", the ends of an element with a `key`; "atom", which stays, such
+    as code; or "aside", an atom that a sentence does without.
+    """
+
+    kind: str
+    source: str
+    shown: str = ""
+    key: str = ""
+
+
+def tagged(text: str, kept: Collection[str]) -> list[Piece]:
+    """Returns the pieces of a text in HTML or XML; elements with `kept` names are atoms."""
+    whole = rf"<({'|'.join(kept)})\b[^>]*(?<!/)>.*?</\1\s*>|{_IS_KEPT}[^>]*(?<!/)>.*?</\2\s*>"
+    pieces, end = [], 0
+    for match in re.finditer(f"{whole}|{TAG}", text, re.DOTALL | re.IGNORECASE):
+        before, source = text[end : match.start()], match.group()
+        pieces.append(Piece("text", before, html.unescape(before)))
+        end = match.end()
+        name = re.match(r"[<{]/?(!--|\?|\\|[\w:-]*)", source.lower())[1]  # type: ignore[index]
+        kind = "close" if source.startswith("</") else "open"
+        if match[1] or match[2] or source.endswith("/>"):
+            kind = "atom"
+        pieces.append(Piece("aside" if name in _ASIDES else kind, source, key=name))
+    return [*pieces, Piece("text", text[end:], html.unescape(text[end:]))]
+
+
+class Line(NamedTuple):
+    """The text of some pieces; `marks` has the source of what each tag in it stands for.
+
+    `before` and `after` are the sources of what is left out at its ends.
+    """
+
+    text: str
+    marks: dict[str, str]
+    before: str
+    after: str
+
+    def restored(self, translation: str, escape: Callable[[str], str]) -> str | None:
+        """Returns the source of a translation; None if it does not have each tag once, in order.
+
+        An element without content is a loss, too: a link needs its text. Spaces at its ends go out of it.
+        `escape` writes plain text as the format needs it.
+        """
+        translation = re.sub(r"\s*(<g\d+>)\s+", r" \1", translation)
+        translation = re.sub(r"\s+(</g\d+>)\s*", r"\1 ", translation).strip()
+        parts = re.split(r"(</?g\d+>|<x\d+/>)", translation)
+        tags = [part for part in parts if part in self.marks]
+        ends = [(tag, f"</{tag[1:]}") for tag in tags if tag.startswith("<g")]
+        if sorted(tags) != sorted(self.marks) or re.search(r"<g(\d+)>\s*</g\1>", translation):
+            return None
+        if any(tags.index(start) > tags.index(end) for start, end in ends):
+            return None
+        return self.before + "".join(self.marks.get(p) or escape(p) for p in parts) + self.after
+
+
+def line_of(pieces: Sequence[Piece], unpaired: str = "atom") -> Line | None:
+    """Returns the line to translate; None if it has no letter.
+
+    Elements that enclose the whole line, and asides at its ends, are left out of it. The kind of an end
+    of an element without the other end becomes `unpaired`.
+    """
+    if not has_letter("".join(piece.shown for piece in pieces)):
+        return None
+    partners: dict[int, int] = {}
+    opened: list[int] = []
+    for i, piece in enumerate(pieces):
+        same = [n for n, j in enumerate(opened) if pieces[j].key == piece.key]
+        if piece.kind == "open":
+            opened.append(i)
+        elif piece.kind == "close" and same:
+            partners |= {i: opened[same[-1]], opened[same[-1]]: i}
+            del opened[same[-1] :]
+    kinds = [
+        unpaired if piece.kind in ("open", "close") and i not in partners else piece.kind
+        for i, piece in enumerate(pieces)
+    ]
+
+    def is_outside(i: int) -> bool:
+        text = pieces[i].shown or pieces[i].source
+        return kinds[i] == "aside" or (kinds[i] == "text" and not text.strip())
+
+    first, last = 0, len(pieces)
+    while True:
+        if is_outside(first):
+            first += 1
+        elif is_outside(last - 1):
+            last -= 1
+        elif kinds[first] == "open" and partners[first] == last - 1:
+            first, last = first + 1, last - 1
+        else:
+            break
+    text, marks = "", {}
+    numbers: dict[int, int] = {}
+    for i in range(first, last):
+        if kinds[i] == "text":
+            text += pieces[i].shown or pieces[i].source
+            continue
+        number = numbers.setdefault(min(i, partners.get(i, i)), len(numbers) + 1)
+        tag = {"open": f"<g{number}>", "close": f"</g{number}>"}.get(kinds[i], f"<x{number}/>")
+        marks[tag] = pieces[i].source
+        text += tag
+    sources = [piece.source for piece in pieces]
+    lead, trail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+    before, after = "".join(sources[:first]) + lead, trail + "".join(sources[last:])
+    return Line(" ".join(text.split()), marks, before, after)
+
+
+def has_letter(text: str) -> bool:
+    return any(map(str.isalpha, text))

@@ -1,0 +1,52 @@
+"""Subtitles, .srt and .vtt: the text of each cue is translated, its number and times stay."""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from gshard_nmt.decoding.documents.document import Document, Part
+from gshard_nmt.decoding.documents.markup import line_of, tagged
+
+_CUE = re.compile(r"(?m)(^[^\n]*-->[^\n]*\n)((?:[^\S\n]*\S[^\n]*(?:\n|\Z))+)")
+"""The line with the times, and the lines of text up to a blank line."""
+
+
+def read(path: Path, target: str, everything: bool) -> Document:
+    """Returns the cues of subtitles.
+
+    The lines of a cue are one sentence, broken again into lines of about the same length. If each
+    begins with a dash, they are of several speakers, and each is translated alone.
+    """
+    del target, everything
+    pieces = _CUE.split(path.read_bytes().decode())
+    rows = [_rows(text) for text in pieces[2::3]]
+    parts = [part for own in rows for i in range(len(own)) if (part := _part(own, i))]
+
+    def saved() -> bytes:
+        pieces[2::3] = map("".join, rows)
+        return "".join(pieces).encode()
+
+    return Document(parts, saved)
+
+
+def _rows(text: str) -> list[str]:
+    """Returns the text of each speaker of a cue, with its line breaks."""
+    lines = text.splitlines(keepends=True)
+    return lines if all(re.match(r"\s*[-–—]", line) for line in lines) else [text]
+
+
+def _part(rows: list[str], place: int) -> Part | None:
+    old = rows[place]
+    line = line_of(tagged(old, ()))
+
+    def fill(translations: Sequence[str]) -> bool:
+        new = line.restored(translations[0], str) if line else None
+        if new is not None:
+            ending = "\r\n" if "\r\n" in old else "\n"
+            widest = max(map(len, old.splitlines()))
+            broken = textwrap.wrap(new, max(widest, 32), break_long_words=False)
+            rows[place] = ending.join(broken) + old[len(old.rstrip()) :]
+        return new is not None
+
+    return Part([line.text], fill) if line else None

@@ -1,0 +1,90 @@
+"""Pages of HTML: sentences are translated with their inline tags. All other characters stay."""
+
+import html
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from gshard_nmt.decoding.documents.document import Document, Part
+from gshard_nmt.decoding.documents.markup import TAG, has_letter, line_of, tagged
+
+_INLINE = """a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|img|input|ins|kbd|label|mark|q
+|s|samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr"""
+"""The elements that a sentence may contain. All others end it."""
+_KEPT = ("code", "kbd", "samp", "var")
+_BLOCK = re.compile(
+    rf"""(<!--.*?-->
+    |<(?:(math|noscript|pre|script|style|svg|template|textarea)\b[^>]*>.*?</\2\s*>
+    |(?!/?(?:{_INLINE})\b)[!?/a-zA-Z](?:"[^"]*"|'[^']*'|[^'">])*>))""",
+    re.DOTALL | re.IGNORECASE | re.VERBOSE,
+)
+"""A comment, a tag that ends a sentence, or an element whose text is not translated."""
+_IS_KEPT = re.compile(r"""\btranslate\s*=\s*["']?no\b""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""(?<=\s)(?:alt|title)\s*=\s*("[^"]*"|'[^']*')""", re.IGNORECASE)
+_LANGUAGE = re.compile(r"""(?<=\s)((?:xml:)?lang)\s*=\s*("[^"]*"|'[^']*')""", re.IGNORECASE)
+
+
+def read(path: Path, target: str, everything: bool) -> Document:
+    """Returns the sentences of a page, and the attributes alt and title of its elements.
+
+    Code, scripts, styles and elements with translate="no" stay.
+    """
+    del everything
+    text = path.read_bytes().decode()
+    pieces = _BLOCK.split(text)
+    parts: list[Part] = []
+    kept, depth = "", 0
+    for i in range(0, len(pieces), 3):
+        if not kept:
+            parts += _sentence(pieces, i) + _attributes(pieces, i)
+        if i + 1 == len(pieces):
+            break
+        tag, raw, pieces[i + 2] = *pieces[i + 1 : i + 3], ""
+        name = re.split(r"[</>\s]+", tag.lower())[1]
+        if raw or tag.startswith("<!"):
+            continue
+        if kept == name:
+            depth += -1 if tag.startswith("</") else 1
+            kept = kept if depth else ""
+        elif not kept and _IS_KEPT.search(tag):
+            kept, depth = name, 1
+        elif not kept:
+            parts += _attributes(pieces, i + 1)
+        if name == "html":
+            pieces[i + 1] = _LANGUAGE.sub(rf'\1="{target}"', tag)
+    # A page of ASCII may have any charset, so it gets character references.
+    charset = (
+        "ascii" if text.isascii() and not re.search("utf-?8", text, re.IGNORECASE) else "utf-8"
+    )
+    return Document(parts, lambda: "".join(pieces).encode(charset, "xmlcharrefreplace"))
+
+
+def _sentence(pieces: list[str], place: int) -> list[Part]:
+    """Returns the part of a piece with inline tags, if it has a letter."""
+    line = line_of(tagged(pieces[place], _KEPT))
+
+    def fill(translations: Sequence[str]) -> bool:
+        new = (
+            line.restored(translations[0], lambda text: html.escape(text, quote=False))
+            if line
+            else None
+        )
+        pieces[place] = pieces[place] if new is None else new
+        return new is not None
+
+    return [Part([line.text], fill)] if line else []
+
+
+def _attributes(pieces: list[str], place: int) -> list[Part]:
+    """Returns the parts of the attributes alt and title of the tags in a piece."""
+
+    def part(source: str, value: str) -> Part:
+        def fill(translations: Sequence[str]) -> bool:
+            new = source.replace(value, f'"{html.escape(translations[0])}"')
+            pieces[place] = pieces[place].replace(source, new)
+            return True
+
+        return Part([" ".join(html.unescape(value[1:-1]).split())], fill)
+
+    tags = "".join(re.findall(TAG, pieces[place], re.DOTALL))
+    return [part(m[0], m[1]) for m in _ATTRIBUTE.finditer(tags) if has_letter(m[1])]

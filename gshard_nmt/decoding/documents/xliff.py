@@ -1,0 +1,79 @@
+"""XLIFF 1.2 and 2: segments without a target get one, with the state that asks for a review."""
+
+import contextlib
+import html
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lxml import etree
+
+from gshard_nmt.decoding.documents.document import Document, Part, note_language
+from gshard_nmt.decoding.documents.markup import Line, line_of, tagged
+
+_KEPT = ("ph", "it", "bpt", "ept", "sub")
+"""The inline elements whose content is not translated."""
+
+
+def read(path: Path, target: str, everything: bool) -> Document:
+    """Returns the segments of an XLIFF file; see `document.read`. Those with translate="no" stay.
+
+    Raises:
+      ValueError: it is no XLIFF.
+    """
+    try:
+        tree = etree.parse(str(path), etree.XMLParser(resolve_entities=False, strip_cdata=False))
+    except etree.XMLSyntaxError as error:
+        raise ValueError(error) from None
+    root = tree.getroot()
+    if etree.QName(root).localname != "xliff":
+        raise ValueError(f"it is no XLIFF, but {root.tag}")
+    space, is_new = f"{{{etree.QName(root).namespace}}}", root.get("version", "").startswith("2")
+    for element in [root] if is_new else root.iter(f"{space}file"):
+        name = "trgLang" if is_new else "target-language"
+        note_language(path, element.get(name, ""), target)
+        element.set(name, element.get(name) or target)
+    parts = []
+    for unit in root.iter(f"{space}segment" if is_new else f"{space}trans-unit"):
+        source, old = unit.find(f"{space}source"), unit.find(f"{space}target")
+        is_filled = old is not None and (len(old) or (old.text or "").strip())
+        marks = [each.get("translate") for each in (unit, *unit.iterancestors())]
+        if source is None or (is_filled and not everything) or "no" in marks:
+            continue
+        whole = etree.tostring(source, encoding="unicode", with_tail=False)
+        inner = whole[whole.index(">") + 1 : whole.rindex("<")] if "</" in whole else ""
+        if line := line_of(tagged(inner, _KEPT)):
+            parts.append(_part(unit, whole[: whole.index(">") + 1], line, is_new))
+    return Document(
+        parts, lambda: etree.tostring(tree, encoding="UTF-8", xml_declaration=True) + b"\n"
+    )
+
+
+def _part(unit: Any, opening: str, line: Line, is_new: bool) -> Part:
+    def fill(translations: Sequence[str]) -> bool:
+        # A translation may have a character that XML does not have.
+        content = line.restored(translations[0], html.escape) or "<"
+        with contextlib.suppress(etree.XMLSyntaxError):
+            put(etree.fromstring(f"{opening}{content}</{re.split('[<> ]', opening)[1]}>"))
+            return True
+        return False
+
+    def put(target: Any) -> None:
+        source, old = unit.find("{*}source"), unit.find("{*}target")
+        target.tag, target.tail = source.tag.replace("}source", "}target"), source.tail
+        if old is None:
+            before = unit.find("{*}seg-source")
+            unit.insert(unit.index(source if before is None else before) + 1, target)
+        else:
+            target.attrib.update(old.attrib)
+            target.tail = old.tail
+            unit.replace(old, target)
+        if is_new:
+            unit.set("state", "translated")
+        else:
+            target.set("state", "needs-review-translation")
+            unit.attrib.pop("approved", None)
+        etree.cleanup_namespaces(target)
+
+    return Part([line.text], fill)

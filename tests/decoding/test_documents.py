@@ -1,0 +1,345 @@
+"""Documents: what is translated, what stays, and that the output is valid."""
+
+import re
+import shutil
+import subprocess
+
+import polib
+import pytest
+from lxml import etree
+
+from gshard_nmt.decoding.documents.document import is_document, read
+from gshard_nmt.decoding.documents.markup import line_of, tagged
+from gshard_nmt.errors import UserError
+
+
+def capitals(line):
+    """Translates to capitals; tags and placeholders stay."""
+    parts = re.split(r"(</?[gx]\d+/?>|%\w)", line)
+    return "".join(part if i % 2 else part.upper() for i, part in enumerate(parts))
+
+
+def translated(folder, name, content, target="de", everything=False, by=capitals):
+    """Returns a document with its translations, and the lines that were translated."""
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    document = read(path, target, everything)
+    return document.filled([by(line) for line in document.lines]).decode(), document.lines
+
+
+HEADER = r'''# Its translators.
+msgid ""
+msgstr ""
+"Project-Id-Version: demo 1.0\n"
+"PO-Revision-Date: 2020-01-02 10:00+0000\n"
+"Last-Translator: A. Person <a@example.org>\n"
+"Language-Team: Russian\n"
+"Language: ru\n"
+"Content-Type: text/plain; charset=KOI8-R\n"
+"Plural-Forms: nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && "
+"(n%100<10 || n%100>=20) ? 1 : 2);\n"
+'''  # fmt: skip
+CATALOGUE = (
+    HEADER
+    + r"""
+#. For translators
+#: src/a.c:10
+#, c-format
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] ""
+msgstr[1] ""
+msgstr[2] ""
+
+#, c-format
+msgid "%d dog"
+msgid_plural "%d dogs"
+msgstr[0] "%d собака"
+msgstr[1] ""
+msgstr[2] ""
+
+msgctxt "menu"
+msgid "Open"
+msgstr ""
+
+msgctxt "state"
+msgid "Open"
+msgstr "открыт"
+
+#, fuzzy
+#| msgid "Old text"
+msgid "New text"
+msgstr "старый"
+
+msgid ""
+"Usage:\n"
+"  -h   help\n"
+msgstr ""
+
+#, c-format
+msgid "lost %s"
+msgstr ""
+
+msgid "42"
+msgstr ""
+
+#~ msgid "gone"
+#~ msgstr "нет"
+"""
+)
+
+
+@pytest.fixture
+def catalogue(tmp_path):
+    def losing(line):
+        return "LOST" if "lost" in line else capitals(line)
+
+    text, lines = translated(tmp_path, "a.po", CATALOGUE.encode("koi8-r"), "ru", by=losing)
+    return polib.pofile(text), text, lines
+
+
+def test_messages_without_a_translation_get_one_and_all_others_stay(catalogue):
+    file, text, lines = catalogue
+    dogs = ["%d dogs", "%d dogs"]
+    assert lines == [
+        "%d file",
+        "%d files",
+        "%d files",
+        *dogs,
+        "Open",
+        "Usage:",
+        "-h   help",
+        "lost %s",
+    ]
+    file_entry, dog, menu, state, new, usage, lost, number = file[:8]
+    assert file_entry.msgstr_plural == {0: "%d FILE", 1: "%d FILES", 2: "%d FILES"}
+    assert dog.msgstr_plural == {0: "%d собака", 1: "%d DOGS", 2: "%d DOGS"}
+    assert (file_entry.flags, file_entry.comment) == (["c-format", "fuzzy"], "For translators")
+    assert (menu.msgctxt, menu.msgstr, menu.fuzzy) == ("menu", "OPEN", True)
+    assert (state.msgctxt, state.msgstr, state.fuzzy) == ("state", "открыт", False)
+    assert (new.msgstr, new.previous_msgid) == ("старый", "Old text")
+    assert usage.msgstr == "USAGE:\n  -H   HELP\n"
+    # Its placeholder is lost, so a program that used the translation would crash.
+    assert (lost.msgstr, lost.fuzzy) == ("", False)
+    assert number.msgstr == "42"
+    assert [entry.msgid for entry in file.obsolete_entries()] == ["gone"]
+    assert text.startswith("# Its translators.\n")
+
+
+def test_the_header_says_what_was_done(catalogue):
+    values = catalogue[0].metadata
+    assert values["Last-Translator"] == "A. Person <a@example.org>"
+    assert values["Language"] == "ru"
+    assert values["X-Generator"].startswith("gshard-nmt ")
+    assert values["PO-Revision-Date"] > "2026"
+    assert values["Content-Type"] == "text/plain; charset=UTF-8"
+
+
+def test_a_filled_catalogue_is_valid_when_its_marks_are_removed(catalogue, tmp_path):
+    text = catalogue[1].replace(", fuzzy", "")
+    file = polib.pofile(text)
+    for entry in file:
+        forms = list(entry.msgstr_plural.values()) or [entry.msgstr]
+        assert len(forms) == (3 if entry.msgid_plural else 1)
+        for form in filter(None, forms):
+            assert form.count("%") == entry.msgid.count("%")
+            assert form.endswith("\n") == entry.msgid.endswith("\n")
+    (tmp_path / "b.po").write_text(text)
+    if program := shutil.which("msgfmt"):
+        command = [program, "-c", "-o", "/dev/null", tmp_path / "b.po"]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def test_a_template_gets_the_plural_forms_of_the_language(tmp_path):
+    template = """#, fuzzy
+msgid ""
+msgstr ""
+"Language: \\n"
+"Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\\n"
+
+msgid "a cat"
+msgid_plural "cats"
+msgstr[0] ""
+msgstr[1] ""
+"""
+    for target, forms in (("ja", ["CATS"]), ("pt-BR", ["A CAT", "CATS"])):
+        file = polib.pofile(translated(tmp_path, "a.pot", template, target)[0])
+        assert list(file[0].msgstr_plural.values()) == forms
+        assert file.metadata["Plural-Forms"].startswith(f"nplurals={len(forms)};")
+        assert file.metadata["Language"] == target.replace("-", "_")
+        assert not file.metadata_is_fuzzy
+
+
+XLIFF = '''<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><!-- kept -->
+ <file original="a.c" source-language="fr" datatype="plaintext"><body>
+  <trans-unit id="1"><source>Open <g id="1">the file</g> <x id="2"/> &amp; go</source></trans-unit>
+  <trans-unit id="2" approved="yes"><source>Done</source>
+   <target state="final">fertig</target></trans-unit>
+  <trans-unit id="3" translate="no"><source>Never</source></trans-unit>
+  <trans-unit id="4"><source>Save</source><target/><note>n</note></trans-unit>
+ </body></file></xliff>'''  # fmt: skip
+
+
+def test_segments_of_xliff_get_targets_that_ask_for_a_review(tmp_path):
+    text, lines = translated(tmp_path, "a.xlf", XLIFF)
+    assert lines == ["Open <g1>the file</g1> <x2/> & go", "Save"]
+    root = etree.fromstring(text.encode())
+    done = '<target state="needs-review-translation">'
+    first = f'{done}OPEN <g id="1">THE FILE</g> <x id="2"/> &amp; GO</target></trans-unit>'
+    for part in (
+        first,
+        f"{done}SAVE</target><note>",
+        '<target state="final">fertig',
+        "<!-- kept -->",
+    ):
+        assert part in text
+    assert root.find("{*}file").get("target-language") == "de"
+    everything, _ = translated(tmp_path, "a.xlf", XLIFF, everything=True)
+    assert f"{done}DONE</target>" in everything
+    assert "approved" not in everything
+    new = XLIFF.replace("1.2", "2.0").replace("trans-unit", "segment")
+    text, _ = translated(tmp_path, "a.xliff", new)
+    assert '<segment id="4" state="translated"><source>Save</source><target>SAVE</target>' in text
+
+
+SUBTITLES = (
+    "1\r\n00:01,000 --> 00:02,000\r\n<i>It is a long sentence, so\r\nit has two lines</i>\r\n\r\n"
+    "2\r\n00:03,000 --> 00:04,000\r\n- yes\r\n- {\\an8}no\r\n\r\n3\r\n00:05,000 --> 00:06,000\r\n42"
+)
+PAGE = """<!DOCTYPE html>
+<html lang="fr"><meta charset="utf-8"><title>Le titre</title><!-- <p>non</p> -->
+<script>var a = "<p>non</p>";</script>
+<h1 class=x>Bonjour &eacute;t&eacute; &amp; <em>monde</em></h1>
+<p>Lancez <code>ls -l</code> puis <a href="x?a=1&b=2" title="un titre">cliquez
+  ici</a>. <img src=i.png alt='une image'> <br> fin
+<pre>code</pre><ul title="la liste"><li>un<li><b>deux</b></ul>
+<div translate="no">jamais <div>non</div> non</div> 12
+"""
+ARTICLE = """---
+title: front
+---
+# Un titre #
+
+Du `code`, [un lien](http://x.org/a_(b) "t") et
+**du gras** ici.  
+Voir [ref].
+
+> citation
+> suite
+
+l'\\_\\_init\\_\\_ a-**b**-c
+
+- [ ] une *belle* chose
+
+```sh
+non
+```
+
+| nom | a \\| b |
+|-----|--------|
+| x   | 12     |
+
+[ref]: http://x.org
+"""  # noqa: W291
+
+
+# fmt: off
+CHANGES = [
+    ("a.srt", SUBTITLES, {
+        "<i>It is a long sentence, so\r\nit has two lines</i>":
+            "<i>IT IS A LONG SENTENCE, SO IT\r\nHAS TWO LINES</i>",
+        "- yes": "- YES", "}no": "}NO",
+    }),
+    ("a.html", PAGE, {
+        '"fr"': '"de"', "Le titre": "LE TITRE", "Bonjour &eacute;t&eacute;": "BONJOUR ÉTÉ",
+        "monde": "MONDE", "Lancez": "LANCEZ", "puis": "PUIS", "un titre": "UN TITRE",
+        "cliquez\n  ici": "CLIQUEZ ICI", "'une image'": '"UNE IMAGE"', "fin": "FIN",
+        "la liste": "LA LISTE", "<li>un": "<li>UN", "<b>deux": "<b>DEUX",
+    }),
+    ("a.md", ARTICLE, {
+        "Un titre": "UN TITRE", "Du `": "DU `", "un lien": "UN LIEN", "et\n**du gras** ici":
+        "ET **DU GRAS** ICI", "Voir": "VOIR", "citation\n> suite": "CITATION SUITE",
+        "l'\\_\\_init\\_\\_": "L'\\_\\_INIT\\_\\_", "a-**b**-c": "A-**B**-C",
+        "une *belle* chose": "UNE *BELLE* CHOSE", "nom": "NOM", "a \\": "A \\", "| b": "| B",
+        "| x": "| X",
+    }),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("name", "content", "changes"), CHANGES)
+def test_only_sentences_change(tmp_path, name, content, changes):
+    expected = content
+    for old, new in changes.items():
+        assert old in expected
+        expected = expected.replace(old, new, 1)
+    assert translated(tmp_path, name, content)[0] == expected
+    # Without a translation every character is as before.
+    document = read(tmp_path / name, "de", False)
+    assert document.saved().decode() == content.replace('"fr"', '"de"')
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        ("<x2/>: <g1>B &</g1>", "<code>c</code>: <b>B &amp;</b>"),
+        (". <g1> B </g1>: <x2/>", ". <b>B</b> : <code>c</code>"),
+        ("<g1>b</g1>", None),
+        ("<g1>b</g1> <x2/> <x2/>", None),
+        ("</g1>b<g1> <x2/>", None),
+        ("b <g1> </g1> <x2/>", None),
+    ],
+)
+def test_a_translation_without_its_tags_is_not_used(translation, expected):
+    line = line_of(tagged("a <b>b</b> <code>c</code>", ("code",)))
+    assert line.text == "a <g1>b</g1> <x2/>"
+    assert line.restored(translation, lambda text: text.replace("&", "&amp;")) == expected
+
+
+def test_a_page_of_ascii_stays_one(tmp_path):
+    page = "<p>un &eacute;t&eacute;"
+    assert translated(tmp_path, "a.html", page)[0] == "<p>UN &#201;T&#201;"
+    page += "<meta charset=utf-8>"
+    assert translated(tmp_path, "a.html", page)[0].startswith("<p>UN ÉTÉ<")
+
+
+def test_what_begins_another_block_of_markdown_is_escaped(tmp_path):
+    page = "eins\n\n| x |\n|---|\n| y |\n"
+    text, _ = translated(tmp_path, "a.md", page, by=lambda _: "1. a*b | [c]")
+    cell = "| 1\\. a\\*b \\| \\[c\\] |\n"
+    assert text == f"1\\. a\\*b | \\[c\\]\n\n{cell}|---|\n{cell}"
+
+
+# fmt: off
+DAMAGED = [
+    ("a.po", b'msgid "a"\nmsgstr\n', "a.po cannot be read: Syntax error"),
+    ("a.po", HEADER.replace("nplurals=3", "nplurals=x").encode(), "Plural-Forms is 'nplurals=x"),
+    ("a.xlf", b"<xliff>", "a.xlf cannot be read: "),
+    ("a.xlf", b"<html/>", "it is no XLIFF, but html. Correct it."),
+    ("a.html", b"caf\xe9", "byte 4: it is not utf-8. Convert it"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("name", "content", "words"), DAMAGED)
+def test_a_damaged_document_is_named(tmp_path, name, content, words):
+    with pytest.raises(UserError) as caught:
+        translated(tmp_path, name, content)
+    assert words in str(caught.value)
+
+
+def test_a_document_for_another_language_is_a_note(tmp_path, capsys):
+    translated(tmp_path, "a.po", HEADER.replace("KOI8-R", "UTF-8"), "ru-Latn")
+    assert capsys.readouterr().err == ""
+    translated(tmp_path, "a.po", HEADER.replace("KOI8-R", "UTF-8"), "de")
+    translated(tmp_path, "a.xlf", XLIFF.replace("<file", '<file target-language="pt_BR"'))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("a.po is for translations to ru, and these are to de")
+    assert "for translations to pt_BR" in second
+
+
+def test_only_catalogues_and_xliff_have_translations_to_replace(tmp_path):
+    with pytest.raises(UserError, match=r"--retranslate has no effect on .*a\.md, all of whose"):
+        translated(tmp_path, "a.md", "x", everything=True)
+    assert is_document(tmp_path / "a.md")
+    assert not is_document(tmp_path / "gone.md")
