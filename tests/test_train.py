@@ -14,7 +14,14 @@ from gshard_nmt.spmd.processes import ALONE
 from tests.data.synthetic import write_prepared_data
 
 DEMO = load_config("demo").replace(
-    data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
+    # The vocabularies of these tests are empty, so there is no text to change.
+    data={
+        "source_length": 24,
+        "target_length": 20,
+        "rows": 4,
+        "minimum_pairs": 1,
+        "augmentation": {},
+    },
     model={"num_groups": 4},
 )
 

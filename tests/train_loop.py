@@ -20,7 +20,14 @@ from gshard_nmt.spmd.program import ProgramMemory
 from tests.data.synthetic import write_prepared_data
 
 CONFIG = load_config("demo").replace(
-    data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
+    # The vocabularies of these tests are empty, so there is no text to change.
+    data={
+        "source_length": 24,
+        "target_length": 20,
+        "rows": 4,
+        "minimum_pairs": 1,
+        "augmentation": {},
+    },
     model={"num_groups": 4},
     train={"steps": 6, "log_every": 1, "checkpoint_every": 2, "dev_every": 0, "bleu_sentences": 0},
 )
