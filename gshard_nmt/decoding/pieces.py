@@ -119,10 +119,11 @@ def pieces_note(numbers: Sequence[int], longest: int) -> str:
 def lost_note(lost: Mapping[int, str]) -> str:
     """Returns the sentence that tells a user which lines have lost a value, such as the given ones."""
     number, value = next(iter(lost.items()))
-    lines = f"{len(lost):,} lines have" if len(lost) > 1 else f"{len(lost)} line has"
+    if len(lost) == 1:
+        return f"line {number:,} has lost {value[:40]!r}, which must not change."
     return (
-        f"{lines} lost text that must not change, such as {value[:40]!r} of line {number:,}: "
-        f"{_listed(list(lost))}. --format jsonl names all of it."
+        f"{len(lost):,} lines have lost text that must not change, such as {value[:40]!r} of line "
+        f"{number:,}: lines {_listed(list(lost))}."
     )
 
 

@@ -169,24 +169,22 @@ class Piece(NamedTuple):
     outputs: tuple[str, ...] = ()
 
 
-def encode_pieces(
-    vocabulary: Vocabulary, templates: Sequence[str], lines: Sequence[Line], *languages: str
-) -> list[Piece]:
-    """Returns what the encoder reads for parts of lines, given by templates; from source to target."""
-    has_mark = [bool(x.values and _MARKS.search(t)) for t, x in zip(templates, lines, strict=True)]
-    plain = [visible(t) for t, is_marked in zip(templates, has_mark, strict=True) if not is_marked]
+def encode_lines(vocabulary: Vocabulary, lines: Sequence[Line], *languages: str) -> list[Piece]:
+    """Returns what the encoder reads for lines, or for parts of them; from source to target."""
+    marks = [_MARKS.findall(line.template) if line.values else [] for line in lines]
+    plain = [visible(line.template) for line, has in zip(lines, marks, strict=True) if not has]
     plain_ids = iter(vocabulary.encode_source(plain, *languages))
     pieces = []
-    for template, line, is_marked in zip(templates, lines, has_mark, strict=True):
-        if not is_marked:
+    for line, found in zip(lines, marks, strict=True):
+        if not found:
             pieces.append(Piece(next(plain_ids)))
             continue
-        parts = _MARKS.split(template)
-        marks = [_number(mark) for mark in parts[1 : 2 * protection.MOST : 2]]
-        rest = _filled("".join(parts[2 * len(marks) :]), line.values)  # more values stay text
-        texts = [visible(text) for text in (*parts[: 2 * len(marks) : 2], rest)]
-        ids = protection.encode(vocabulary, texts, range(1, len(marks) + 1), len(marks))
-        outputs = tuple(line.outputs[mark] for mark in marks)
+        numbers = [_number(mark) for mark in found[: protection.MOST]]
+        parts = _MARKS.split(line.template)
+        rest = _filled("".join(parts[2 * len(numbers) :]), line.values)  # more values stay text
+        texts = [visible(text) for text in (*parts[: 2 * len(numbers) : 2], rest)]
+        ids = protection.encode(vocabulary, texts, range(1, len(numbers) + 1), len(numbers))
+        outputs = tuple(line.outputs[number] for number in numbers)
         pieces.append(Piece([*vocabulary.tags(*languages), *ids, EOS], outputs))
     return pieces
 

@@ -20,7 +20,7 @@ from gshard_nmt.decoding.protected import (
     Piece,
     Protection,
     decode_translation,
-    encode_pieces,
+    encode_lines,
     encode_translation,
     in_small_letters,
     protect,
@@ -162,8 +162,7 @@ class TextTranslator:
                 ]
             sources = self._encode(chunk, source, target)
             begins: list[list[int]] = [[] for _ in chunk]
-            some = [chunk[i] for i in prefixed]
-            read = self._read([line.template for line in some], some, source, target)
+            read = self._read([chunk[i] for i in prefixed], source, target)
             given = self._given(list(prefixed.values()), read)
             for i, piece, begin in zip(prefixed, read, given, strict=True):
                 self._check_lengths(first_line + start + i, "prefix", piece.ids, begin)
@@ -208,11 +207,9 @@ class TextTranslator:
         terms = self._protection.terms(source, target)
         return [protect(line, self._protection.placeholders, terms) for line in lines]
 
-    def _read(
-        self, templates: Sequence[str], lines: Sequence[Line], source: str, target: str
-    ) -> list[Piece]:
-        """Returns what the encoder reads for parts of lines, given by their templates."""
-        return encode_pieces(self._source, templates, lines, source, target)
+    def _read(self, lines: Sequence[Line], source: str, target: str) -> list[Piece]:
+        """Returns what the encoder reads for lines."""
+        return encode_lines(self._source, lines, source, target)
 
     def _given(self, texts: Sequence[str], pieces: Sequence[Piece]) -> list[list[int]]:
         """Returns the ids of a given translation of each piece, or of its beginning; no tags, no EOS."""
@@ -225,26 +222,27 @@ class TextTranslator:
         self, lines: Sequence[Line], texts: Sequence[str], source: str, target: str
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Returns the ids of whole lines, and of given translations without EOS."""
-        pieces = self._read([line.template for line in lines], lines, source, target)
+        pieces = self._read(lines, source, target)
         first = self._target.first(target)
         return [piece.ids for piece in pieces], [first + ids for ids in self._given(texts, pieces)]
 
     def _encode(self, lines: Sequence[Line], source: str, target: str) -> list[list[Piece]]:
         """Returns the pieces of each line: mostly one, none if the line is copied."""
-        (without_text,) = (len(piece.ids) for piece in self._read([""], [Line("")], source, target))
+
+        def read(templates: Sequence[str], line: Line) -> list[Piece]:
+            parts = [line._replace(template=template) for template in templates]
+            return self._read(parts, source, target)
+
+        def measure(templates: Sequence[str], line: Line) -> list[int]:
+            return [len(piece.ids) for piece in read(templates, line)]
+
+        (without_text,) = measure([""], Line(""))
         sources = []
-        whole_lines = self._read([line.template for line in lines], lines, source, target)
-        for line, piece in zip(lines, whole_lines, strict=True):
+        for line, piece in zip(lines, self._read(lines, source, target), strict=True):
             pieces = [piece] if line.copy is None else []
             if pieces and len(piece.ids) > self.longest_source:
-
-                def read(templates: Sequence[str], line: Line = line) -> list[Piece]:
-                    return self._read(templates, [line] * len(templates), source, target)
-
-                def measure(templates: Sequence[str]) -> list[int]:
-                    return [len(piece.ids) for piece in read(templates)]
-
-                pieces = read(split(line.template, measure, self.longest_source))
+                of_line = functools.partial(measure, line=line)
+                pieces = read(split(line.template, of_line, self.longest_source), line)
             # A line of characters that the vocabulary ignores is empty.
             sources.append([piece for piece in pieces if len(piece.ids) > without_text])
         return sources

@@ -8,6 +8,7 @@ import pytest
 
 from gshard_nmt.data.text.protection import symbol
 from gshard_nmt.data.text.vocabulary import EOS, VocabularySpec, reserved_symbols, train_vocabulary
+from gshard_nmt.decoding.pieces import lost_note
 from gshard_nmt.decoding.protected import (
     Entry,
     Protection,
@@ -185,6 +186,11 @@ def test_what_cannot_be_kept_is_said(vocabulary):
     ((best,),) = translator(vocabulary, without_the_end).translate([line], "fr", "en")
     assert best.lost == ("%11$s",)
     assert '"lost": ["%11$s"]}' in rendered("jsonl", 1, line, [best])
+    assert lost_note({7: "%s"}) == "line 7 has lost '%s', which must not change."
+    assert lost_note(dict.fromkeys(range(3, 10), "%s")) == (
+        "7 lines have lost text that must not change, such as '%s' of line 3: lines 3, 4, 5, 6, 7 and 2 "
+        "more."
+    )
     model = translator(vocabulary)
     model.of_ids.longest_target = 3
     ((best,),) = model.translate(["all %s"], "fr", "en")
