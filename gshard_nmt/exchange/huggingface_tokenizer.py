@@ -209,13 +209,17 @@ def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[
     by_id = {entry["id"]: name(entry) for entry in added}
     decoder = settings.get("added_tokens_decoder", {}).items()
     by_id |= {int(i): name(entry) for i, entry in decoder if i.isdecimal()}
+    path = folder / "added_tokens.json"
+    if problem := json_shape.problem(mapping_of(whole()), tokens := read_object(path)):
+        raise UserError(f"{path} is damaged: {problem}. {REMEDY}")
+    by_id |= {i: token for token, i in tokens.items()}
+    # What is listed without an id comes after the pieces.
+    known = {*names, *by_id.values()}
+    keys = ("additional_special_tokens", "extra_special_tokens")
+    listed = next((settings[key] for key in keys if key in settings), ())
+    new = dict(enumerate((t for t in map(name, listed) if t not in known), len(names)))
     beyond = {i: token for i, token in by_id.items() if i >= len(names)}
-    if not beyond:
-        keys = ("additional_special_tokens", "extra_special_tokens")
-        listed = next((settings[key] for key in keys if key in settings), ())
-        new = [token for token in map(name, listed) if token not in names]
-        beyond = dict(enumerate(new, len(names)))
-    return _padded(folder, dict(enumerate(names)) | beyond, size)
+    return _padded(folder, dict(enumerate(names)) | new | beyond, size)
 
 
 def _padded(folder: Path, tokens: Mapping[int, str], size: int) -> list[str]:
@@ -379,7 +383,7 @@ def with_new_tokens(
         changed = _marian_files(folder, orders, vocabularies, ids)
     else:
         changed = _fairseq_files(folder, {n: i for n, i in ids.items() if not n.startswith("<")})
-    return Grown({**config, **sizes}, grown, changed)
+    return Grown({**config, **sizes}, grown, changed if names else {})
 
 
 def _name(is_marian: bool, keys: Sequence[tuple[str, str]]) -> str:

@@ -55,6 +55,9 @@ LINES = 200_000
 OLD_EXAMPLES = 4000
 """The examples of each old direction whose pieces are kept apart from new ones."""
 
+_UNKNOWN_PENALTY = 10.0
+"""SentencePiece gives an unknown character a score that is lower than all others by this number."""
+
 _ROUND = 64
 """The size stays a multiple of the largest divisor that it shares with this number, for meshes."""
 
@@ -72,7 +75,7 @@ def grown(
     Spare tags get the names of tags first. If a size would no longer divide as it did, further spare tags
     fill it up. The texts `old_pairs` never become pieces, see `pairs_of`.
     """
-    parts = _learn(old, _words(old, lines), old_pairs, most)
+    parts = learn(old, lines, old_pairs, most)
     vocabulary = with_tags(old, tags, name, grows=True)
     if parts or vocabulary.size > old.size:
         vocabulary = _with_pieces(vocabulary, old, parts)
@@ -95,10 +98,9 @@ Parts = dict[str, tuple[str, ...]]
 """New pieces and the pieces that each is made of; a new character is made of nothing."""
 
 
-def _learn(
-    old: Vocabulary, words: Mapping[tuple[str, ...], int], banned: set[str], most: int
-) -> Parts:
-    """Merges the pieces of words, given with their counts, the most frequent pair first."""
+def learn(old: Vocabulary, lines: Sequence[str], banned: set[str], most: int) -> Parts:
+    """Merges the pieces of words, the most frequent pair first; no text of `banned` becomes a piece."""
+    words = _words(old, lines)
     known = {piece: score for piece, (_, score) in old.subwords.items()}
     parts = _characters(known, words, most)
     symbols = known.keys() | parts.keys()
@@ -232,8 +234,8 @@ def grown_together(
       learned: the new pieces of each side.
       tags: the tag that each side has at one new id; empty if there is none.
 
-    A piece that only one side has learned splits no text of the other one. A token that both have, and
-    that splits no text yet, keeps its id.
+    A longer piece that only one side has learned splits no text of the other one. A token that both have,
+    and that splits no text yet, keeps its id.
     """
     from sentencepiece import sentencepiece_model_pb2
 
@@ -251,12 +253,16 @@ def grown_together(
         first = [tags[side]] if tags else []
         count = -(old.size + len(first) + len(names)) % math.gcd(old.size, _ROUND)
         spares = [f"<spare{number + 1}>" for number in range(count)]
+        lowest = min((score for _, score in old.subwords.values()), default=0.0)
         for name in (*first, *names, *spares):
             text = f"<unused:{name}>" if name in known else name
-            # BPE would merge characters to a piece that is not used.
-            is_unused = name in names and text == name and old.algorithm == "unigram"
-            kind = kinds.UNUSED if is_unused else kinds.CONTROL
-            known.setdefault(name, model.pieces.add(piece=text, type=kind))
+            piece = model.pieces.add(piece=text, type=kinds.CONTROL)
+            if text in names and len(text) == 1:
+                # transformers looks up an unknown character among the tokens of both sides.
+                piece.type, piece.score = kinds.NORMAL, lowest - _UNKNOWN_PENALTY
+            elif text in names and old.algorithm == "unigram":
+                piece.type = kinds.UNUSED  # BPE would merge characters to it
+            known.setdefault(name, piece)
         for piece, score in _scores(old, learned[side]).items():
             known[piece].type, known[piece].score = kinds.NORMAL, score
         model.trainer_spec.vocab_size = len(model.pieces)
@@ -316,7 +322,7 @@ def grow_pair(new: Newcomer, data: PreparedData, folder: Path, say: Callable[...
         # The tokenizers of M2M-100 and NLLB take new tags in transformers, but no new pieces.
         most = 0 if is_begun else new.most
         learned = {
-            side: _learn(old, _words(old, lines), kept[side], most) if side in used else {}
+            side: learn(old, lines, kept[side], most) if side in used else {}
             for side, old in olds.items()
         }
         both = {side: tag for side in SIDES for tag in new.tags()}
