@@ -1,5 +1,6 @@
 """gshard-import: a model of another system as a run folder."""
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.text.vocabulary import PAD
+from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import huggingface as hf
 from gshard_nmt.exchange import huggingface_tokenizer as tokenizers
 from gshard_nmt.exchange.huggingface_weights import Tensors, read_weights
@@ -29,13 +31,18 @@ LONGEST = 256
 _LENGTHS = (16, 64)
 
 
-def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> None:
+def import_model(
+    source: Path, workdir: Path, languages: Sequence[str] = (), marian_positions: bool = False
+) -> None:
     """Makes a run folder of a Hugging Face folder: its settings, vocabularies and weights.
 
     Args:
       source: the folder with config.json, safetensors and the files of the tokenizer.
       workdir: the run folder to make.
       languages: BCP 47 tags of the languages to translate between; empty means all of the model.
+      marian_positions: whether a model of Marian gets the sinusoids of Marian, with which it was trained.
+        transformers has others: wavelength i of n is 10000 ** (i / n), and that of Marian
+        10000 ** (i / (n - 1)).
 
     Raises:
       UserError: a file is missing or damaged, the model has a part that ours does not have, or `workdir`
@@ -46,6 +53,13 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
     os.environ["JAX_PLATFORMS"] = "cpu"
     contents = hf.read_config(source)
     model, tokenizer = hf.model_of(contents), tokenizers.read_tokenizer(source, contents)
+    if marian_positions:
+        if contents["model_type"] != "marian":
+            raise UserError(
+                f"--marian_positions is given, but --from {source} is a model of the type "
+                f"{contents['model_type']!r}, whose positions are those of transformers. Leave it out."
+            )
+        model = dataclasses.replace(model, positions="sinusoidal")
     orders = tokenizer.orders
     directions = chosen_directions(tokenizer.directions, languages)
     generation = hf.read_generation(source, contents)

@@ -185,8 +185,12 @@ def model_of(config: Mapping[str, Any]) -> Model:
 
 def has_layout(config: Mapping[str, Any], model: Model) -> bool:
     """Returns whether a model still has the layout of config.json, after training."""
-    trained = {name: getattr(model, name) for name in _LAYOUT}
-    return trained == {name: getattr(model_of(config), name) for name in _LAYOUT}
+    own = model_of(config)
+    if config["model_type"] == "marian" and model.positions == "sinusoidal":
+        own = dataclasses.replace(
+            own, positions=model.positions
+        )  # gshard-import --marian_positions
+    return all(getattr(own, name) == getattr(model, name) for name in _LAYOUT)
 
 
 _LAYOUT = (
