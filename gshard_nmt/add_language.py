@@ -135,7 +135,14 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
     with outputs.temporary_folder(request.data.with_name(f"{request.data.name}.parts")) as folder:
         targets = {pair["target"] for pair in old.data["pairs"]}
         newcomer = Newcomer(
-            request.language, pairs, directions, targets, config.data, old.path, request.new_pieces
+            request.language,
+            pairs,
+            directions,
+            targets,
+            config.data,
+            old.path,
+            request.new_pieces,
+            has_one_embedding=config.model.shared_embedding,
         )
         grow_pair(newcomer, old_data, folder, console.print)
         data = dataclasses.replace(config.data, languages=(request.language,))
@@ -173,8 +180,14 @@ def _new_pairs(request: Request, old: RunFolder) -> list[CorpusPair]:
 
 def _old_data(request: Request, old: RunFolder) -> PreparedData:
     """Returns the prepared data of the old run; UserError if it is not recorded, or not there."""
-    folder = request.replay
+    folder, was_trained = request.replay, bool(old.identity()["data"])
     advice = "Give the folder that the run was trained on with --replay."
+    if folder is None and not was_trained:
+        raise UserError(
+            f"{old.path} is an imported model, and --replay is not given. Prepare text of its languages "
+            f"with gshard-data prepare --config {old.config} --vocabulary_of {old.path}, and give it "
+            "with --replay: the model keeps what it knows by training on it too."
+        )
     if folder is None:
         words = shlex.split((old.commands() or [""])[-1])
         named = [word.partition("=")[2] for word in words if word.startswith("--data=")]
@@ -186,7 +199,11 @@ def _old_data(request: Request, old: RunFolder) -> PreparedData:
                 f"{old.path} was trained on {folder}, and there is no such folder. {advice}"
             )
     data = PreparedData.open(folder)
-    if changed := data_differences(old.data, data):
+    changed = data_differences(old.data, data)
+    if not was_trained:
+        changed = [line for line in changed if "vocabulary: SHA-256" in line]
+        advice = f"Prepare it with --vocabulary_of {old.path}."
+    if changed:
         lines = "".join(f"\n  {line}" for line in changed)
         raise UserError(
             f"{folder} is not the data that {old.path} was trained on:{lines}\n{advice}"

@@ -12,7 +12,7 @@ import numpy as np
 import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, read_pairs
-from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import BOS, EOS, Vocabulary
 from gshard_nmt.decoding.text_translator import TextTranslator, load_translator
 from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
@@ -20,7 +20,7 @@ from gshard_nmt.exchange import ctranslate2, huggingface_weights, run_folders, s
 from gshard_nmt.exchange import huggingface as hf
 from gshard_nmt.exchange import huggingface_tokenizer as tokenizers
 from gshard_nmt.quantities import size_text
-from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.folder import IMPORTED, RunFolder
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import Changes, read_run_config
 from gshard_nmt.spmd.mesh import nearest_mesh
@@ -69,6 +69,10 @@ def export(
     write = _WRITERS[form](config, run)  # refuses a model before its weights are read
     translator = load_translator(config, run, checkpoint=checkpoint)
     weights = {name: np.asarray(array) for name, array in translator.of_ids.parameters.items()}
+    if config.model.start_token == "eos":
+        # Other programs read BOS, which has the embedding of EOS.
+        weights["target_embedding"] = np.array(weights["target_embedding"])
+        weights["target_embedding"][BOS] = weights["target_embedding"][EOS]
     for name, array in weights.items():
         if not np.isfinite(array.astype(np.float32)).all():
             raise UserError(
@@ -125,16 +129,16 @@ def _savedmodel(config: Config, run: RunFolder) -> _Write:
 
 def _huggingface(config: Config, run: RunFolder) -> _Write:
     """Returns the writer of a Hugging Face folder. An imported model has the layout that it had."""
-    imported = run.path / tokenizers.IMPORTED
+    imported, vocabularies = run.path / IMPORTED, _vocabularies(run)
     generation: Mapping[str, Any] = {}
-    if imported.is_dir():
-        contents = hf.read_config(imported)
-        orders = tokenizers.read_tokenizer(imported, contents).orders
-        layout = hf.Layout(contents, config.model, orders)
+    changed: Mapping[str, bytes] = {}
+    if imported.is_dir() and hf.has_layout(contents := hf.read_config(imported), config.model):
+        grown = tokenizers.with_new_tokens(imported, contents, vocabularies)
+        layout, changed = hf.Layout(grown.config, config.model, grown.orders), grown.files
         generation = hf.read_generation(imported, contents).content
         copies = {name: imported / name for name in tokenizers.TOKENIZER_FILES}
     else:
-        layout = hf.layout_of(config, _vocabularies(run))
+        layout = hf.layout_of(config, vocabularies)
         copies = {name: run.path / name for name in ("source.model", "target.model")}
 
     def write(_: TextTranslator, weights: _Weights, folder: Path) -> dict[str, Any]:
@@ -143,6 +147,8 @@ def _huggingface(config: Config, run: RunFolder) -> _Write:
         for name, file in copies.items():
             if file.is_file():
                 files.write(folder / name, file.read_bytes())
+        for name, content in changed.items():
+            files.write(folder / name, content)
         return {}
 
     return write

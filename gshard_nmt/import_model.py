@@ -1,5 +1,6 @@
 """gshard-import: a model of another system as a run folder."""
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
@@ -13,14 +14,15 @@ import gshard_nmt
 from gshard_nmt import files, outputs
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.text.vocabulary import PAD
+from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import huggingface as hf
 from gshard_nmt.exchange import huggingface_tokenizer as tokenizers
 from gshard_nmt.exchange.huggingface_weights import Tensors, read_weights
-from gshard_nmt.exchange.run_folders import check_new, chosen_directions, write_run
+from gshard_nmt.exchange.run_folders import Direction, check_new, chosen_directions, write_run
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.transformer import declare
-from gshard_nmt.run.folder import RUN_FORMAT
+from gshard_nmt.run.folder import IMPORTED, RUN_FORMAT
 from gshard_nmt.settings.config import Config, Decode, Train
 from gshard_nmt.spmd.mesh import Mesh
 
@@ -29,13 +31,18 @@ LONGEST = 256
 _LENGTHS = (16, 64)
 
 
-def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> None:
+def import_model(
+    source: Path, workdir: Path, languages: Sequence[str] = (), marian_positions: bool = False
+) -> None:
     """Makes a run folder of a Hugging Face folder: its settings, vocabularies and weights.
 
     Args:
       source: the folder with config.json, safetensors and the files of the tokenizer.
       workdir: the run folder to make.
       languages: BCP 47 tags of the languages to translate between; empty means all of the model.
+      marian_positions: whether a model of Marian gets the sinusoids of Marian, with which it was trained.
+        transformers has others: wavelength i of n is 10000 ** (i / n), and that of Marian
+        10000 ** (i / (n - 1)).
 
     Raises:
       UserError: a file is missing or damaged, the model has a part that ours does not have, or `workdir`
@@ -46,10 +53,17 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
     os.environ["JAX_PLATFORMS"] = "cpu"
     contents = hf.read_config(source)
     model, tokenizer = hf.model_of(contents), tokenizers.read_tokenizer(source, contents)
+    if marian_positions:
+        if contents["model_type"] != "marian":
+            raise UserError(
+                f"--marian_positions is given, but --from {source} is a model of the type "
+                f"{contents['model_type']!r}, whose positions are those of transformers. Leave it out."
+            )
+        model = dataclasses.replace(model, positions="sinusoidal")
     orders = tokenizer.orders
     directions = chosen_directions(tokenizer.directions, languages)
     generation = hf.read_generation(source, contents)
-    config = _config(contents, model, generation.beam)
+    config = _config(contents, model, generation.beam, directions)
     declared = declare(model, len(orders["source"].rows), len(orders["target"].rows))
     weights = read_weights(hf.Layout(contents, model, orders), Tensors(source), declared)
     with outputs.new_folder(workdir) as folder:
@@ -73,10 +87,10 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
         banned = np.flatnonzero(np.isin(order.rows, list(generation.never))).tolist()
         facts["never"] = sorted({PAD, *order.never, *banned})
         # The model is exported with these.
-        (folder / tokenizers.IMPORTED).mkdir()
+        (folder / IMPORTED).mkdir()
         for name in (hf.CONFIG, hf.GENERATION, *tokenizers.TOKENIZER_FILES):
             if (source / name).is_file():
-                files.write(folder / tokenizers.IMPORTED / name, (source / name).read_bytes())
+                files.write(folder / IMPORTED / name, (source / name).read_bytes())
         vocabularies = {side: order.model for side, order in orders.items()}
         write_run(folder, config, vocabularies, weights, facts)
     count = sum(array.size for array in weights.values())
@@ -87,10 +101,14 @@ def import_model(source: Path, workdir: Path, languages: Sequence[str] = ()) -> 
     )
 
 
-def _config(contents: dict[str, Any], model: Model, beam: int | None) -> Config:
+def _config(
+    contents: dict[str, Any], model: Model, beam: int | None, directions: Sequence[Direction]
+) -> Config:
     longest = min(contents.get("max_position_embeddings", LONGEST), LONGEST)
+    sources, targets = map(set, zip(*directions, strict=True))
     data = Data(
-        direction="all",
+        # Text to train it further must not need a direction that the model does not have.
+        direction="xx-en" if targets == {"en"} else "en-xx" if sources == {"en"} else "all",
         language_tags=contents["model_type"] != "marian",
         source_length=longest,
         target_length=longest,
@@ -98,4 +116,6 @@ def _config(contents: dict[str, Any], model: Model, beam: int | None) -> Config:
     lengths = (*(n for n in _LENGTHS if n < longest), longest)
     # transformers lets hypotheses end by the rule of fairseq.
     decode = Decode(source_lengths=lengths, expansion="fairseq", beam=beam or Decode.beam)
-    return Config(model, Mesh(), data, Optimizer(), Train(), decode)
+    # What is never written has a bias that must stay, and transformers does not train a bias either.
+    train = Train(freeze=("output_bias",))
+    return Config(model, Mesh(), data, Optimizer(), train, decode)

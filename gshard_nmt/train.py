@@ -87,7 +87,7 @@ def train(
             run.check(config, prepared)  # now under the lock
             if origin:
                 origin.record(run)
-            run.claim(config, prepared)
+            run.claim(config, prepared, origin.inherited if origin else None)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
         return trainer.train(functions, origin)
 

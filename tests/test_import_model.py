@@ -52,6 +52,17 @@ def test_a_folder_that_is_not_empty_is_refused(folder):
         import_model(folder, folder)
 
 
+def test_positions_of_marian_are_for_marian(folder, tmp_path):
+    with pytest.raises(UserError, match="--marian_positions is given, but"):
+        import_model(folder, tmp_path / "run", marian_positions=True)
+    import_model(GOLDENS / "marian", tmp_path / "run", marian_positions=True)
+    config = read_run_config(tmp_path / "run" / "config.gin")
+    assert config.model.positions == "sinusoidal"
+    # Text to train on is that of the model's directions.
+    assert (config.data.direction, config.train.freeze) == ("en-xx", ("output_bias",))
+    export(tmp_path / "run", tmp_path / "out", form="huggingface")
+
+
 @pytest.mark.parametrize(
     ("layers", "message"),
     [

@@ -95,6 +95,8 @@ def _define_import(flags: Flags) -> None:
     flags.text("workdir", "DIR", "the run folder to make")
     flags.words("languages", "CODE ...",
         "BCP 47 tags of the languages to translate between; if not given, all of the model")
+    flags.switch("marian_positions",
+        "for OPUS-MT: positions as in Marian, with which it was trained; those of transformers differ")
     # fmt: on
 
 
@@ -103,12 +105,12 @@ def _import(values: FlagValues) -> None:
     workdir = paths.local_path("workdir", values.workdir)
     from gshard_nmt.import_model import import_model
 
-    import_model(source, workdir, values.languages)
+    import_model(source, workdir, values.languages, values.marian_positions)
 
 
 IMPORT = Command(
     "gshard-import",
-    "makes a run folder of a model of Hugging Face, which can be decoded and evaluated.",
+    "makes a run folder of a model of Hugging Face, which can be decoded, evaluated and trained further.",
     "gshard-import --from nllb-200-distilled-600M --workdir runs/nllb",
     ("from", "workdir"),
     _define_import,

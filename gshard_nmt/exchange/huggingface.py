@@ -55,7 +55,13 @@ _CONFIG = fields(
 )
 
 
-_FAIRSEQ = {"positions": "sinusoidal", "norm": "layer", "biases": True, "output_bias": True}
+_FAIRSEQ = {
+    "positions": "sinusoidal",
+    "norm": "layer",
+    "biases": True,
+    "output_bias": True,
+    "start_token": "eos",
+}
 # fmt: off
 _START = {
     "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2,
@@ -69,7 +75,7 @@ _FAMILIES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
          "moe_token_dropout": 0.2},
     ),
     "marian": (
-        {**_FAIRSEQ, "positions": "vaswani", "norm_place": "after"},
+        {**_FAIRSEQ, "positions": "vaswani", "norm_place": "after", "start_token": "bos"},
         {**_START, "pad_token_id": 58100, "eos_token_id": 0, "decoder_start_token_id": 58100,
          "activation_function": "gelu"},
     ),
@@ -177,6 +183,23 @@ def model_of(config: Mapping[str, Any]) -> Model:
     )
 
 
+def has_layout(config: Mapping[str, Any], model: Model) -> bool:
+    """Returns whether a model still has the layout of config.json, after training."""
+    own = model_of(config)
+    if config["model_type"] == "marian" and model.positions == "sinusoidal":
+        own = dataclasses.replace(
+            own, positions=model.positions
+        )  # gshard-import --marian_positions
+    return all(getattr(own, name) == getattr(model, name) for name in _LAYOUT)
+
+
+_LAYOUT = (
+    *("encoder_layers", "decoder_layers", "model_dim", "hidden_dim", "heads", "head_dim"),
+    *("activation", "biases", "norm", "norm_place", "shared_embedding", "output_bias", "positions"),
+    *("position_offset", "experts", "moe_every", "moe_place", "expert_stacks"),
+)
+"""The settings of `Model` that config.json fixes."""
+
 _OUR_ROUTER = {
     "second_expert_policy": "all",
     # Each expert has a slot for each token.
@@ -240,7 +263,8 @@ def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
         "attention_dropout": model.attention_dropout, "activation_dropout": 0.0,
         "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
         "scale_embedding": True, "tie_word_embeddings": True, "max_position_embeddings": max(lengths),
-        "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
+        "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2,
+        "decoder_start_token_id": 2 if model.start_token == "eos" else 0,
     }
     if model.experts:
         content |= {

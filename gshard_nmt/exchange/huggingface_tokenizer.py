@@ -21,6 +21,7 @@ transformers, but keeps its id. Token 3 stands twice: a decoder can read it, but
 
 import base64
 import collections
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,14 +31,16 @@ import numpy as np
 import sentencepiece
 
 from gshard_nmt import json_shape
-from gshard_nmt.data.language_codes import understand
+from gshard_nmt.data.language_codes import script_of, understand
 from gshard_nmt.data.text.vocabulary import (
     PAD,
     SPECIALS,
     UNK,
+    Vocabulary,
     first_tag,
     source_tag,
     target_tag,
+    vocabulary_of,
 )
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import REMEDY, Order, read_object
@@ -50,14 +53,13 @@ TOKENIZER_FILES = (
 )
 # fmt: on
 """The files of the tokenizer of a Hugging Face folder. No family has all of them."""
-IMPORTED = "imported"
-"""The folder of an imported run that keeps config.json and these files."""
-
 _SPECIAL_PIECES = 3
 """The special pieces of fairseq's SentencePiece models: <unk>, <s>, </s>."""
 _FAIRSEQ_TOKENS = ("<s>", "<pad>", "</s>", "<unk>")
-_FAIRSEQ_LANGUAGE = "__([a-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})"
-_MARIAN_LANGUAGE = ">>([A-Za-z_-]+)<<"
+_FAIRSEQ_LANGUAGE = "__([A-Za-z_]+)__|([a-z]{3}_[A-Z][a-z]{3})"
+_MARIAN_LANGUAGE = ">>([A-Za-z0-9_-]+)<<"
+_ADDED_LANGUAGE = "(?!madeupword)([A-Za-z][A-Za-z0-9_-]*)"
+"""A token of a language without a code, such as code_1, that people have added to a model."""
 _SPECIAL_TOKENS = fields(
     {},
     {
@@ -92,10 +94,11 @@ def _fairseq(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     if (folder / "vocab.json").is_file():
         names = _listed(folder)
     else:
-        pieces = [piece.piece for piece in parsed(spm).pieces]
-        names = [*_FAIRSEQ_TOKENS, *pieces[_SPECIAL_PIECES:]]
+        own = [piece.piece for piece in parsed(spm).pieces]
+        names = [*_FAIRSEQ_TOKENS, *own[_SPECIAL_PIECES:]]
+    pieces = len(names)
     names = _with_special_tokens(folder, names, config["vocab_size"])
-    languages = _languages(names, _FAIRSEQ_LANGUAGE)
+    languages = _languages(names, _FAIRSEQ_LANGUAGE, pieces)
     if len(languages) < 2:
         raise UserError(
             f"--from {folder} names {len(languages)} languages in tokenizer.json, tokenizer_config.json "
@@ -155,8 +158,8 @@ def _of_bpe(tokenizer: Mapping[str, Any]) -> bytes:
 
 
 def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    names = _padded(folder, dict(enumerate(_listed(folder))), config["vocab_size"])
-    languages = _languages(names, _MARIAN_LANGUAGE)
+    names = _with_special_tokens(folder, _listed(folder), config["vocab_size"])
+    languages = _languages(names, _MARIAN_LANGUAGE, len(names))
     tags = {"source": {i: target_tag(tag) for i, tag in languages.items()}, "target": {}}
     special, least, orders = _special_ids(folder, names, config), 0, {}
     # Both sides use one embedding, so they need the same number of ids.
@@ -206,13 +209,17 @@ def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[
     by_id = {entry["id"]: name(entry) for entry in added}
     decoder = settings.get("added_tokens_decoder", {}).items()
     by_id |= {int(i): name(entry) for i, entry in decoder if i.isdecimal()}
+    path = folder / "added_tokens.json"
+    if problem := json_shape.problem(mapping_of(whole()), tokens := read_object(path)):
+        raise UserError(f"{path} is damaged: {problem}. {REMEDY}")
+    by_id |= {i: token for token, i in tokens.items()}
+    # What is listed without an id comes after the pieces.
+    known = {*names, *by_id.values()}
+    keys = ("additional_special_tokens", "extra_special_tokens")
+    listed = next((settings[key] for key in keys if key in settings), ())
+    new = dict(enumerate((t for t in map(name, listed) if t not in known), len(names)))
     beyond = {i: token for i, token in by_id.items() if i >= len(names)}
-    if not beyond:
-        keys = ("additional_special_tokens", "extra_special_tokens")
-        listed = next((settings[key] for key in keys if key in settings), ())
-        new = [token for token in map(name, listed) if token not in names]
-        beyond = dict(enumerate(new, len(names)))
-    return _padded(folder, dict(enumerate(names)) | beyond, size)
+    return _padded(folder, dict(enumerate(names)) | new | beyond, size)
 
 
 def _padded(folder: Path, tokens: Mapping[int, str], size: int) -> list[str]:
@@ -225,11 +232,17 @@ def _padded(folder: Path, tokens: Mapping[int, str], size: int) -> list[str]:
     return [tokens.get(i, f"<filler {i}>") for i in range(size)]
 
 
-def _languages(names: Sequence[str], pattern: str) -> dict[int, str]:
-    """Returns the BCP 47 tags of the tokens that name languages, by id. No two are equal."""
+def _languages(names: Sequence[str], pattern: str, pieces: int) -> dict[int, str]:
+    """Returns the BCP 47 tags of the tokens that name languages, by id. No two are equal.
+
+    The first tokens are `pieces` of text.
+    """
     codes = {}
     for i, name in enumerate(names):
-        if match := re.fullmatch(pattern, name):
+        match = re.fullmatch(pattern, name)
+        if not match and i >= pieces:
+            match = re.fullmatch(_ADDED_LANGUAGE, name)
+        if match:
             codes[i] = next(group for group in match.groups() if group)
     tags = {i: _tag(code) for i, code in codes.items()}
     times = collections.Counter(tags.values())
@@ -339,3 +352,93 @@ def parsed(spm: bytes) -> Any:
             f"the SentencePiece file of the folder is damaged: {error}. {REMEDY}"
         ) from None
     return sentencepiece_model_pb2.ModelProto.FromString(spm)
+
+
+class Grown(NamedTuple):
+    """A model of a folder that has got new tokens here."""
+
+    config: dict[str, Any]  # config.json
+    orders: dict[str, Order]
+    files: dict[str, bytes]  # the files of the tokenizer that change, by name
+
+
+def with_new_tokens(
+    folder: Path, config: Mapping[str, Any], vocabularies: Mapping[str, Vocabulary]
+) -> Grown:
+    """Returns a model with the ids that its vocabularies have after those of the folder.
+
+    All old ids stay. New pieces of Marian come into vocab.json and the SentencePiece models; a new
+    language of M2M-100 or NLLB becomes a special token, as `add_special_tokens` of transformers does it.
+    """
+    orders, size = read_tokenizer(folder, config).orders, config["vocab_size"]
+    old_size = len(orders["target"].rows)
+    new = [vocabularies[side].keys()[old_size:] for side in ("source", "target")]
+    is_marian = config["model_type"] == "marian"
+    names = [_name(is_marian, pair) for pair in zip(*new, strict=True)]
+    ids = {name: size + i for i, name in enumerate(names)}
+    rows = np.arange(size, size + len(names), dtype=np.int32)
+    grown = {s: o._replace(rows=np.append(o.rows, rows)) for s, o in orders.items()}
+    sizes = dict.fromkeys({"vocab_size", "decoder_vocab_size"} & config.keys(), size + len(names))
+    if is_marian:
+        changed = _marian_files(folder, orders, vocabularies, ids)
+    else:
+        changed = _fairseq_files(folder, {n: i for n, i in ids.items() if not n.startswith("<")})
+    return Grown({**config, **sizes}, grown, changed if names else {})
+
+
+def _name(is_marian: bool, keys: Sequence[tuple[str, str]]) -> str:
+    """Returns the name in a folder of a new id, of its kinds and pieces in source and target."""
+    (kind, source), (_, target) = keys
+    if kind != "control" or source.startswith("<spare"):
+        return source
+    if source.startswith("<unused:"):
+        return target
+    code = source.strip("<>").removeprefix("2" if is_marian else "").replace("-", "_")
+    if is_marian:
+        return f">>{code}<<"
+    is_of_nllb = re.fullmatch("[a-z]{3}", code)
+    return f"{code}_{script_of(code)}" if is_of_nllb else f"__{code}__"
+
+
+def _marian_files(
+    folder: Path,
+    orders: Mapping[str, Order],
+    vocabularies: Mapping[str, Vocabulary],
+    ids: Mapping[str, int],
+) -> dict[str, bytes]:
+    listed = {name: i for i, name in enumerate(_listed(folder))}
+    changed = {"vocab.json": _json({**listed, **ids})}
+    for side, vocabulary in vocabularies.items():
+        file = folder / f"{side}.spm"
+        model = parsed(_bytes(file))
+        known = vocabulary_of(orders[side].model).subwords
+        for piece, (_, score) in vocabulary.subwords.items():
+            if piece not in known:
+                model.pieces.add(piece=piece, score=score, type=model.SentencePiece.NORMAL)
+        model.trainer_spec.vocab_size = len(model.pieces)
+        changed[file.name] = model.SerializeToString(deterministic=True)
+    return changed
+
+
+def _fairseq_files(folder: Path, ids: Mapping[str, int]) -> dict[str, bytes]:
+    """Returns the files that list special tokens, with more of them."""
+    changed = {"added_tokens.json": {**read_object(folder / "added_tokens.json"), **ids}}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    entries = {i: {"content": name, **flags, "special": True} for name, i in ids.items()}
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        content = read_object(folder / file)
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            if key in content:
+                changed[file] = content
+                content[key] = [*content[key], *ids]
+        if "added_tokens_decoder" in content:
+            changed[file] = content
+            content["added_tokens_decoder"] |= {str(i): entry for i, entry in entries.items()}
+    if content := read_object(folder / "tokenizer.json"):
+        content["added_tokens"] += [{"id": i, **entry} for i, entry in entries.items()]
+        changed["tokenizer.json"] = content
+    return {name: _json(content) for name, content in changed.items()}
+
+
+def _json(content: object) -> bytes:
+    return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()

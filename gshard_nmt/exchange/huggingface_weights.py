@@ -21,6 +21,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from gshard_nmt.data.text.vocabulary import BOS, PAD
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, NEVER, REMEDY, Layout
 from gshard_nmt.model.parameters import Parameter
@@ -179,6 +180,8 @@ def _in_their_order(layout: Layout, values: np.ndarray) -> np.ndarray:
     moved = np.zeros((layout.config["vocab_size"], *values.shape[1:]), np.float32)
     # A token has a lower id than its copies, so its value is written last.
     moved[rows[::-1]] = values[::-1]
+    if rows[BOS] == rows[PAD]:
+        moved[rows[BOS]] = values[BOS]  # no model reads PAD
     return moved
 
 

@@ -16,6 +16,7 @@ from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rat
 SINUSOIDS = ("sinusoidal", "vaswani")
 POSITIONS = ("relative", *SINUSOIDS, "learned")
 NORM_PLACES = ("before", "after")
+START_TOKENS = ("bos", "eos")
 MOE_PLACES = ("first", "last")
 ACTIVATION_DTYPES = ("float32", "bfloat16")
 STACKS = ("unrolled", "scan", "pipeline")
@@ -77,6 +78,10 @@ class Model:
 
     output_bias: bool = False
     """Whether the logits of the vocabulary have a bias."""
+
+    start_token: str = "bos"
+    """What the decoder reads first: "bos", or "eos" as in fairseq, where it has one embedding with the
+    EOS at the end of a sentence."""
 
     positions: str = "relative"
     """How a token knows its position: "relative" (T5's bias in each self-attention), "sinusoidal"
@@ -257,6 +262,7 @@ class Model:
         one_of(POSITIONS, "positions"),
         one_of(NORMS, "norm"),
         one_of(NORM_PLACES, "norm_place"),
+        one_of(START_TOKENS, "start_token"),
         one_of(MOE_PLACES, "moe_place"),
         one_of(ACTIVATION_DTYPES, "activation_dtype"),
         one_of(PRECISIONS, "matmul_precision"),

@@ -62,6 +62,9 @@ def _declare_stack(model: Model, side: str, stack: str, vocabulary: int) -> dict
 
 Batch = Mapping[str, "tf.Tensor"]
 
+_EOS, _BOS = 1, 3
+"""The ids of each vocabulary; see `data/text/vocabulary.py`."""
+
 
 def embedding_name(model: Model, side: str) -> str:
     return "target_embedding" if model.shared_embedding else f"{side}_embedding"
@@ -74,6 +77,8 @@ def embed(model: Model, p: Values, side: str, ids: "tf.Tensor", positions: "tf.T
       ids: int32[B, L].
       positions: int32[B, L], the position of each token in its segment.
     """
+    if side == "target" and model.start_token == "eos":
+        ids = tf.where(ids == _BOS, _EOS, ids)
     x = layers.lookup(p, embedding_name(model, side), ids)
     if model.positions in SINUSOIDS:
         if model.position_offset:

@@ -7,6 +7,7 @@ source.model, target.model      the vocabularies
 metrics.jsonl     one JSON object for each logged step
 command.txt       the commands that trained it
 budget.json       tokens seen of each language, steps, seconds
+imported/         the files of a Hugging Face model, if the run began with one
 init.json         the run that this one started from, and what each array began as (starting_point.py)
 trainer.lock      names the trainer that is at work (lock.py)
 tensorboard/  checkpoints/  programs/
@@ -48,6 +49,9 @@ RUN_FORMAT = "gshard-nmt run 1"
 
 INIT = "init.json"
 """What a run begins with, if it begins with the weights of another run."""
+
+IMPORTED = "imported"
+"""The folder of an imported model's own config and tokenizer. Runs that go on from it have it too."""
 
 _COMMANDS = "command.txt"
 
@@ -241,9 +245,12 @@ class RunFolder:
 
         return config.replace(model={"matmul_precision": processes.from_first(decide)})
 
-    def claim(self, config: Config, data: "PreparedData") -> None:
+    def claim(
+        self, config: Config, data: "PreparedData", inherited: Mapping[str, Any] | None = None
+    ) -> None:
         """Makes the folder of a new run, or checks the run in it as `check` does. Process 0 calls it.
 
+        `inherited` is what data.json of a new run has besides.
         `data.json` is written last and makes the folder a run folder. If a claim is killed at any
         moment, the same claim can be made again.
         """
@@ -263,7 +270,7 @@ class RunFolder:
                 "files": recorded,
                 "prepared": data.manifest["data"],
             }
-            self.write_json("data.json", facts | data.summary(config.data))
+            self.write_json("data.json", facts | data.summary(config.data) | dict(inherited or {}))
         self._remove_leftovers()
 
     def wait_for(self, name: str, clock: Any = time) -> None:
@@ -317,7 +324,7 @@ class RunFolder:
             return path.is_file() and path.read_bytes().startswith(GIN_HEADER.encode())
         # A log of this start, a volume's own folder, and hidden files do no harm.
         return (
-            path.name in (INIT, "lost+found")
+            path.name in (INIT, IMPORTED, "lost+found")
             or path.name.startswith((".", LOCK_NAME))
             or path.suffix in (".log", ".out", ".err")
         )

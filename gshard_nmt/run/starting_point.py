@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from gshard_nmt import json_shape, paths
+from gshard_nmt import files, json_shape, paths
 from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum
 from gshard_nmt.data.text import vocabulary_match
 from gshard_nmt.data.text.vocabulary import Vocabulary
@@ -32,7 +32,7 @@ from gshard_nmt.run.arrays import (
 )
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
-from gshard_nmt.run.folder import INIT, RunFolder
+from gshard_nmt.run.folder import IMPORTED, INIT, RunFolder
 from gshard_nmt.run.starting_arrays import Recipe, assemble, is_whole, placed
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
@@ -77,6 +77,9 @@ class StartingPoint:
     specs: ArraySpecs  # the arrays of the state of the new run
     origins: Mapping[str, Origins]  # what each weight of the new run begins with
     rows: Mapping[str, RowMatch]  # which rows each weight with a row for each piece takes over
+    inherited: Mapping[
+        str, Any
+    ]  # what data.json takes over: the ids that an imported model never writes
     # Updates that the moments of the other run have seen; 0 if none is taken over. As the following
     # fields, `read` sets it.
     moment_steps: int = 0
@@ -136,7 +139,8 @@ class StartingPoint:
             for name, origin in of_pieces.items()
         }
         same = {n: [Origin(of_pieces[n].name)] for n, match in rows.items() if match.is_identity}
-        return cls(init, run, old, old_specs, specs, origins | same, rows)
+        inherited = _inherited(run, data)
+        return cls(init, run, old, old_specs, specs, origins | same, rows, inherited)
 
     def record(self, run: RunFolder) -> None:
         """Records in a run folder where the run starts from. Process 0 calls it."""
@@ -144,6 +148,10 @@ class StartingPoint:
         # A complete record stays, if a run comes here again because its budget.json is lost.
         if record.items() <= (_recorded(run) or {}).items():
             return
+        if self.inherited:
+            (run.path / IMPORTED).mkdir(exist_ok=True)
+            for file in (self.run.path / IMPORTED).iterdir():
+                files.write(run.path / IMPORTED / file.name, file.read_bytes())
         run.write_json(INIT, record)
 
     def read(self, devices: Runtime, processes: Processes) -> Self:
@@ -286,6 +294,20 @@ def _split(name: str) -> tuple[str, str]:
     """Returns ("moments/row", "encoder/...") of an array of the state; ("", "") if it is of no weight."""
     match = re.fullmatch("(parameters|moments/[a-z]+)/(.*)", name)
     return (match[1], match[2]) if match else ("", "")
+
+
+def _inherited(run: RunFolder, data: "PreparedData") -> dict[str, Any]:
+    """Returns the ids that an imported model never writes, if a new run keeps all its ids."""
+    if not (run.path / IMPORTED).is_dir():
+        return {}
+    never = list(run.data.get("never", ()))
+    for old, name in zip(run.vocabularies(), VOCABULARIES, strict=True):
+        new = Vocabulary.load(data.folder / name).keys()
+        if new[: old.size] != old.keys():
+            return {}
+    # New tags, and pieces of the source alone, are never written either.
+    never += [i for i, (kind, _) in enumerate(new) if i >= old.size and kind == "control"]
+    return {"never": never}
 
 
 def _matched_rows(weight: str, old_size: int, run: RunFolder, data: "PreparedData") -> RowMatch:

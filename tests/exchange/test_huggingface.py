@@ -134,6 +134,17 @@ def test_the_tokens_choose_the_experts_of_transformers(monkeypatch):
     assert visited == {0, 1, 2, 3}
 
 
+def test_a_start_that_is_eos_reads_its_embedding():
+    model = imported("m2m_100")
+    before = forced(model)
+    table = model.weights["target_embedding"].numpy()
+    table[3] = 9.0
+    model = dataclasses.replace(model)
+    model.weights["target_embedding"] = tf.constant(table)
+    # The output has BOS too.
+    np.testing.assert_array_equal(np.delete(forced(model), 3, -1), np.delete(before, 3, -1))
+
+
 @pytest.mark.parametrize(
     ("name", "search"),
     [("m2m_100", "greedy"), *[(name, "beam") for name in FAMILIES]],

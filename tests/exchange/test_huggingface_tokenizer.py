@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+from gshard_nmt.data.preparation.vocabulary_growth import grown_together, learn
 from gshard_nmt.data.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import read_config
-from gshard_nmt.exchange.huggingface_tokenizer import parsed, read_tokenizer, reordered
+from gshard_nmt.exchange.huggingface_tokenizer import (
+    parsed,
+    read_tokenizer,
+    reordered,
+    with_new_tokens,
+)
 from tests.exchange.test_huggingface import FAMILIES, GOLDENS, imported
 
 
@@ -254,3 +260,48 @@ def test_text_is_split_as_before_into_other_ids(kind, tmp_path):
     word = 4 + len(names) - 4
     assert new.decode([[word]]) == ["dad bad" if kind == "unigram" else ""]
     assert new.decode([[2]]) == [""]
+
+
+@pytest.mark.parametrize(
+    ("name", "tags", "token"),
+    [
+        ("m2m_100", {"source": "<el>", "target": "<begin:el>"}, "__el__"),
+        ("nllb_moe", {"source": "<myv>", "target": "<begin:myv>"}, "myv_Cyrl"),
+        ("marian", {"source": "<2el>", "target": "<2el>"}, ">>el<<"),
+    ],
+)
+def test_new_tokens_are_in_the_files_that_are_written(name, tags, token, tmp_path):
+    model, text = imported(name), ["λόγος", "λόγου δύο"]
+    olds = dict(zip(("source", "target"), vocabularies(name, tmp_path), strict=True))
+    pieces = learn(olds["target"], text * 20, set(), 10) if name == "marian" else {}
+    news = grown_together(olds, {"source": {}, "target": pieces}, tags)
+    folder = Path(shutil.copytree(GOLDENS / name, tmp_path / "written"))
+    grown = with_new_tokens(folder, model.layout.config, news)
+    for file, content in {**grown.files, "config.json": json.dumps(grown.config).encode()}.items():
+        (folder / file).write_bytes(content)
+    tokenizer = read_tokenizer(folder, read_config(folder))
+    language = tags["source"].strip("<>2")
+    assert ("en", language) in tokenizer.directions
+    # Text has the same tokens of the folder, old ones and new ones.
+    rows = dict(enumerate(grown.orders["target"].rows.tolist()))
+    for side, order in tokenizer.orders.items():
+        (tmp_path / "again.model").write_bytes(order.model)
+        again = Vocabulary.load(tmp_path / "again.model")
+        lines = [*text, *(sentence["text"] for sentence in model.sentences)]
+        for ours, theirs in zip(news[side].encode(lines), again.encode(lines), strict=True):
+            assert [rows[i] for i in ours] == [int(order.rows[i]) for i in theirs]
+        if side == "source" or name != "marian":
+            assert rows[news[side].tag(tags[side])] == int(order.rows[again.tag(tags[side])])
+    assert any(token.encode() in content for content in grown.files.values())
+    if pieces:
+        assert news["target"].decode(news["target"].encode(text)) == text
+
+
+def test_a_language_without_a_code_that_people_added_is_offered(tmp_path):
+    folder = Path(shutil.copytree(GOLDENS / "nllb_moe", tmp_path / "model"))
+    special = json.loads((folder / "special_tokens_map.json").read_text())
+    special["additional_special_tokens"].append("code_1")
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    config = read_config(folder)
+    tokenizer = read_tokenizer(folder, config | {"vocab_size": config["vocab_size"] + 1})
+    assert ("code-1", "fr") in tokenizer.directions

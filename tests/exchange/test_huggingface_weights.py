@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gshard_nmt.data.text.vocabulary import Vocabulary
+from gshard_nmt.data.text.vocabulary import BOS, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import NEVER, Layout, layout_of, model_of, read_config
 from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer
@@ -75,6 +75,17 @@ def test_an_imported_model_goes_back_to_its_own_weights(name):
             values = values.astype(half)
         # A factor that is no power of 2 is rounded twice.
         np.testing.assert_allclose(values, original, rtol=0 if half else 2e-7, atol=0)
+
+
+def test_a_trained_start_of_marian_is_its_pad():
+    """A decoder of Marian reads PAD first, which has an id of its own here."""
+    contents = read_config(GOLDENS / "marian")
+    orders = read_tokenizer(GOLDENS / "marian", contents).orders
+    layout = Layout(contents, model_of(contents), orders)
+    weights = weights_of(layout.model, len(orders["target"].rows))
+    table = tensors_of(layout, weights)["model.shared.weight"]
+    start = weights["target_embedding"][BOS] / 4  # the square root of 16
+    np.testing.assert_array_equal(table[contents["decoder_start_token_id"]], start)
 
 
 def test_the_special_ids_are_those_of_fairseq(vocabulary):

@@ -246,6 +246,9 @@ def tagged_models(
       UserError: the source vocabulary has too few spare tags.
     """
     name = f"--vocabulary_of {folder}"
-    source = with_tags(models["source"], tags_of(config, languages), name).content
+    # If translations begin with the tag of their language, sources need no tag of it.
+    begun = {target_tag(target) for _, target in languages if models["target"].first(target)}
+    tags = [tag for tag in tags_of(config, languages) if tag not in begun]
+    source = with_tags(models["source"], tags, name).content
     target = source if config.vocabulary == "joint" else models["target"].content
     return {"source": source, "target": target}

@@ -30,7 +30,14 @@ from gshard_nmt.data.sets.corpus import CorpusPair, first_pairs, read_pairs
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.data.text.vocabulary import SPACE, Vocabulary, source_tag, target_tag, with_tags
+from gshard_nmt.data.text.vocabulary import (
+    SPACE,
+    Vocabulary,
+    first_tag,
+    source_tag,
+    target_tag,
+    with_tags,
+)
 
 LONGEST_PIECE = 16
 """The largest number of characters of a new piece, the default of SentencePiece."""
@@ -47,6 +54,9 @@ LINES = 200_000
 
 OLD_EXAMPLES = 4000
 """The examples of each old direction whose pieces are kept apart from new ones."""
+
+_UNKNOWN_PENALTY = 10.0
+"""SentencePiece gives an unknown character a score that is lower than all others by this number."""
 
 _ROUND = 64
 """The size stays a multiple of the largest divisor that it shares with this number, for meshes."""
@@ -65,7 +75,7 @@ def grown(
     Spare tags get the names of tags first. If a size would no longer divide as it did, further spare tags
     fill it up. The texts `old_pairs` never become pieces, see `pairs_of`.
     """
-    parts = _learn(old, _words(old, lines), old_pairs, most)
+    parts = learn(old, lines, old_pairs, most)
     vocabulary = with_tags(old, tags, name, grows=True)
     if parts or vocabulary.size > old.size:
         vocabulary = _with_pieces(vocabulary, old, parts)
@@ -88,10 +98,9 @@ Parts = dict[str, tuple[str, ...]]
 """New pieces and the pieces that each is made of; a new character is made of nothing."""
 
 
-def _learn(
-    old: Vocabulary, words: Mapping[tuple[str, ...], int], banned: set[str], most: int
-) -> Parts:
-    """Merges the pieces of words, given with their counts, the most frequent pair first."""
+def learn(old: Vocabulary, lines: Sequence[str], banned: set[str], most: int) -> Parts:
+    """Merges the pieces of words, the most frequent pair first; no text of `banned` becomes a piece."""
+    words = _words(old, lines)
     known = {piece: score for piece, (_, score) in old.subwords.items()}
     parts = _characters(known, words, most)
     symbols = known.keys() | parts.keys()
@@ -166,22 +175,19 @@ def _words(vocabulary: Vocabulary, lines: Iterable[str]) -> dict[tuple[str, ...]
     keys = vocabulary.keys()
     split = vocabulary.split_pieces(list(counts))
     return {
-        tuple(_symbols([keys[token] for token in ids])): count
-        for ids, count in zip(split, counts.values(), strict=True)
+        tuple(_symbols(word, [keys[token] for token in ids])): count
+        for ids, (word, count) in zip(split, counts.items(), strict=True)
     }
 
 
-def _symbols(keys: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yields the pieces of a word. Bytes become the characters that they spell."""
-    spelled = b""
-    for kind, piece in (*keys, ("end", "")):
-        if kind == "byte":
-            spelled += bytes([int(piece[3:5], 16)])
-            continue
-        yield from spelled.decode("utf-8", "replace")
-        spelled = b""
-        if kind == "text":
-            yield piece
+def _symbols(word: str, keys: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yields the pieces of a word, and the characters that it has as bytes or as UNK."""
+    pieces = [piece for kind, piece in keys if kind == "text"]
+    for piece in pieces:
+        unknown, _, word = word.partition(piece)
+        yield from unknown
+        yield piece
+    yield from word
 
 
 def _may_be_piece(text: str) -> bool:
@@ -195,14 +201,8 @@ def _with_pieces(vocabulary: Vocabulary, old: Vocabulary, parts: Parts) -> Vocab
     from sentencepiece import sentencepiece_model_pb2
 
     model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.content)
-    scores = {piece: score for piece, (_, score) in old.subwords.items()}
-    least = min(scores.values(), default=0.0)
-    for number, (piece, pair) in enumerate(parts.items(), 1):
-        if old.algorithm == "bpe":
-            scores[piece] = least - number  # the score is the order of the merges
-        else:
-            scores[piece] = sum(scores[part] for part in pair) + _GAIN if pair else least
-        model.pieces.add(piece=piece, score=scores[piece], type=model.SentencePiece.NORMAL)
+    for piece, score in _scores(old, parts).items():
+        model.pieces.add(piece=piece, score=score, type=model.SentencePiece.NORMAL)
     number = 0
     while len(model.pieces) % math.gcd(old.size, _ROUND):
         number += 1
@@ -210,6 +210,66 @@ def _with_pieces(vocabulary: Vocabulary, old: Vocabulary, parts: Parts) -> Vocab
             model.pieces.add(piece=name, type=model.SentencePiece.CONTROL)
     model.trainer_spec.vocab_size = len(model.pieces)
     return Vocabulary(model.SerializeToString(deterministic=True))
+
+
+def _scores(old: Vocabulary, parts: Parts) -> dict[str, float]:
+    """Returns the scores of new pieces. Old pieces go first."""
+    scores = {piece: score for piece, (_, score) in old.subwords.items()}
+    least = min(scores.values(), default=0.0)
+    for number, (piece, pair) in enumerate(parts.items(), 1):
+        if old.algorithm == "bpe":
+            scores[piece] = least - number  # the score is the order of the merges
+        else:
+            scores[piece] = sum(scores[part] for part in pair) + _GAIN if pair else least
+    return {piece: scores[piece] for piece in parts}
+
+
+def grown_together(
+    olds: Mapping[str, Vocabulary], learned: Mapping[str, Parts], tags: Mapping[str, str]
+) -> dict[str, Vocabulary]:
+    """Returns both vocabularies of a model with one embedding, where an id means the same on both sides.
+
+    Args:
+      olds: the vocabularies of "source" and "target".
+      learned: the new pieces of each side.
+      tags: the tag that each side has at one new id; empty if there is none.
+
+    A longer piece that only one side has learned splits no text of the other one. A token that both have,
+    and that splits no text yet, keeps its id.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    models = {
+        side: sentencepiece_model_pb2.ModelProto.FromString(old.content)
+        for side, old in olds.items()
+    }
+    places = {side: {p.piece: p for p in model.pieces} for side, model in models.items()}
+    named = set.intersection(*map(set, places.values()))
+    names = [
+        name for name in dict.fromkeys(itertools.chain(*learned.values())) if name not in named
+    ]
+    for side, model in models.items():
+        old, known, kinds = olds[side], places[side], model.SentencePiece
+        first = [tags[side]] if tags else []
+        count = -(old.size + len(first) + len(names)) % math.gcd(old.size, _ROUND)
+        spares = [f"<spare{number + 1}>" for number in range(count)]
+        lowest = min((score for _, score in old.subwords.values()), default=0.0)
+        for name in (*first, *names, *spares):
+            text = f"<unused:{name}>" if name in known else name
+            piece = model.pieces.add(piece=text, type=kinds.CONTROL)
+            if text in names and len(text) == 1:
+                # transformers looks up an unknown character among the tokens of both sides.
+                piece.type, piece.score = kinds.NORMAL, lowest - _UNKNOWN_PENALTY
+            elif text in names and old.algorithm == "unigram":
+                piece.type = kinds.UNUSED  # BPE would merge characters to it
+            known.setdefault(name, piece)
+        for piece, score in _scores(old, learned[side]).items():
+            known[piece].type, known[piece].score = kinds.NORMAL, score
+        model.trainer_spec.vocab_size = len(model.pieces)
+    return {
+        side: Vocabulary(model.SerializeToString(deterministic=True))
+        for side, model in models.items()
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,6 +283,7 @@ class Newcomer:
     config: Data
     vocabularies: Path
     most: int
+    has_one_embedding: bool = False  # Model.shared_embedding
 
     def tags(self) -> list[str]:
         """Returns the tags that its sources begin with. One of several target languages needs one."""
@@ -248,27 +309,44 @@ def grow_pair(new: Newcomer, data: PreparedData, folder: Path, say: Callable[...
     `data` is the prepared data of the run, and `say` prints a line; it takes the options of rich.
     """
     lines, is_joint = new.lines(), new.config.vocabulary == "joint"
-    for side, name in zip(SIDES, VOCABULARIES, strict=True):
-        if is_joint and side == "target":
-            files.write(folder / name, (folder / VOCABULARIES[0]).read_bytes())
-            continue
-        sides = SIDES if is_joint else (side,)
-        old = Vocabulary.load(new.vocabularies / name)
-        tags = new.tags() if side == "source" else []
-        is_used = any(new.language == d[SIDES.index(s)] for s in sides for d in new.directions)
-        own_lines = lines if is_used else []
-        kept = _pairs_of_old_text(new.config, data, old, sides) if is_used else set()
-        grown_one, pieces = grown(
-            old, own_lines, kept, tags, new.most, str(new.vocabularies / name)
-        )
-        files.write(folder / name, grown_one.content)
-        if is_used:
+    paths = {side: new.vocabularies / name for side, name in zip(SIDES, VOCABULARIES, strict=True)}
+    olds = {side: Vocabulary.load(path) for side, path in paths.items()}
+    sides = {"source": SIDES} if is_joint else {side: (side,) for side in SIDES}
+    spoken = {
+        s for d in new.directions for s, tag in zip(SIDES, d, strict=True) if tag == new.language
+    }
+    used = {side for side, parts in sides.items() if spoken & set(parts)}
+    kept = {side: _pairs_of_old_text(new.config, data, olds[side], sides[side]) for side in used}
+    if new.has_one_embedding and not is_joint:
+        is_begun = any(map(olds["target"].first, new.old_targets))
+        # The tokenizers of M2M-100 and NLLB take new tags in transformers, but no new pieces.
+        most = 0 if is_begun else new.most
+        learned = {
+            side: learn(old, lines, kept[side], most) if side in used else {}
+            for side, old in olds.items()
+        }
+        both = {side: tag for side in SIDES for tag in new.tags()}
+        if is_begun:
+            both = {"source": source_tag(new.language), "target": first_tag(new.language)}
+        grown_ones = grown_together(olds, learned, both)
+        pieces = {side: [*parts] for side, parts in learned.items()}
+    else:
+        grown_ones, pieces = {}, {}
+        for side in sides:
+            tags, own = new.tags() if side == "source" else [], lines if side in used else []
+            grown_ones[side], pieces[side] = grown(
+                olds[side], own, kept.get(side, set()), tags, new.most, str(paths[side])
+            )
+    for side, path in paths.items():
+        files.write(folder / path.name, grown_ones["source" if is_joint else side].content)
+        if side in used:
             before, after = (
-                sum(map(len, v.encode(lines))) / max(len(lines), 1) for v in (old, grown_one)
+                sum(map(len, v.encode(lines))) / max(len(lines), 1)
+                for v in (olds[side], grown_ones[side])
             )
             say(
-                f"{name}: {old.size:,} pieces, and {len(pieces)} new ones for {new.language}; its text "
-                f"needs {after:.1f} tokens a line instead of {before:.1f}.",
+                f"{path.name}: {olds[side].size:,} pieces, and {len(pieces[side])} new ones for "
+                f"{new.language}; its text needs {after:.1f} tokens a line instead of {before:.1f}.",
                 markup=False,
                 soft_wrap=True,
             )

@@ -6,11 +6,14 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import sentencepiece
 
 from gshard_nmt.data.preparation.vocabulary_growth import (
     Newcomer,
     grow_pair,
     grown,
+    grown_together,
+    learn,
     pairs_of,
 )
 from gshard_nmt.data.sets.corpus import find_pairs
@@ -174,3 +177,44 @@ def test_a_joint_vocabulary_grows_once(folder, tmp_path):
     grow_pair(newcomer(folder, old, **joint), data, models, lambda *_, **__: None)
     assert (models / "source.model").read_bytes() == (models / "target.model").read_bytes()
     assert Vocabulary.load(models / "source.model").size > old.vocabularies()[0].size
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_vocabularies_of_one_embedding_get_the_same_ids(kind, tmp_path):
+    olds = {}
+    for side, text in (("source", OLD_TEXT), ("target", text_of("latin"))):
+        # Imported vocabularies spell no characters as bytes.
+        file = tmp_path / side
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(text), model_prefix=str(file), vocab_size=60, model_type=kind,
+            hard_vocab_limit=False, pad_id=0, eos_id=1, unk_id=2, bos_id=3, minloglevel=2,
+        )  # fmt: skip
+        olds[side] = Vocabulary.load(file.with_suffix(".model"))
+    size = max(old.size for old in olds.values())
+    names = [f"<filler{n}>" for n in range(size)]
+    olds = {side: with_tags(old, names[old.size :], side, grows=True) for side, old in olds.items()}
+    new_text = text_of("greek")
+    learned = {"source": learn(olds["source"], new_text, set(), 40), "target": {}}
+    tags = {"source": "<el>", "target": "<begin:el>"}
+    news = grown_together(olds, learned, tags)
+    assert news["source"].size == news["target"].size >= size + len(learned["source"]) + 1
+    assert (news["source"].tag("<el>"), news["target"].tag("<begin:el>")) == (size, size)
+    for side, old in olds.items():
+        assert news[side].keys()[:size] == old.keys()
+    # All characters of the new text were unknown.
+    assert news["source"].decode(news["source"].encode(new_text)) == new_text
+    assert max(map(len, learned["source"])) > 2
+    # The other side still splits old text as before, and knows the characters.
+    old_text = text_of("latin")
+    assert news["target"].encode(old_text) == olds["target"].encode(old_text)
+    assert news["target"].decode(news["target"].encode(new_text)) == new_text
+    longer = {i for piece, (i, _) in news["source"].subwords.items() if i >= size and piece[1:]}
+    assert not longer & {i for ids in news["target"].encode(new_text) for i in ids}
+    # A piece that the target learns later gets the id that the source has for it.
+    pieces = learn(news["target"], new_text, set(), 40)
+    again = grown_together(news, {"source": {}, "target": pieces}, {})
+    shared = [piece for piece in pieces if piece in news["source"].subwords]
+    ids = [again["target"].subwords[piece][0] for piece in shared]
+    expected = [news["source"].subwords[piece][0] for piece in shared]
+    assert shared
+    assert ids == expected
