@@ -205,9 +205,8 @@ def _old_data(request: Request, old: RunFolder) -> PreparedData:
         advice = f"Prepare it with --vocabulary_of {old.path}."
     if changed:
         lines = "".join(f"\n  {line}" for line in changed)
-        raise UserError(
-            f"{folder} is not the data that {old.path} was trained on:{lines}\n{advice}"
-        )
+        use = f"that {old.path} was trained on" if was_trained else f"to train {old.path} further"
+        raise UserError(f"{folder} is not the data {use}:{lines}\n{advice}")
     return data
 
 

@@ -132,9 +132,11 @@ def _huggingface(config: Config, run: RunFolder) -> _Write:
     imported, vocabularies = run.path / IMPORTED, _vocabularies(run)
     generation: Mapping[str, Any] = {}
     changed: Mapping[str, bytes] = {}
+    new_tokens = 0
     if imported.is_dir() and hf.has_layout(contents := hf.read_config(imported), config.model):
         grown = tokenizers.with_new_tokens(imported, contents, vocabularies)
         layout, changed = hf.Layout(grown.config, config.model, grown.orders), grown.files
+        new_tokens = grown.config["vocab_size"] - contents["vocab_size"]
         generation = hf.read_generation(imported, contents).content
         copies = {name: imported / name for name in tokenizers.TOKENIZER_FILES}
     else:
@@ -143,7 +145,7 @@ def _huggingface(config: Config, run: RunFolder) -> _Write:
 
     def write(_: TextTranslator, weights: _Weights, folder: Path) -> dict[str, Any]:
         never = restrictions(run)["never"]
-        huggingface_weights.write(layout, weights, folder, never, generation)
+        huggingface_weights.write(layout, weights, folder, never, generation, new_tokens)
         for name, file in copies.items():
             if file.is_file():
                 files.write(folder / name, file.read_bytes())

@@ -234,11 +234,12 @@ def write(
     folder: Path,
     never: Sequence[int] = (),
     generation: Mapping[str, Any] | None = None,
+    new_tokens: int = 0,
 ) -> None:
     """Writes config.json, generation_config.json and the weights into a folder; see `tensors_of`.
 
     The search never writes our ids of `never`. `generation` is what an imported model had in
-    generation_config.json.
+    generation_config.json, and `new_tokens` the number of tokens that it has got.
     """
     write_tensors(folder / SINGLE, tensors_of(layout, weights))
     # Two names of one setting: transformers 5 reads the first, earlier versions the second.
@@ -252,7 +253,12 @@ def write(
     # A copy of a token has a later id than the token, which may be written.
     tokens = set(np.unique(rows, return_index=True)[1])
     never_new = [[int(rows[i])] for i in never if i in tokens]
-    _write_json(folder / GENERATION, {**usual, "bad_words_ids": never_new, **(generation or {})})
+    content = {**usual, "bad_words_ids": never_new, **(generation or {})}
+    listed = content["bad_words_ids"] or []
+    # An imported model says what it never wrote. Its new tags have the last ids.
+    added = [ids for ids in never_new if ids[0] >= layout.config["vocab_size"] - new_tokens]
+    content["bad_words_ids"] = [*listed, *(ids for ids in added if ids not in listed)]
+    _write_json(folder / GENERATION, content)
 
 
 def write_tensors(file: Path, tensors: Mapping[str, np.ndarray]) -> None:

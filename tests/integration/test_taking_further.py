@@ -53,9 +53,15 @@ def test_an_imported_model_goes_further_and_back(
     run(*prepare, "--out", "data")
     # The products of a run that multiplies bfloat16 are not those of the model that is exported.
     exact = "--gin=Model.matmul_precision = 'default'"
-    run("train", *config, "--data=data", "--init_from=first", "--workdir=second", exact, *FEW)
-    adding = ["train", "--add_language", language, "--init_from", "second", "--data", "new"]
-    run(*adding, "--workdir", "third", "--gin=Train.steps = 2", "--gin=Train.bleu_sentences = 2")
+    adding = ["train", "--add_language", language, "--data", "new", "--workdir", "third"]
+    adding += ["--gin=Train.steps = 2", "--gin=Train.bleu_sentences = 2", exact]
+    if name == "marian":
+        assert commands.main([*adding, "--init_from", "first"]) == 2
+        assert "first is an imported model, and --replay is not given" in capsys.readouterr().err
+        run(*adding, "--init_from", "first", "--replay", "data", *FEW[1:])
+    else:
+        run("train", *config, "--data=data", "--init_from=first", "--workdir=second", exact, *FEW)
+        run(*adding, "--init_from", "second")
     run("export", "--workdir", "third", "--out", "exported", "--format", "huggingface")
     run("import", "--from", "exported", "--workdir", "fourth")
 
