@@ -236,6 +236,7 @@ class OtherRun:
     """A run that another one starts from: as `StartingPoint` does it."""
 
     moment_steps = 5
+    inherited = None
 
     def __init__(self) -> None:
         self.reads = self.recorded = 0
