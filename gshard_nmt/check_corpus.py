@@ -11,9 +11,11 @@ from rich.progress import Progress
 from gshard_nmt import files
 from gshard_nmt.data.cleaning import languages, scan
 from gshard_nmt.data.cleaning.overlap import OverlapSearch
+from gshard_nmt.data.cleaning.report import MUCH_TOO_LONG
 from gshard_nmt.data.cleaning.scan import ADVICE, EXAMPLES, SAMPLE, Example, Finding, Scan
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, list_corpus, read_pairs
+from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
 from gshard_nmt.terminal import Terminal, shown
@@ -76,7 +78,7 @@ def check_corpus(
         findings += scan.findings(one)
     findings += languages.findings(scans)
     findings.sort(key=lambda finding: (finding.pair, SPLITS.index(finding.split)))
-    for line in _lines(findings, scans, places):
+    for line in (*_too_long(scans, config or Data()), *_lines(findings, scans, places)):
         console.print(line)
     if report:
         value = {"findings": [finding.to_json() for finding in findings]}
@@ -143,6 +145,26 @@ def _leaks(search: OverlapSearch, train: Scan) -> Iterator[Finding]:
         numbers = (sorted(overlap.pairs) or sorted(overlap.lines()))[:EXAMPLES]
         rows = [Example(n + 1, part.sources[n], part.references[n]) for n in numbers]
         yield Finding("leak", part.pair, part.split, train.files, what, tuple(rows))
+
+
+def _too_long(scans: Sequence[Scan], config: Data) -> Iterator[str]:
+    """Yields a line if many training pairs do not fit into a row: they have at least a token a word."""
+    pairs = long = 0.0
+    for one in scans:
+        for source, target in directions_of(config.direction, *one.tags) if one.sample else ():
+            if one.split == "train":
+                limits = {source: config.source_length, target: config.target_length}
+                most = [limits[tag] for tag in one.tags]
+                words = [(len(row.first.split()), len(row.second.split())) for row in one.sample]
+                lost = sum(a >= most[0] or b >= most[1] for a, b in words)
+                pairs, long = pairs + one.lines, long + lost / len(one.sample) * one.lines
+    if long > MUCH_TOO_LONG * pairs:
+        yield (
+            f"note: at least {round(long):,} of {round(pairs):,} training pairs are longer than "
+            f"Data.source_length = {config.source_length} or Data.target_length = "
+            f"{config.target_length} tokens, and gshard-data prepare would leave them out. Raise both "
+            "lengths, or split the text into sentences."
+        )
 
 
 def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> Iterator[str]:

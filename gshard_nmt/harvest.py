@@ -247,8 +247,7 @@ def read_and_split(
 
     @functools.cache
     def split_of(key: str) -> str:
-        bucket = int(_digest(f"split {_first_form(families, key)}")[:8], 16) % _BUCKETS
-        return "test" if bucket < _TEST else "dev" if bucket < _TEST + _DEV else "train"
+        return hash_split(_first_form(families, key))
 
     rows: dict[tuple[str, str], list[_Row]] = {}
     for language, every in sentences.items():
@@ -266,6 +265,12 @@ def read_and_split(
     for language, every in names.items():
         rows[language, "names"] = _ordered(every - sentences.get(language, set()))
     return Harvest(rows, dropped, sorted(unreadable), list_domains)
+
+
+def hash_split(form: str) -> str:
+    """Returns the split of an English text by its `message_form`, whatever the language and corpus."""
+    bucket = int(_digest(f"split {form}")[:8], 16) % _BUCKETS
+    return "test" if bucket < _TEST else "dev" if bucket < _TEST + _DEV else "train"
 
 
 def _read(

@@ -1,6 +1,7 @@
 """Every fault that is put into a clean corpus is found and named, and nothing is found without one."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -155,6 +156,24 @@ def test_a_config_chooses_the_languages(corpus):
     assert kinds(corpus, config=Data(languages=("de",))) == set()
     with pytest.raises(UserError, match=r"Data\.languages names 'it', which"):
         check_corpus(corpus, Data(languages=("it",)))
+
+
+def test_text_that_is_too_long_for_a_row_is_named_in_one_line(corpus, capsys):
+    rows = corpora.rows_of("fr")
+    long = [
+        (f"{first} {'mot ' * 62}{n}", second)
+        for n, (first, second) in enumerate(rows["train"][:30])
+    ]
+    corpora.write(corpus, "fr", rows | {"train": [*rows["train"], *long]})
+    check_corpus(corpus)
+    (note,) = [line for line in capsys.readouterr().out.splitlines() if "Data." in line]
+    assert re.match(
+        r"note: at least 30 of [\d,]+ training pairs are longer than Data.source_length = 64 or "
+        r"Data.target_length = 64 tokens, and gshard-data prepare would leave them out. Raise both",
+        note,
+    )
+    check_corpus(corpus, Data(source_length=128))
+    assert "Data." not in capsys.readouterr().out
 
 
 def test_corpora_with_names_are_checked_together(clean, tmp_path, capsys):

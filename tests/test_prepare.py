@@ -86,13 +86,15 @@ def test_longer_examples_are_left_out_and_counted(corpus, tmp_path, capsys):
     prepare(config, corpus, tmp_path / "prepared")
     data = PreparedData.open(tmp_path / "prepared")
     said = capsys.readouterr().err
+    trains = [pair.splits["train"] for pair in data.pairs]
+    pairs, left = (sum(getattr(t, name) for t in trains) for name in ("pairs", "examples"))
+    (warning,) = [line for line in said.splitlines() if line.startswith("warning: ")]
+    assert warning.startswith(
+        f"warning: {pairs - left} of {pairs} training pairs are longer than Data.source_length = 8 or "
+        "Data.target_length = 4 tokens and are left out, most of "
+    )
     for pair in data.pairs:
         train = pair.splits["train"]
-        lost = train.pairs - train.examples
-        assert (
-            f"warning: {lost} of {train.pairs} training pairs of {pair.folder} are left out: they have "
-            "more than Data.source_length = 8 or Data.target_length = 4 tokens. Raise both."
-        ) in said
         assert train.pairs == (120 if pair.language == "fr" else 40)
         assert 0 < train.examples < train.pairs
         reader = data.reader(pair, "train")

@@ -13,6 +13,8 @@ from gshard_nmt.data.cleaning.duplicates import hashes
 JSON = "cleaning.json"
 TOO_MUCH = 0.1
 """A loss of more than this fraction of a language pair is said."""
+MUCH_TOO_LONG = 0.01
+"""A warning says if a larger fraction of all training pairs is too long for a row."""
 SAMPLES = 20
 """The number of samples of each filter and language pair."""
 _MOST_CHARACTERS = 400

@@ -267,15 +267,18 @@ def _rest(directions: Sequence[Direction], reasons: Mapping[str, str]) -> list[D
 
 
 def _alarms(trains: Mapping[str, SplitData], config: Data) -> Iterator[str]:
+    lost = {name: data.removed.get(TOO_LONG, 0) for name, data in trains.items()}
+    clean = {name: data.examples + lost[name] for name, data in trains.items()}
+    worst = max(trains, key=lambda name: lost[name] / max(1, clean[name]))
+    all_lost, all_clean = sum(lost.values()), sum(clean.values())
+    if all_lost > report.MUCH_TOO_LONG * all_clean or lost[worst] > report.TOO_MUCH * clean[worst]:
+        yield (
+            f"{all_lost:,} of {all_clean:,} training pairs are longer than Data.source_length = "
+            f"{config.source_length} or Data.target_length = {config.target_length} tokens and are left "
+            f"out, most of {worst} ({lost[worst] / clean[worst]:.0%}). Raise both lengths, or split the "
+            "text into sentences."
+        )
     for name, data in trains.items():
-        lost = data.removed.get(TOO_LONG, 0)
-        clean = data.examples + lost
-        if data.examples and lost > report.TOO_MUCH * clean:
-            yield (
-                f"{lost:,} of {clean:,} training pairs of {name} are left out: they have more than "
-                f"Data.source_length = {config.source_length} or Data.target_length = "
-                f"{config.target_length} tokens. Raise both."
-            )
         if data.spelled_tokens > MUCH_FALLBACK * data.tokens:
             yield (
                 f"{data.spelled_tokens / data.tokens:.1%} of the tokens of {name} are single bytes: "
