@@ -228,9 +228,12 @@ def whole(
     starts: Sequence[int],
     longest: int,
     score: Score,
+    placeholders: bool,
 ) -> list[NBest]:
     """Returns the whole translations of each piece; if there are none, the best one, mended.
 
+    With `placeholders`, the values are all that the sources have of these. Then a translation with one
+    in its text, such as 20%s for 20 %, is left out too, unless all have one.
     `nbests` are the translations of each piece as (ids, score), best first. The first `starts` tokens of
     each are given and stay. A symbol that does not fit into `longest` tokens, with EOS, stays missing.
     """
@@ -241,6 +244,9 @@ def whole(
         numbers = ([n for *_, n in _symbols(vocabulary, ids, count)] for ids, _ in nbest)
         are_whole = [sorted(found) == [*range(1, count + 1)] for found in numbers]
         results.append(list(itertools.compress(nbest, are_whole)))
+        if placeholders and count < protection.MOST:
+            clean = [entry for entry in results[-1] if not _invents(vocabulary, entry[0], count)]
+            results[-1] = clean or results[-1]
         if nbest and not results[-1]:
             broken[index] = _without_wrong(vocabulary, nbest[0][0], count)
     while broken:
@@ -259,6 +265,11 @@ def whole(
             if len(ids) > len(before[index]) and _missing(vocabulary, ids, count):
                 broken[index] = ids
     return results
+
+
+def _invents(vocabulary: Vocabulary, ids: Sequence[int], count: int) -> bool:
+    texts, _ = protection.decode(vocabulary, ids, count)
+    return any(map(protection.spans, texts))
 
 
 @functools.lru_cache(maxsize=4)

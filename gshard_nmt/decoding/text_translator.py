@@ -176,7 +176,8 @@ class TextTranslator:
             if self._protection:
                 starts_free, longest = list(map(len, forced)), self.of_ids.longest_target
                 score = functools.partial(self._run, "score_ids")
-                nbests = whole(self._target, pieces, nbests, starts_free, longest, score)
+                has_all = self._protection.placeholders
+                nbests = whole(self._target, pieces, nbests, starts_free, longest, score, has_all)
             translations = zip(pieces, nbests, strict=True)
             for line, parts in zip(chunk, sources, strict=True):
                 of_parts = [self._decode(line, *next(translations)) for _ in parts]

@@ -197,6 +197,8 @@ def test_segments_of_xliff_get_targets_that_ask_for_a_review(tmp_path):
     everything, _ = translated(tmp_path, "a.xlf", XLIFF, everything=True)
     assert f"{done}DONE</target>" in everything
     assert "approved" not in everything
+    bare = XLIFF.replace(' xmlns="urn:oasis:names:tc:xliff:document:1.2"', "")
+    assert f"{done}SAVE</target><note>" in translated(tmp_path, "a.xlf", bare)[0]
     new = XLIFF.replace("1.2", "2.0").replace("trans-unit", "segment")
     text, _ = translated(tmp_path, "a.xliff", new)
     assert '<segment id="4" state="translated"><source>Save</source><target>SAVE</target>' in text
@@ -279,6 +281,19 @@ def test_only_sentences_change(tmp_path, name, content, changes):
     assert document.saved().decode() == content.replace('"fr"', '"de"')
 
 
+def test_escaped_text_of_subtitles_stays_escaped(tmp_path):
+    cue = "00:01.000 --> 00:02.000\n{}\n"
+    for text, expected in (("a &lt;b&gt; &amp; c", "A &lt;B&gt; &amp; C"), ("r & d", "R & D")):
+        assert translated(tmp_path, "a.vtt", cue.format(text))[0] == cue.format(expected)
+
+
+def test_a_part_whose_translation_is_empty_stays(tmp_path, capsys):
+    (tmp_path / "a.srt").write_text(SUBTITLES)
+    document = read(tmp_path / "a.srt", "de", False)
+    assert b"- YES\n- {\\an8}no" in document.filled(["", "- YES", ""]).replace(b"\r", b"")
+    assert "1 of 3 parts are translated" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("translation", "expected"),
     [
@@ -330,10 +345,10 @@ def test_a_damaged_document_is_named(tmp_path, name, content, words):
 
 def test_a_document_for_another_language_is_a_note(tmp_path, capsys):
     translated(tmp_path, "a.po", HEADER.replace("KOI8-R", "UTF-8"), "ru-Latn")
-    assert capsys.readouterr().err == ""
+    assert "is for" not in capsys.readouterr().err
     translated(tmp_path, "a.po", HEADER.replace("KOI8-R", "UTF-8"), "de")
     translated(tmp_path, "a.xlf", XLIFF.replace("<file", '<file target-language="pt_BR"'))
-    first, second = capsys.readouterr().err.splitlines()
+    first, _, second, _ = capsys.readouterr().err.splitlines()
     assert first.endswith("a.po is for translations to ru, and these are to de")
     assert "for translations to pt_BR" in second
 

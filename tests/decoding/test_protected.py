@@ -283,3 +283,14 @@ def test_a_glossary_that_is_wrong_is_refused_with_its_line(tmp_path, content, me
     with pytest.raises(UserError) as error:
         read_glossary(path, [("fr", "en")])
     assert str(error.value).startswith(f"--glossary {path}, {message}")
+
+
+def test_a_translation_that_invents_a_placeholder_is_left_out_if_another_does_not(vocabulary):
+    (invented,) = vocabulary.encode(["20%s"])
+    lines = ["open the files", "copy %s to all"]
+    both = translator(vocabulary, lambda ids, _: [[*ids, *invented], ids])
+    assert texts(both, lines) == lines
+    alone = translator(vocabulary, lambda ids, _: [[*ids, *invented]])
+    assert texts(alone, lines) == [f"{line} 20%s" for line in lines]
+    glossary = Protection(placeholders=False, glossary=(Entry("files", "folder"),))
+    assert texts(translator(vocabulary, lambda ids, _: [ids], glossary), ["%s"]) == ["%s"]

@@ -24,7 +24,7 @@ from gshard_nmt.errors import UserError
 
 _CHOICE = 5
 """A number that makes the keys of this module differ from other keys of the same seed."""
-_MARKS = frozenset("%<{$@/\\#~_&")
+_MARKS = frozenset("`%<{$@/\\#~_&€£°→")
 """Nearly each text with something to protect has a piece with one of these, or an emoji."""
 _EMOJI_BYTE = 0xF0
 """The first byte of most emoji, which have no pieces."""

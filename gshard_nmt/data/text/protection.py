@@ -30,15 +30,19 @@ _EXTENSIONS = (
     "|gz|bz2|xz|7z|png|jpe?g|gif|svg|webp|mp[34]|ogg|wav|avi|mkv|docx?|xlsx?|pptx?|od[tsp]|exe|dll|so|deb"
     "|rpm|iso|md|po|mo|sql|db|bak|tmp"
 )
-_EMOJI = "[\U0001f000-\U0001faff\u231a-\u23ff\u25a0-\u27bf\u2b05-\u2b55]"
+_EMOJI = (
+    "[\U0001f000-\U0001faff\u231a-\u23ff\u25a0-\u27bf\u2b05-\u2b55"
+    "\xa3\xa5\xb0\u20a0-\u20bf\u2190-\u22ff]"  # money, arrows, relations
+)
 _JOINED = "[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
 
 _KINDS = (
     # Markup, and what other programs put in.
+    r"`[^`\n]{1,100}`|<%.{0,200}?%>|%[A-Z][A-Z_]+%",
     # A tag has a name alone, or also values. <unknown code %d> is text.
     r"<!--.{0,1000}?-->|</?[A-Za-z][^\s<>]{0,80}(?:\s[^<>]{0,400}=[^<>]{0,400})?\s*/?>",
     r"&(?:[A-Za-z]{2,8}|#\d{1,6}|#x[0-9A-Fa-f]{1,6});",
-    rf"(?:{ADDRESS.pattern})(?<![.,;:!?])",
+    rf"(?i:{ADDRESS.pattern})(?<![.,;:!?])",
     r"\{\{[^{}]{0,100}\}\}|\{%[^{}]{0,100}%\}",  # {{ name | upper }}
     r"\{\s*\w+\s*,\s*\w+\s*(?:,(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,99}\}){0,300}\}){0,600})?\}",  # ICU
     r"[%#]\{\w+\}|%<\w+>\w?|%(?:\d+\$)?@|%%|\$\([\w -]+\)|\$\{[^{}\s]{1,60}\}",
@@ -61,7 +65,7 @@ _KINDS = (
     r"(?<!\w)(?:[A-Za-z_]\w*\(\)|[a-z]\w*_\w+(?:\(\))?|[A-Z0-9]+_[A-Z0-9_]+)(?!\w)",
     rf"[#*0-9]\ufe0f?\u20e3|{_EMOJI}(?:{_JOINED}|{_EMOJI})*",
 )
-_MAY_HAVE = re.compile(rf"[%<{{$&@/\\\\#~_\d]|--|[.:]\w|\(\)|::|\u20e3|{_EMOJI}")
+_MAY_HAVE = re.compile(rf"[`%<{{$&@/\\\\#~_\d]|--|[.:]\w|\(\)|::|\u20e3|{_EMOJI}")
 """Text without any of these has no span. It is many times as fast to find as all kinds."""
 _NUMBER = r"\d+(?:[.,:/'\u00a0\u2009\u202f-]\d+)*"
 _PLAIN = r"""(?P<plain>\s+|[^\W\d_]+(?=[\s,;!?)"'»”]|\.?$|\.\s))"""

@@ -46,12 +46,18 @@ class Document(NamedTuple):
     def filled(self, translations: Sequence[str]) -> bytes:
         """Returns the document with translations of its lines. stderr says how many parts stay."""
         remaining = iter(translations)
-        filled = [part.fill([next(remaining) for _ in part.lines]) for part in self.parts]
-        if stayed := filled.count(False):
-            sys.stderr.write(
-                f"{stayed:,} of {len(filled):,} parts stay as they were, because their translations have "
-                "lost markup or placeholders; see --protect\n"
+        stayed = []
+        for part in self.parts:
+            own = [next(remaining) for _ in part.lines]
+            if not all(own) or not part.fill(own):
+                stayed.append(part.lines[0])
+        text = f"{len(self.parts) - len(stayed):,} of {len(self.parts):,} parts are translated"
+        if stayed:
+            text += (
+                ". The others stay as they were, because their translations are empty or have lost "
+                f"markup or placeholders (--protect on keeps most); the first is {stayed[0][:80]!r}"
             )
+        sys.stderr.write(f"{text}\n")
         return self.saved()
 
 

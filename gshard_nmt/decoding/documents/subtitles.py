@@ -1,5 +1,6 @@
 """Subtitles, .srt and .vtt: the text of each cue is translated, its number and times stay."""
 
+import html
 import re
 import textwrap
 from collections.abc import Sequence
@@ -40,8 +41,11 @@ def _part(rows: list[str], place: int) -> Part | None:
     old = rows[place]
     line = line_of(tagged(old, ()))
 
+    def escape(text: str) -> str:
+        return html.escape(text, quote=False) if html.unescape(old) != old else text
+
     def fill(translations: Sequence[str]) -> bool:
-        new = line.restored(translations[0], str) if line else None
+        new = line.restored(translations[0], escape) if line else None
         if new is not None:
             ending = "\r\n" if "\r\n" in old else "\n"
             widest = max(map(len, old.splitlines()))

@@ -29,7 +29,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
     root = tree.getroot()
     if etree.QName(root).localname != "xliff":
         raise ValueError(f"it is no XLIFF, but {root.tag}")
-    space, is_new = f"{{{etree.QName(root).namespace}}}", root.get("version", "").startswith("2")
+    namespace, is_new = etree.QName(root).namespace, root.get("version", "").startswith("2")
+    space = f"{{{namespace}}}" if namespace else ""
     for element in [root] if is_new else root.iter(f"{space}file"):
         name = "trgLang" if is_new else "target-language"
         note_language(path, element.get(name, ""), target)
@@ -61,7 +62,7 @@ def _part(unit: Any, opening: str, line: Line, is_new: bool) -> Part:
 
     def put(target: Any) -> None:
         source, old = unit.find("{*}source"), unit.find("{*}target")
-        target.tag, target.tail = source.tag.replace("}source", "}target"), source.tail
+        target.tag, target.tail = re.sub("source$", "target", source.tag), source.tail
         if old is None:
             before = unit.find("{*}seg-source")
             unit.insert(unit.index(source if before is None else before) + 1, target)

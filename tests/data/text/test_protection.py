@@ -51,13 +51,24 @@ VALUES = {
         "https://a.b/c?d=e",
         "www.x.org",
         "a.b@c.de",
+        "HTTPS://A.B/C",
         "192.168.0.1",
         "10.0.0.0/8",
         "fe80::1",
     ],
     "versions": ["1.2.3", "v2.0", "2.10.0-rc1", "0x1F", "#ff00aa", "00:1b:44:11:3a:b7"],
     "files": ["/etc/hosts", "~/.bashrc", "./run.sh", r"C:\Users\x", "notes.tar.gz", "src/main.c"],
-    "code": ["--output-x", "--help", "file_name", "MAX_SIZE", "strlen()"],
+    "code": [
+        "--output-x",
+        "--help",
+        "file_name",
+        "MAX_SIZE",
+        "strlen()",
+        "`ls -la`",
+        "%APP_DATA%",
+        "<%= x %>",
+    ],
+    "signs": ["€", "≥", "→", "°"],
     "emoji": ["👍", "👋🏽", "🇫🇷", "👨\u200d👩\u200d👧", "☎\ufe0f", "1\ufe0f\u20e3"],
 }
 
@@ -114,7 +125,7 @@ def lines(count: int):
     numbers = random.Random(1)
     values = [value for kind in VALUES.values() for value in kind]
     words = ["copy", "files", "to", "東京", "1", "2.5", "open", "3"]
-    marks = ["", " ", ": ", "(", ") ", '"', ", ", " - "]
+    marks = [" ", ": ", "(", ") ", '"', ", ", " - "]
     for _ in range(count):
         parts = [numbers.choice(words) for _ in range(numbers.randrange(4))]
         parts += [numbers.choice(values) for _ in range(numbers.randrange(MOST + 1))]
