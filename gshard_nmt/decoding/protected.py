@@ -29,6 +29,9 @@ _FIRST_MARK = 0x100000
 _MARKS = re.compile("([\U00100000-\U0010ffff])")
 """Private characters, which no language uses. They stand for the values of a line while it is split."""
 
+_MOST_PLACES = 32
+"""The places for a symbol among which the model chooses. Each costs about as much as a translation."""
+
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -65,6 +68,11 @@ class Protection(NamedTuple):
     def digest(self) -> str:
         """The SHA-256 of this, as hex digits."""
         return hashlib.sha256(repr(self).encode()).hexdigest()
+
+    @property
+    def words(self) -> str:
+        glossary = f", glossary {self.digest[:8]}" if self.glossary else ""
+        return ", protected" * self.placeholders + glossary
 
 
 def trained_protection(config: Config) -> Protection | None:
@@ -149,7 +157,8 @@ def protect(line: str, placeholders: bool = False, terms: Mapping[str, str] | No
     # Terms are looked for in the rest, so that none is in the middle of an address.
     term_spans = functools.partial(_term_spans, terms=terms or {})
     for find in (protection.spans, term_spans) if placeholders else (term_spans,):
-        around, found = protection.take_out(template, spans := find(template), len(spans))
+        spans = find(template)[: 0xFFFF - len(values)]  # there are no more marks
+        around, found = protection.take_out(template, spans, len(spans))
         marks = [chr(_FIRST_MARK + len(values) + n) for n in range(len(found))]
         template = protection.put_back(around, marks)
         values += found
@@ -159,7 +168,9 @@ def protect(line: str, placeholders: bool = False, terms: Mapping[str, str] | No
 def in_small_letters(line: Line, source: str, target: str) -> Line:
     """Returns a line in capitals in small letters: models have seen few capitals. Others stay."""
     template = capitals.lower(line.template, source)
-    return line if template is None else line._replace(template=template, capitals=target)
+    # Further values are text, which capitals would change.
+    is_kept = template is None or len(line.values) > protection.MOST
+    return line if is_kept else line._replace(template=template, capitals=target)
 
 
 class Piece(NamedTuple):
@@ -269,7 +280,7 @@ def whole(
 
 def _invents(vocabulary: Vocabulary, ids: Sequence[int], count: int) -> bool:
     texts, _ = protection.decode(vocabulary, ids, count)
-    return any(map(protection.spans, texts))
+    return any(map(protection.has_placeholder, texts))
 
 
 @functools.lru_cache(maxsize=4)
@@ -344,7 +355,8 @@ def _longer(
             # After a letter, a value would seem to belong to the word.
             if space and place > start and not _is_in_word(pieces[place - 1][-1]):
                 result.append([*ids[:place], *written, *ids[place:]])
-    return [longer for longer in result if len(longer) < longest] or [ids]
+    result = [longer for longer in result if len(longer) < longest]
+    return result[:: -(-len(result) // _MOST_PLACES)] if result else [ids]
 
 
 def _filled(template: str, values: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ class RunTranslators:
         """Returns the best translation of each line, in each process that calls it."""
         translator, search = self._translator(workdir, checkpoint)
         best = [nbest[0] for nbest in translator.translate(lines, source, target)]
-        return best, f"{translator.origin}, {search}", translator.checkpoint
+        return best, translator.made_by(search), translator.checkpoint
 
     def with_evidence(self, *arguments: Any) -> tuple[list[Hypothesis], str, str]:
         """Returns what `hypotheses` does. Process 0 calls it, and the others are in `follow`."""

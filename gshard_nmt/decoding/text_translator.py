@@ -101,8 +101,13 @@ class TextTranslator:
 
     def rate(self, run: RunFolder, decode: Decode) -> None:
         """Gives each translation a confidence, if the run has one for these weights and this search."""
-        made_by = f"{self.origin}, {decode.settings()}"
+        made_by = self.made_by(decode.settings())
         self.confidence = Confidence.fitting(run.path, self.checkpoint, made_by)
+
+    def made_by(self, search: str) -> str:
+        """Returns the words for the weights, the search and what is protected."""
+        protected = "" if self._protection is None else self._protection.words
+        return f"{self.origin}, {search}{protected}"
 
     @property
     def keeps_tags(self) -> bool:

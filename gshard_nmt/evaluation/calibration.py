@@ -25,7 +25,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.terminal import Terminal, table
 
 _PENALTY, _SMALL = 4.0, 1e-3
-"""The L2 penalties of the offsets of directions, and of the other weights."""
+"""The L2 penalties of the offsets of directions and of losses, which are rare, and of other weights."""
 _BINS = 10
 _FEWEST = 10
 """The fewest good translations, and others, to fit a confidence on."""
@@ -69,6 +69,8 @@ def calibrate(
                 for each, value in zip(best, chrf, strict=True)
                 if each.evidence and each.evidence.tokens
             ]
+    if not rows["test"]:
+        raise UserError("no test text has a line to translate, so nothing measures the confidence.")
     confidence = Confidence(label, made_by, *fit(rows["dev"]))
     measured = measure(confidence, rows["test"])
     confidence = dataclasses.replace(confidence, measured=measured)
@@ -87,10 +89,11 @@ def fit(rows: Sequence[Row]) -> tuple[float, list[float], dict[str, float]]:
         )
     features = np.array([row.evidence.features for row in rows])
     mean, scale = features.mean(0), features.std(0) + 1e-9
+    mean[-1], scale[-1] = 0.0, 1.0
     names = sorted({row.direction for row in rows})
     offsets = np.array([[name == row.direction for name in names] for row in rows])
     inputs = np.hstack([np.ones((len(rows), 1)), (features - mean) / scale, offsets])
-    penalties = np.array([_SMALL] * (1 + len(mean)) + [_PENALTY] * len(names))
+    penalties = np.array([_SMALL] * len(mean) + [_PENALTY] * (1 + len(names)))
     weights = np.zeros(inputs.shape[1])
     for _ in range(100):
         predicted = 1 / (1 + np.exp(-inputs @ weights))
@@ -99,6 +102,7 @@ def fit(rows: Sequence[Row]) -> tuple[float, list[float], dict[str, float]]:
         step = np.linalg.solve(curve, slope)
         weights -= step / max(1.0, np.abs(step).max())
     own, others = weights[1 : 1 + len(mean)] / scale, weights[1 + len(mean) :].tolist()
+    own[-1] = min(own[-1], 0.0)  # a few good ones among those with a loss do not make it a merit
     return float(weights[0] - own @ mean), own.tolist(), dict(zip(names, others, strict=True))
 
 

@@ -196,7 +196,7 @@ def has_layout(config: Mapping[str, Any], model: Model) -> bool:
 _LAYOUT = (
     *("encoder_layers", "decoder_layers", "model_dim", "hidden_dim", "heads", "head_dim"),
     *("activation", "biases", "norm", "norm_place", "shared_embedding", "output_bias", "positions"),
-    *("position_offset", "experts", "moe_every", "moe_place", "expert_stacks"),
+    *("position_offset", "experts", "moe_every", "moe_place", "expert_stacks", "start_token"),
 )
 """The settings of `Model` that config.json fixes."""
 

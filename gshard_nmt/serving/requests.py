@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 from lxml import etree
 from starlette.exceptions import HTTPException
 
+from gshard_nmt.data.text import protection
+
 Parts = tuple[list[str], Callable[[Sequence[str]], str]]
 """The lines of a text, and the function that returns the text with their translations."""
 
@@ -219,7 +221,11 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
             new = _clean(before + line + after)
             if place == "inner":
                 body = etree.fromstring(f"<body>{new}", etree.HTMLParser())[0]
-                element[:], element.text = body[:], body.text
+                # A model may write any text, but no element that was not there.
+                if _elements(body) == _elements(element):
+                    element[:], element.text = body[:], body.text
+                else:
+                    element[:], element.text = [], "".join(body.itertext())
             else:
                 setattr(element, place, new)
         if is_page:
@@ -242,6 +248,10 @@ def _inner(element: Any) -> str:
     return html.escape(element.text or "", quote=False) + "".join(map(_html, element))
 
 
+def _elements(parent: Any) -> list[tuple[str, list[tuple[str, str]]]]:
+    return sorted((str(e.tag), sorted(e.attrib.items())) for e in parent.iterdescendants())
+
+
 def _is_sentence(element: Any) -> bool:
     """Returns whether an element has text with a few inline elements in it, and no others."""
     inside = list(itertools.islice(element.iterdescendants(), _MOST_TAGS // 2 + 1))
@@ -249,7 +259,7 @@ def _is_sentence(element: Any) -> bool:
         0 < len(inside) <= _MOST_TAGS // 2  # first, so that the time does not grow with the square
         and all(e.tag in _INLINE.split() and not e.get("translate") for e in inside)
         and any(map(_has_letter, (element.text, *(child.tail for child in element))))
-        and sum(map(_inner(element).count, "<&")) <= _MOST_TAGS
+        and len(protection.spans(_inner(element))) <= protection.MOST
     )
 
 

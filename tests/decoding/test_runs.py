@@ -21,7 +21,7 @@ def test_runs_are_loaded_when_they_are_used_and_two_stay(monkeypatch, tmp_path):
         assert (nbest, checkpoint, protection) == (1, "last", Protection())
         loaded.append((run.path.name, config.decode.beam, processes.count, fits))
         label = f"of {run.path.name}"
-        return types.SimpleNamespace(translate=upper, origin="step 7", checkpoint=label)
+        return types.SimpleNamespace(translate=upper, made_by="step 7, {}".format, checkpoint=label)
 
     monkeypatch.setattr(runs, "load_translator", load)
     for name in "abc":

@@ -26,6 +26,8 @@ def upper(text: str, language: str) -> str:
 def lower(text: str, language: str) -> str | None:
     """Returns a line in capitals in small letters, but for its first letter; None for any other line."""
     letters = [character for character in text if character.isalpha()]
+    if any("\u13a0" <= letter <= "\u13f5" for letter in letters):
+        return None  # Cherokee is written in these capitals
     if len(letters) < _FEWEST or not all(map(str.isupper, letters)):
         return None
     first = text.index(letters[0]) + 1

@@ -23,11 +23,11 @@ _FORMATTING = re.compile(
 PLACEHOLDER = re.compile(
     # Each alternative begins with one certain character, so that the search skips all others fast.
     r"""
-    (%(?:\(\w+\)|\d+\$)?[-+\#0']*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcsp]
+    (%(?:\(\w+\)|\d+\$)?[-+\#0']*+(?:\d++|\*)?(?:\.(?:\d++|\*))?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcsp]
     (?![A-Za-z])                                  # printf: %s, %-5.2f, %(name)s, %1$d; not 50%discount
     | %\d+                                        # Qt: %1
-    | \{\{?\s*[\w.:!\[\]<>+,-]*\s*\}?\}            # {}, {name}, {0:>8}, {{ name }}
-    | \$\{\{?\s*[\w.:!\[\]<>+,-]*\s*\}?\}          # ${name}
+    | \{\{?\s*+[\w.:!\[\]<>+,-]*+\s*+\}?\}            # {}, {name}, {0:>8}, {{ name }}
+    | \$\{\{?\s*+[\w.:!\[\]<>+,-]*+\s*+\}?\}          # ${name}
     | \$[A-Za-z_]\w*                              # $name
     | <[A-Za-z][\w .:-]{0,40}>                    # <name>
     )

@@ -16,7 +16,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from gshard_nmt.data.text.normal_form import ADDRESS, PLACEHOLDER
+from gshard_nmt.data.text.normal_form import PLACEHOLDER
 from gshard_nmt.data.text.vocabulary import PLACEHOLDER as SYMBOL
 from gshard_nmt.data.text.vocabulary import Vocabulary
 
@@ -26,9 +26,9 @@ MOST = 9
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _HEX4 = "[0-9A-Fa-f]{1,4}"
 _EXTENSIONS = (
-    "txt|pdf|html?|xml|json|ya?ml|csv|tsv|py|js|ts|css|c|h|cpp|rs|go|java|sh|bat|conf|cfg|ini|log|zip|tar"
-    "|gz|bz2|xz|7z|png|jpe?g|gif|svg|webp|mp[34]|ogg|wav|avi|mkv|docx?|xlsx?|pptx?|od[tsp]|exe|dll|so|deb"
-    "|rpm|iso|md|po|mo|sql|db|bak|tmp"
+    "txt|pdf|html?|xml|json|ya?ml|csv|tsv|py|js|ts|css|c|h|cpp|rs|java|sh|bat|conf|cfg|ini|log|zip|tar|gz"
+    "|bz2|xz|7z|png|jpe?g|gif|svg|webp|mp[34]|ogg|wav|avi|mkv|docx?|xlsx?|pptx?|od[tsp]|exe|dll|deb|rpm"
+    "|iso|md|po|sql|db|bak|tmp"
 )
 _EMOJI = (
     "[\U0001f000-\U0001faff\u231a-\u23ff\u25a0-\u27bf\u2b05-\u2b55"
@@ -36,42 +36,60 @@ _EMOJI = (
 )
 _JOINED = "[\ufe0e\ufe0f\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
 
+_LETTER = "0-9A-Za-z_\xc0-\u0dff\u0f00-\u0fff\u10a0-\u177f\u1800-\u2000"
+"""What goes on with a word, for a character class. Chinese, Japanese and Thai have no spaces, so a value
+may touch their letters. Inside a value, a letter is one of ASCII."""
+_END = f"(?![{_LETTER}])"
+
+# Quantifiers are possessive or have a limit: a line may be long, and anybody may send it to a server.
 _KINDS = (
     # Markup, and what other programs put in.
-    r"`[^`\n]{1,100}`|<%.{0,200}?%>|%[A-Z][A-Z_]+%",
+    r"<%.{0,200}?%>|%[A-Z][A-Z_]+%",
     # A tag has a name alone, or also values. <unknown code %d> is text.
-    r"<!--.{0,1000}?-->|</?[A-Za-z][^\s<>]{0,80}(?:\s[^<>]{0,400}=[^<>]{0,400})?\s*/?>",
+    r"<!--.{0,1000}?-->|</?[A-Za-z][^\s<>]{0,80}(?:\s(?=[^<>=]{0,400}+=)[^<>]{0,800}+|\s{0,9}/?)>",
     r"&(?:[A-Za-z]{2,8}|#\d{1,6}|#x[0-9A-Fa-f]{1,6});",
-    rf"(?i:{ADDRESS.pattern})(?<![.,;:!?])",
+    r"(?i:(?:https?|ftp)://|www\.)[^\s<>\"')\]\u2018-\u201f\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]+"
+    r"(?<![.,;:!?])",
+    rf"(?<![{_LETTER}.+-])(?a:[\w.+-]{{1,64}}@[\w-]++\.[\w.]+\w)",
     r"\{\{[^{}]{0,100}\}\}|\{%[^{}]{0,100}%\}",  # {{ name | upper }}
-    r"\{\s*\w+\s*,\s*\w+\s*(?:,(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,99}\}){0,300}\}){0,600})?\}",  # ICU
-    r"[%#]\{\w+\}|%<\w+>\w?|%(?:\d+\$)?@|%%|\$\([\w -]+\)|\$\{[^{}\s]{1,60}\}",
-    rf"(?x:(?!<){PLACEHOLDER.pattern})",
-    r"%[-_0^#EO]?[A-Za-z](?![A-Za-z])",  # parts of dates, %Y-%m-%d
+    r"\{\s{0,9}\w{1,60}\s{0,9},\s{0,9}\w{1,60}\s{0,9}(?:,(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,99}\}){0,300}\}){0,600})?\}",
+    r"[%#]\{\w{1,60}\}|%<\w{1,60}>\w?|%(?:\d{1,3}\$)?@|%%|\$\([\w -]{1,60}\)|\$\{[^{}\s]{1,60}\}",
+    r"(?a:\$[A-Za-z_]\w*)",
+    r"%[1-9](?![.,]?\d|[$'\u2019A-Za-z])",  # Qt. %20 may be twenty percent.
+    rf"(?x:(?!<)(?!%\d++(?![\d$.]*[A-Za-z])){PLACEHOLDER.pattern})",
+    r"(?<!\d)%[-_0^#EO]?[A-Za-z](?![A-Za-z])",  # parts of dates, %Y-%m-%d
+    r"(?<!\w)`[^`'\n]{1,100}`(?!\w)",  # not the quotes of `this'
     # Addresses of machines, and numbers of versions. 1.000.000 and 12.05.2024 are plain numbers.
-    rf"(?<![\w.]){_OCTET}(?:\.{_OCTET}){{3}}(?::\d{{1,5}}|/\d{{1,2}})?(?!\.?\w)",
-    rf"(?<![\w:])(?:{_HEX4}(?::{_HEX4})*)?::(?:{_HEX4}(?::{_HEX4})*)?(?:/\d{{1,3}})?(?!:?\w)",
-    rf"(?<![\w:]){_HEX4}(?::{_HEX4}){{5,7}}(?!:?\w)",
-    r"(?<![\w.])v\d+(?:\.\d+)*(?:-\w+)?(?!\.?\w)",
-    r"(?<![\w.,])(?!\d{1,3}(?:\.\d{3})+\b|\d\d?\.\d\d?\.\d{4}\b)\d+(?:\.\d+){2,}(?:-\w+)?(?!\.?\w)",
-    r"\b0[xX][0-9A-Fa-f]+\b|(?<!\w)#(?:[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})\b",
+    rf"(?<![{_LETTER}.]){_OCTET}(?:\.{_OCTET}){{3}}(?::\d{{1,5}}|/\d{{1,2}})?(?!\.?\w)",
+    rf"(?<![{_LETTER}:])(?:{_HEX4}(?::{_HEX4}){{0,6}})?::(?:{_HEX4}(?::{_HEX4}){{0,6}})?(?:/\d{{1,3}})?(?!:?\w)",
+    rf"(?<![{_LETTER}:]){_HEX4}(?::{_HEX4}){{5,7}}(?!:?\w)",
+    rf"(?<![{_LETTER}.])v\d++(?:\.\d++)*(?:-(?a:\w)+)?(?!\.?\w)",
+    rf"(?<![{_LETTER}.,])(?!\d{{1,3}}(?:\.\d{{3}})+\b|\d\d?\.\d\d?\.\d{{4}}\b)\d++(?:\.\d++){{2,}}(?:-(?a:\w)+)?(?!\.?\w)",
+    rf"(?<![{_LETTER}])0[xX][0-9A-Fa-f]++{_END}|(?<!\w)#(?:[0-9A-Fa-f]{{6}}|[0-9A-Fa-f]{{8}})\b",
     r"\b[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b",
     # Files, options and identifiers.
-    r"(?<![\w/~.])(?:[A-Za-z]:\\|\\\\)[\w.\\$-]*\w",
-    r"(?<![\w/.>])(?:~|\.\.?)?/(?:[\w.@+-]+/)*\.?[A-Za-z0-9_][\w.@+-]*(?<![.-])/?",
-    rf"(?<![\w/.-])(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:{_EXTENSIONS})\b(?!\.?\w)",
-    r"(?<![\w.@-])(?:[\w-]+\.)+(?:com|org|net|edu|gov|io)\b(?:/[\w./?=&%-]*\w)?",
-    r"(?<![\w-])--[A-Za-z][\w-]*",
-    r"(?<!\w)(?:[A-Za-z_]\w*\(\)|[a-z]\w*_\w+(?:\(\))?|[A-Z0-9]+_[A-Z0-9_]+)(?!\w)",
+    rf"(?<![{_LETTER}/~.\\])(?a:(?:[A-Za-z]:\\|\\\\)[\w.\\$-]*\w)",
+    rf"(?<![{_LETTER}/.>@+-])(?:~|\.\.?)?/(?a:(?:[\w.@+-]++/)+(?:\.?[A-Za-z0-9_][\w.@+-]*)?|\.?[A-Za-z0-9_][\w.@+-]{{2,}})"
+    rf"(?<![.-])/?{_END}",
+    rf"(?<![{_LETTER}/.-])(?a:(?:[\w-]++/)*[\w-]{{2,}}(?:\.[\w-]+)*\.(?:{_EXTENSIONS})){_END}(?!\.\w)",
+    rf"(?<![{_LETTER}.@-])(?a:(?:[\w-]++\.)+(?:com|org|net|edu|gov|io)){_END}(?a:/[\w./?=&%-]*\w)?",
+    rf"(?<![{_LETTER}-])--(?a:[A-Za-z][\w-]*+){_END}",
+    rf"(?<![{_LETTER}])(?a:[A-Za-z_]\w*+\(\)|[a-z][a-z0-9]*+_\w++(?:\(\))?|[A-Z0-9]++_[A-Z0-9_]++){_END}",
     rf"[#*0-9]\ufe0f?\u20e3|{_EMOJI}(?:{_JOINED}|{_EMOJI})*",
 )
 _MAY_HAVE = re.compile(rf"[`%<{{$&@/\\\\#~_\d]|--|[.:]\w|\(\)|::|\u20e3|{_EMOJI}")
 """Text without any of these has no span. It is many times as fast to find as all kinds."""
 _NUMBER = r"\d+(?:[.,:/'\u00a0\u2009\u202f-]\d+)*"
-_PLAIN = r"""(?P<plain>\s+|[^\W\d_]+(?=[\s,;!?)"'»”]|\.?$|\.\s))"""
+_PLAIN = r"""(?P<plain>\s++|(?<![^\W\d_])[^\W\d_]++(?=[\s,;!?)"'»”]|\.?$|\.\s))"""
 """Spaces and words of letters, which are skipped fast: no kind is tried at each of their characters."""
 _SPAN = re.compile("|".join((_PLAIN, *_KINDS)))
 _SPAN_OR_NUMBER = re.compile("|".join((_PLAIN, *_KINDS, _NUMBER)))
+
+_INVENTED = re.compile(
+    r"%(?:\(\w+\)|\d+\$)?[-+#0]*+\d*+(?:\.\d++)?(?:hh|h|ll|l|q|j|z|t)?[diouxXeEfFgGcsp](?![A-Za-z])"
+    r"|\$?\{\w{0,60}\}|</?[A-Za-z]\w{0,20}/?>"
+)
+"""What no language writes, unlike some that `spans` finds."""
 
 _MARK = "\U0010fffd"
 """A private character that stands for a value in SentencePiece. No text has it."""
@@ -88,6 +106,11 @@ def spans(text: str, numbers: bool = False) -> list[tuple[int, int]]:
         return []
     pattern = _SPAN_OR_NUMBER if numbers else _SPAN
     return [match.span() for match in pattern.finditer(text) if match.lastgroup != "plain"]
+
+
+def has_placeholder(text: str) -> bool:
+    """Returns whether a text without values has a placeholder or tag that only a program can mean."""
+    return bool(_INVENTED.search(text))
 
 
 def take_out(

@@ -134,6 +134,8 @@ def _is_free(match: re.Match[str], taken: Spans) -> bool:
 def first_letter(pair: Pair, _: Draw) -> Pair:
     """Makes the first letters of both sides small if both are capitals, or the other way round."""
     if all(text[:1].isupper() and text[1:2].islower() for text in pair.texts):
+        if any(text[0] in "Iİ" for text in pair.texts):
+            return pair  # the small letter depends on the language
         return pair.with_texts(*(text[0].lower() + text[1:] for text in pair.texts))
     if all(text[:1].islower() for text in pair.texts):
         return _cased(pair, re.compile(r"^\w"))

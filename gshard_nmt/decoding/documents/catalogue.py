@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polib
+from babel import UnknownLocaleError
 from babel.messages.plurals import get_plural
 
 import gshard_nmt
@@ -36,12 +37,13 @@ def read(path: Path, target: str, everything: bool) -> Document:
     note_language(path, file.metadata.get("Language", ""), target)
     header = file.metadata.get("Plural-Forms", "")
     if "EXPRESSION" in header or not header:
-        header = get_plural(target.replace("-", "_")).plural_forms
+        header = _plural_forms(target)
         file.metadata["Plural-Forms"] = header
     rule = re.fullmatch(r"\s*nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+);?\s*", header)
     if not rule:
         raise ValueError(f"Plural-Forms is {header!r}")
-    forms, singular = int(rule[1]), gettext.c2py(rule[2])(1)
+    forms, plural = int(rule[1]), gettext.c2py(rule[2])
+    singular, is_for_1 = plural(1), plural(1) not in map(plural, range(2, 200))
     parts = []
     for entry in file:
         if not entry.obsolete and not entry.msgid_plural and (everything or not entry.msgstr):
@@ -51,9 +53,19 @@ def read(path: Path, target: str, everything: bool) -> Document:
             del entry.msgstr_plural[form]
         for form in range(forms) if entry.msgid_plural and not entry.obsolete else ():
             if everything or not entry.msgstr_plural.setdefault(form, ""):
-                is_singular = form == singular and forms > 1
+                # In Russian, the form for 1 is also that for 21, so it needs the number.
+                ids = entry.msgid, entry.msgid_plural
+                is_alone = is_for_1 or len({tuple(_PLACEHOLDER.findall(text)) for text in ids}) == 1
+                is_singular = form == singular and forms > 1 and is_alone
                 parts.append(_part(entry, entry.msgid if is_singular else entry.msgid_plural, form))
     return Document(parts, lambda: _saved(file, target))
+
+
+def _plural_forms(language: str) -> str:
+    try:
+        return get_plural(language.replace("-", "_")).plural_forms
+    except UnknownLocaleError:
+        return "nplurals=2; plural=(n != 1);"
 
 
 def _part(entry: Any, source: str, form: int | None) -> Part:
@@ -63,7 +75,7 @@ def _part(entry: Any, source: str, form: int | None) -> Part:
     def fill(translations: Sequence[str]) -> bool:
         remaining = iter(translations)
         text = "".join(next(remaining) if has_letter(piece) else piece for piece in pieces)
-        if any(flag.endswith("-format") for flag in entry.flags):
+        if any(flag.endswith("-format") and not flag.startswith("no-") for flag in entry.flags):
             names = (sorted(_PLACEHOLDER.findall(each)) for each in (source, text))
             if next(names) != next(names):
                 return False

@@ -10,7 +10,9 @@ from markdown_it import MarkdownIt
 from gshard_nmt.decoding.documents.document import Document, Part
 from gshard_nmt.decoding.documents.markup import TAG, Piece, has_letter, line_of
 
-_FRONT_MATTER = re.compile(r"\A(?:---\r?\n.*?^(?:---|\.\.\.)\r?\n)?", re.DOTALL | re.MULTILINE)
+_FRONT_MATTER = re.compile(
+    r"\A\ufeff?(?:---\r?\n.*?^(?:---|\.\.\.)\r?\n)?", re.DOTALL | re.MULTILINE
+)
 _INLINE = re.compile(
     rf"""(?P<atom>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|<[^<>\s]+[:@][^<>\s]*>|{TAG}
         |https?://[^\s<>()]+|\[[^\[\]]*\](?:\[\])?(?![\[(]))  # code, links, labels of references
@@ -22,6 +24,12 @@ _INLINE = re.compile(
 )
 _MARKUP = re.compile(r"[\\`*\[\]<]|(?<![^\W_])_|_(?![^\W_])")
 """What could be markup in a translation."""
+_BREAK = re.compile(
+    r"((?: {2,}|\\)\n|\n(?=:[^\S\n])"
+    r"|^[^\S\n]*(?:\$\$.*?\$\$|(?:\[!\w+\]|:::|!!!|\?\?\?)[^\n]*)(?:\n|\Z))",
+    re.DOTALL | re.MULTILINE,
+)
+"""What stays between two sentences of a paragraph: hard breaks, formulas, marks of notes and terms."""
 _BLOCK_START = re.compile(r"\A(\d*)([-+#>=~.)])")
 """What another block could begin with."""
 
@@ -49,7 +57,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
             continue  # it has characters that Markdown replaces, such as NUL
         last = first + content.count("\n")
         column = start + len(content) if last == first else len(lines[last].rstrip())
-        row, sentences = first, re.split(r"((?: {2,}|\\)\n)", content)
+        row, sentences = first, _BREAK.split(content)
         found.append((first, start, column, content, sentences))
         for i in range(0, len(sentences), 2):
             parts += _sentence(sentences, i, is_cell)

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-TAG = r"""<!--.*?-->|<[!?][^>]*>|</?[a-zA-Z](?:"[^"]*"|'[^']*'|[^'">])*>|\{\\[^{}]*\}"""
+TAG = r"""<!--.*?-->|<[!?][^>]*>|</?[a-zA-Z](?:"[^"]*"|'[^']*'|[^'"<>])*>|\{\\[^{}]*\}"""
 """A tag, comment or declaration of HTML or XML, or {\\an8} of subtitles, as a regular expression."""
-_IS_KEPT = r"""<([\w:]+)\b[^>]*\b(?:translate=["']?no|mtype=["']protected)\b"""
+_IS_KEPT = r"""<([\w:]+)\b[^<>]*\b(?:translate=["']?no|mtype=["']protected)\b"""
 _ASIDES = ("img", "input", "wbr", "!--", "?", "\\")
 
 
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 
 def tagged(text: str, kept: Collection[str]) -> list[Piece]:
     """Returns the pieces of a text in HTML or XML; elements with `kept` names are atoms."""
-    whole = rf"<({'|'.join(kept)})\b[^>]*(?<!/)>.*?</\1\s*>|{_IS_KEPT}[^>]*(?<!/)>.*?</\2\s*>"
+    whole = rf"<({'|'.join(kept)})\b[^<>]*(?<!/)>.*?</\1\s*>|{_IS_KEPT}[^<>]*(?<!/)>.*?</\2\s*>"
     pieces, end = [], 0
     for match in re.finditer(f"{whole}|{TAG}", text, re.DOTALL | re.IGNORECASE):
         before, source = text[end : match.start()], match.group()

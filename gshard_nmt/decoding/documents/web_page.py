@@ -12,15 +12,16 @@ _INLINE = """a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|img|i
 |s|samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr"""
 """The elements that a sentence may contain. All others end it."""
 _KEPT = ("code", "kbd", "samp", "var")
+_OPEN_ENDED = ("p", "li", "dt", "dd", "tr", "td", "th", "option")
 _BLOCK = re.compile(
     rf"""(<!--.*?-->
-    |<(?:(math|noscript|pre|script|style|svg|template|textarea)\b[^>]*>.*?</\2\s*>
+    |<(?:(math|noscript|pre|script|style|svg|template|textarea)\b[^>]*(?<!/)>.*?</\2\s*>
     |(?!/?(?:{_INLINE})\b)[!?/a-zA-Z](?:"[^"]*"|'[^']*'|[^'">])*>))""",
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
 """A comment, a tag that ends a sentence, or an element whose text is not translated."""
 _IS_KEPT = re.compile(r"""\btranslate\s*=\s*["']?no\b""", re.IGNORECASE)
-_ATTRIBUTE = re.compile(r"""(?<=\s)(?:alt|title)\s*=\s*("[^"]*"|'[^']*')""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""(?<=\s)([\w:@.-]+)\s*=\s*("[^"]*"|'[^']*')""")
 _LANGUAGE = re.compile(r"""(?<=\s)((?:xml:)?lang)\s*=\s*("[^"]*"|'[^']*')""", re.IGNORECASE)
 
 
@@ -43,10 +44,13 @@ def read(path: Path, target: str, everything: bool) -> Document:
         name = re.split(r"[</>\s]+", tag.lower())[1]
         if raw or tag.startswith("<!"):
             continue
+        is_end = tag.startswith("</")
+        if kept in _OPEN_ENDED and (is_end if name != kept else not is_end):
+            kept = ""  # an element that needs no end tag has ended
         if kept == name:
-            depth += -1 if tag.startswith("</") else 1
+            depth += -1 if is_end else 1
             kept = kept if depth else ""
-        elif not kept and _IS_KEPT.search(tag):
+        elif not kept and _IS_KEPT.search(tag) and name not in ("hr", "meta", "link"):
             kept, depth = name, 1
         elif not kept:
             parts += _attributes(pieces, i + 1)
@@ -87,4 +91,5 @@ def _attributes(pieces: list[str], place: int) -> list[Part]:
         return Part([" ".join(html.unescape(value[1:-1]).split())], fill)
 
     tags = "".join(re.findall(TAG, pieces[place], re.DOTALL))
-    return [part(m[0], m[1]) for m in _ATTRIBUTE.finditer(tags) if has_letter(m[1])]
+    found = [m for m in _ATTRIBUTE.finditer(tags) if m[1].lower() in ("alt", "title")]
+    return [part(m[0], m[2]) for m in found if has_letter(m[2])]

@@ -14,6 +14,7 @@ from gshard_nmt.decoding.documents.markup import Line, line_of, tagged
 
 _KEPT = ("ph", "it", "bpt", "ept", "sub")
 """The inline elements whose content is not translated."""
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
 def read(path: Path, target: str, everything: bool) -> Document:
@@ -23,7 +24,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
       ValueError: it is no XLIFF.
     """
     try:
-        tree = etree.parse(str(path), etree.XMLParser(resolve_entities=False, strip_cdata=False))
+        tree = etree.parse(str(path), etree.XMLParser(resolve_entities=False))
     except etree.XMLSyntaxError as error:
         raise ValueError(error) from None
     root = tree.getroot()
@@ -45,13 +46,13 @@ def read(path: Path, target: str, everything: bool) -> Document:
         whole = etree.tostring(source, encoding="unicode", with_tail=False)
         inner = whole[whole.index(">") + 1 : whole.rindex("<")] if "</" in whole else ""
         if line := line_of(tagged(inner, _KEPT)):
-            parts.append(_part(unit, whole[: whole.index(">") + 1], line, is_new))
+            parts.append(_part(unit, whole[: whole.index(">") + 1], line, is_new, target))
     return Document(
         parts, lambda: etree.tostring(tree, encoding="UTF-8", xml_declaration=True) + b"\n"
     )
 
 
-def _part(unit: Any, opening: str, line: Line, is_new: bool) -> Part:
+def _part(unit: Any, opening: str, line: Line, is_new: bool, language: str) -> Part:
     def fill(translations: Sequence[str]) -> bool:
         # A translation may have a character that XML does not have.
         content = line.restored(translations[0], html.escape) or "<"
@@ -63,6 +64,8 @@ def _part(unit: Any, opening: str, line: Line, is_new: bool) -> Part:
     def put(target: Any) -> None:
         source, old = unit.find("{*}source"), unit.find("{*}target")
         target.tag, target.tail = re.sub("source$", "target", source.tag), source.tail
+        if _XML_LANG in target.attrib:
+            target.set(_XML_LANG, language)
         if old is None:
             before = unit.find("{*}seg-source")
             unit.insert(unit.index(source if before is None else before) + 1, target)

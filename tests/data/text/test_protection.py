@@ -1,6 +1,7 @@
 """Protected text: all that must not change is found, and comes back exactly where it was."""
 
 import random
+import time
 
 import pytest
 
@@ -108,6 +109,7 @@ def test_plain_text_and_plain_numbers_are_not_protected():
         "Save _As and Fi_le -- 50%discount; C'est à dire … l'été. (a) x < y > z & so #1",
         "© 2024",
         "<unknown function code>",
+        "%50'si, %20 ve 20%-a; d.h. so tired.so; Fahrer /in oder /Stück, C`est l`école",
     ):
         assert [text[a:b] for a, b in spans(text)] == []
     text = "1,000.5 of %d on 12.05.2024"
@@ -172,3 +174,51 @@ def test_only_the_first_nine_values_are_taken_out():
 def test_a_vocabulary_without_the_symbol_protects_nothing(tmp_path):
     spec = VocabularySpec(300)
     assert symbol(train_vocabulary(["a b c d e"], spec, tmp_path / "x.model")) is None
+
+
+def test_a_value_may_touch_letters_of_a_script_without_spaces():
+    texts = {
+        "https://example.com。谢谢": "https://example.com",
+        "请联系info@example.com获取": "info@example.com",
+        "请打开readme.txt": "readme.txt",
+        "$HOME目录": "$HOME",
+        "config_file文件": "config_file",
+    }
+    for text, value in texts.items():
+        assert [text[a:b] for a, b in spans(text)] == [value]
+    assert [text[a:b] for text in ["in `%s' of `%s'"] for a, b in spans(text)] == ["%s", "%s"]
+
+
+PARTS = (
+    "%0",
+    "<a =",
+    "\\",
+    "{ ",
+    "${{",
+    "/@",
+    "请",
+    "a_",
+    "A_",
+    "1.",
+    ":",
+    "ab:",
+    "<!-- ",
+    "a@",
+    "www.",
+    "-",
+    "`a",
+)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_time_grows_with_the_length_alone(part):
+    def seconds(length: int) -> float:
+        text, best = part[0] + part[1:] * length if len(part) > 1 else part * length, 9.0
+        for _ in range(3):
+            began = time.process_time()
+            spans(f"{text[:length]}é", numbers=True)
+            best = min(best, time.process_time() - began)
+        return best
+
+    # Quadratic time would be 64 times as long.
+    assert seconds(16_000) < 24 * max(seconds(2_000), 1e-3)
