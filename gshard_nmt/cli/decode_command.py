@@ -47,8 +47,9 @@ def define_protection(flags: Flags) -> None:
     # fmt: off
     flags.choice("protect", "WHETHER",
         "on: placeholders such as %s, {name} and $HOME, tags, addresses, files and emoji come through "
-        "the translation as they are, each once. off: they are text. If not given, on if the run was "
-        "trained with Data.augmentation = {'placeholders': RATE}", ["on", "off"])
+        "the translation as they are, as often as in the source. numbers: also numbers with their units. "
+        "off: they are text. If not given, on if the run was trained with Data.augmentation = "
+        "{'placeholders': RATE}", ["on", "numbers", "off"])
     flags.text("glossary", "FILE",
         "terms and their translations, a pair in each line, separated by a tab: Fichier<tab>File. A "
         "third column may name the language that it is for")
@@ -66,10 +67,10 @@ def read_protection(
     pairs = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
     glossary = read_glossary(path, pairs) if path else ()
     trained = trained_protection(config)
-    placeholders = values.protect == "on" if values.protect else trained is not None
+    placeholders = values.protect != "off" if values.protect else trained is not None
     if not (placeholders or glossary):
         return None
-    flag = "--glossary" if glossary else "--protect on"
+    flag = "--glossary" if glossary else f"--protect {values.protect or 'on'}"
     if trained is None and None in map(symbol, run.vocabularies()):
         raise UserError(
             f"{flag} needs the symbol <ph>, which the vocabularies of {run.path} do not have. Leave it "
@@ -81,7 +82,7 @@ def read_protection(
             "itself. Each value goes to the likeliest place, which takes longer and is often not the "
             "right one. Train with Data.augmentation = {'placeholders': 0.3}.\n"
         )
-    return Protection(placeholders, glossary)
+    return Protection(placeholders, glossary, values.protect == "numbers")
 
 
 def _define_search(flags: Flags) -> None:

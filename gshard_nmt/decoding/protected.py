@@ -47,10 +47,11 @@ class Entry(NamedTuple):
 
 
 class Protection(NamedTuple):
-    """What a translator protects: placeholders of all kinds, and the terms of a glossary."""
+    """What a translator protects: placeholders of all kinds, the terms of a glossary, and numbers."""
 
     placeholders: bool = True
     glossary: tuple[Entry, ...] = ()
+    numbers: bool = False  # with placeholders only
 
     def terms(self, source: str, target: str) -> dict[str, str]:
         """Returns the target term of each source term in a direction.
@@ -72,7 +73,7 @@ class Protection(NamedTuple):
     @property
     def words(self) -> str:
         glossary = f", glossary {self.digest[:8]}" if self.glossary else ""
-        return ", protected" * self.placeholders + glossary
+        return ", protected" * self.placeholders + ", numbers too" * self.numbers + glossary
 
 
 def trained_protection(config: Config) -> Protection | None:
@@ -145,8 +146,13 @@ class Line(NamedTuple):
         return tuple(v for v, n in needed.items() for _ in range(n - text.count(v)))
 
 
-def protect(line: str, placeholders: bool = False, terms: Mapping[str, str] | None = None) -> Line:
-    """Returns a line with marks for its placeholders and for the terms of a glossary.
+def protect(
+    line: str,
+    placeholders: bool = False,
+    terms: Mapping[str, str] | None = None,
+    numbers: bool = False,
+) -> Line:
+    """Returns a line with marks for its placeholders, and numbers, and for the terms of a glossary.
 
     Terms are whole words, and the longest one at a place is taken.
     """
@@ -156,7 +162,8 @@ def protect(line: str, placeholders: bool = False, terms: Mapping[str, str] | No
     values: list[str] = []
     # Terms are looked for in the rest, so that none is in the middle of an address.
     term_spans = functools.partial(_term_spans, terms=terms or {})
-    for find in (protection.spans, term_spans) if placeholders else (term_spans,):
+    find_all = functools.partial(protection.spans, numbers=numbers)
+    for find in (find_all, term_spans) if placeholders else (term_spans,):
         spans = find(template)[: 0xFFFF - len(values)]  # there are no more marks
         around, found = protection.take_out(template, spans, len(spans))
         marks = [chr(_FIRST_MARK + len(values) + n) for n in range(len(found))]
@@ -169,8 +176,9 @@ def in_small_letters(line: Line, source: str, target: str) -> Line:
     """Returns a line in capitals in small letters: models have seen few capitals. Others stay."""
     template = capitals.lower(line.template, source)
     # Further values are text, which capitals would change.
-    is_kept = template is None or len(line.values) > protection.MOST
-    return line if is_kept else line._replace(template=template, capitals=target)
+    if template is None or len(line.values) > protection.MOST:
+        return line
+    return line._replace(template=template, capitals=target)
 
 
 class Piece(NamedTuple):

@@ -211,7 +211,8 @@ class TextTranslator:
         if self._protection is None:
             return list(map(Line, lines))
         terms = self._protection.terms(source, target)
-        return [protect(line, self._protection.placeholders, terms) for line in lines]
+        has = self._protection
+        return [protect(line, has.placeholders, terms, has.numbers) for line in lines]
 
     def _read(self, lines: Sequence[Line], source: str, target: str) -> list[Piece]:
         """Returns what the encoder reads for lines."""

@@ -145,6 +145,7 @@ def test_files_beside_the_input_that_cannot_be_used_are_named(
     [
         (0.3, [], Protection(), ""),
         (0.3, ["--protect=off"], None, ""),
+        (0.3, ["--protect=numbers"], Protection(numbers=True), ""),
         (0.3, ["--glossary=terms"], Protection(True, (Entry("un", "one"),)), ""),
         (0.0, [], None, ""),
         (0.0, ["--protect=on"], Protection(), "--protect on: this run was not trained with"),
@@ -342,7 +343,9 @@ def test_a_document_is_written_when_all_of_it_is_translated(tmp_path, capsys, ru
     assert not output.exists()
     upper.translate = lambda lines, *_: ([Hypothesis(line.upper(), -1.0)] for line in lines)
     assert commands.main(command) == 0
-    assert capsys.readouterr().err == f"{output}.partial has the first 128 lines; going on there\n"
+    going_on, filled = capsys.readouterr().err.splitlines()
+    assert going_on == f"{output}.partial has the first 128 lines; going on there"
+    assert filled == "129 of 129 parts are translated"
     assert output.read_text().count('msgstr "X"') == 128
     assert 'msgstr "STOP"' in output.read_text()
     assert not [path for path in tmp_path.iterdir() if "partial" in path.name]

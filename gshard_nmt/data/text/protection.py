@@ -79,7 +79,12 @@ _KINDS = (
 )
 _MAY_HAVE = re.compile(rf"[`%<{{$&@/\\\\#~_\d]|--|[.:]\w|\(\)|::|\u20e3|{_EMOJI}")
 """Text without any of these has no span. It is many times as fast to find as all kinds."""
-_NUMBER = r"\d+(?:[.,:/'\u00a0\u2009\u202f-]\d+)*"
+_NUMBER = (
+    r"\d++(?:[.,:/'\u00a0\u2009\u202f-]\d++)*"
+    r"(?:[ \xa0\u202f]?(?:[%\u2030\u20ac$\xa3\xa5]|\xb0[CF]?|[kKMGT]i?B|[kMG]?Hz|[kcm]?m|[km]?g|[cm]?l"
+    r"|ms|min|[sh])(?![A-Za-z'\u2019]))?"
+)
+"""A number, and its unit if it has one."""
 _PLAIN = r"""(?P<plain>\s++|(?<![^\W\d_])[^\W\d_]++(?=[\s,;!?)"'»”]|\.?$|\.\s))"""
 """Spaces and words of letters, which are skipped fast: no kind is tried at each of their characters."""
 _SPAN = re.compile("|".join((_PLAIN, *_KINDS)))
@@ -100,7 +105,7 @@ def spans(text: str, numbers: bool = False) -> list[tuple[int, int]]:
     """Returns where a text has what must not change, as (start, end), in their order.
 
     This is placeholders of all kinds, tags, addresses, versions, files, code and emoji. With `numbers`,
-    it is also numbers.
+    it is also numbers with their units.
     """
     if not _MAY_HAVE.search(text):
         return []

@@ -112,8 +112,9 @@ def test_plain_text_and_plain_numbers_are_not_protected():
         "%50'si, %20 ve 20%-a; d.h. so tired.so; Fahrer /in oder /Stück, C`est l`école",
     ):
         assert [text[a:b] for a, b in spans(text)] == []
-    text = "1,000.5 of %d on 12.05.2024"
-    assert [text[a:b] for a, b in spans(text, numbers=True)] == ["1,000.5", "%d", "12.05.2024"]
+    text = "1,000.5 of %d on 12.05.2024, 12,5 % or 5 GB, 3 months"
+    numbers = ["1,000.5", "%d", "12.05.2024", "12,5 %", "5 GB", "3"]
+    assert [text[a:b] for a, b in spans(text, numbers=True)] == numbers
 
 
 def test_all_placeholders_that_the_filters_compare_are_protected():
