@@ -19,10 +19,13 @@ from gshard_nmt.cli.runner import run
 from gshard_nmt.serve import Limits, Server, serve
 
 class Slow:
+    keeps_tags = False
+
     def translate(self, lines, source, target):
         print("at work", flush=True)
         time.sleep(0.5)
-        return iter([[types.SimpleNamespace(text=line.upper())] for line in lines])
+        best = [types.SimpleNamespace(text=x.upper(), lost=(), confidence=None) for x in lines]
+        return iter([[each] for each in best])
 
 def action(values):
     serve(Server(Slow(), [("fr", "en")], 4, ("127.0.0.1", 0), Limits()), "a model")
