@@ -377,7 +377,7 @@ def _number(mark: str) -> int:
 
 
 def _term_spans(text: str, terms: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Returns where a text has terms: whole words, the longest term at each place."""
+    """Returns the places of terms in a text: whole words, the longest term at each place."""
     spans = []
     lengths, place = sorted({len(term) for term in terms}, reverse=True), 0
     while lengths and place < len(text):

@@ -358,3 +358,37 @@ def test_only_catalogues_and_xliff_have_translations_to_replace(tmp_path):
         translated(tmp_path, "a.md", "x", everything=True)
     assert is_document(tmp_path / "a.md")
     assert not is_document(tmp_path / "gone.md")
+
+
+SMALL = [
+    ("a.md", "\ufeff---\ntitle: x\n---\n\nt\n"),
+    ("a.md", "::: tip\nt\n:::\n\nt\n: t\n\n$$\nx = y\n$$\n"),
+    ("a.html", "<li translate=no>a<li>t</ul>"),
+    ("a.html", "<hr translate=no>t<svg/><p>t<svg>v</svg>"),
+    ("a.html", """<a data-x="<i alt='b'>" title="t">t</a>"""),
+]
+"""Documents of which "t" is to be translated if it stands alone."""
+
+
+@pytest.mark.parametrize(("name", "content"), SMALL)
+def test_what_only_looks_like_text_stays_and_all_text_is_found(tmp_path, name, content):
+    expected = re.sub(r"(?<![\w<])t(?![\w=])", "T", content)
+    assert translated(tmp_path, name, content)[0] == expected
+
+
+def test_a_target_of_xliff_has_its_language_and_the_text_of_cdata(tmp_path):
+    source = '<source xml:lang="en">a <![CDATA[b & c]]></source>'
+    text, lines = translated(tmp_path, "a.xlf", f"<xliff version='1.2'><file><trans-unit>{source}</trans-unit></file></xliff>")  # fmt: skip # noqa: E501
+    assert lines == ["a b & c"]
+    assert 'xml:lang="de" state="needs-review-translation">A B &amp; C<' in text
+
+
+def test_the_singular_needs_a_form_of_its_own(tmp_path):
+    header = HEADER.replace("KOI8-R", "UTF-8")
+    plural = 'msgid "one cat"\nmsgid_plural "%d cats"\nmsgstr[0] ""\n'
+    russian = polib.pofile(translated(tmp_path, "a.po", header + plural, "ru")[0])[0]
+    assert set(russian.msgstr_plural.values()) == {"%d CATS"}  # the first form is also that of 21
+    unknown = 'msgid ""\nmsgstr ""\n\n#, no-c-format\nmsgid "100% of it"\nmsgstr ""\n\n' + plural
+    file = polib.pofile(translated(tmp_path, "b.po", unknown, "crh")[0])
+    assert file[0].msgstr == "100% OF IT"
+    assert list(file[1].msgstr_plural.values()) == ["ONE CAT", "%d CATS"]

@@ -43,6 +43,13 @@ def test_the_confidence_is_the_share_of_good_translations():
     assert sum(count for *_, count in measured["bins"]) == measured["sentences"] == 4000
 
 
+@pytest.mark.parametrize("is_good", [False, True])
+def test_a_loss_is_never_a_merit(is_good):
+    lost = Row(Evidence(-3.0, 3, 9, has_lost=True), "fr-en", -1.0, is_good)
+    _, weights, _ = fit([*world(1000, seed=1), lost])
+    assert -3 < weights[-1] <= 0
+
+
 def test_the_table_is_what_one_counts_by_hand():
     def row(logit, is_good, score):
         return Row(Evidence(-1.0, 1, 1), f"{logit}", score, is_good)

@@ -239,3 +239,12 @@ def test_line_breaks_and_blank_lines_stay_as_they_are(text):
     lines, join = plain_parts(text)
     assert not any("\n" in line or "\r" in line or not line.strip() for line in lines)
     assert join(lines) == text
+
+
+def test_a_model_can_write_no_element_that_was_not_there():
+    page = "<p>see <b>x</b> now</p>"
+    assert html_parts(page, keeps_tags=True)[1](["S <b>X</b>"]) == "<p>S <b>X</b></p>"
+    for written in ("S <img src=x onerror=f()> <b>X</b>", "S <b onclick=f()>X</b>"):
+        answer = html_parts(page, keeps_tags=True)[1]([written])
+        assert "on" not in answer
+        assert answer.startswith("<p>S ")

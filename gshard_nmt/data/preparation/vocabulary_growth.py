@@ -227,7 +227,7 @@ def _scores(old: Vocabulary, parts: Parts) -> dict[str, float]:
 def grown_together(
     olds: Mapping[str, Vocabulary], learned: Mapping[str, Parts], tags: Mapping[str, str]
 ) -> dict[str, Vocabulary]:
-    """Returns both vocabularies of a model with one embedding, where an id means the same on both sides.
+    """Returns both vocabularies of a model with one embedding, so an id means the same on both sides.
 
     Args:
       olds: the vocabularies of "source" and "target".

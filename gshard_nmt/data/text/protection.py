@@ -102,7 +102,7 @@ _MARK_BYTES = _MARK.encode()
 
 
 def spans(text: str, numbers: bool = False) -> list[tuple[int, int]]:
-    """Returns where a text has what must not change, as (start, end), in their order.
+    """Returns the places (start, end) of what must not change in a text, in their order.
 
     This is placeholders of all kinds, tags, addresses, versions, files, code and emoji. With `numbers`,
     it is also numbers with their units.

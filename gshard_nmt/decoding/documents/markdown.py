@@ -25,7 +25,7 @@ _INLINE = re.compile(
 _MARKUP = re.compile(r"[\\`*\[\]<]|(?<![^\W_])_|_(?![^\W_])")
 """What could be markup in a translation."""
 _BREAK = re.compile(
-    r"((?: {2,}|\\)\n|\n(?=:[^\S\n])"
+    r"((?: {2,}|\\)\n|\n:[^\S\n]+"
     r"|^[^\S\n]*(?:\$\$.*?\$\$|(?:\[!\w+\]|:::|!!!|\?\?\?)[^\n]*)(?:\n|\Z))",
     re.DOTALL | re.MULTILINE,
 )
