@@ -27,6 +27,7 @@ VOCABULARIES = ("two", "joint")
 VOCABULARY_MODELS = ("bpe", "unigram")
 AUGMENTATIONS = (
     *(
+        "joined",
         "numbers",
         "values",
         "emoji",
@@ -149,7 +150,8 @@ class Data:
 
     augmentation: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """How often training changes a sentence pair to what people type, such as {"capitals": 0.02}; {}
-    never does. On both sides alike: "capitals", "title" and "first_letter" change the case, "emoji" and
+    never does. "joined" adds the next pair of the same languages to one that ends as a sentence does. On
+    both sides alike: "capitals", "title" and "first_letter" change the case, "emoji" and
     "values" add emoji, symbols, addresses, placeholders and other codes, "numbers" changes digits, and
     "final_punctuation" leaves it out. "typos" makes typing errors in the source. "placeholders" lets the
     symbol <ph> stand for placeholders, tags, addresses and the like in lines that have some, and "copies"

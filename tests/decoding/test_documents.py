@@ -287,6 +287,14 @@ def test_escaped_text_of_subtitles_stays_escaped(tmp_path):
         assert translated(tmp_path, "a.vtt", cue.format(text))[0] == cue.format(expected)
 
 
+def test_lines_of_subtitles_are_not_broken_inside_a_tag(tmp_path):
+    cue = "1\n00:00:01,000 --> 00:00:02,000\n{}\n"
+    page = cue.format('Das ist ein <font color="red">roter\nSatz</font>')
+    text, _ = translated(tmp_path, "a.srt", page, by=lambda line: f"wort wort wort {line}")
+    expected = 'wort wort wort Das ist ein\n<font color="red">roter Satz</font>'
+    assert text == cue.format(expected)
+
+
 def test_a_part_whose_translation_is_empty_stays(tmp_path, capsys):
     (tmp_path / "a.srt").write_text(SUBTITLES)
     document = read(tmp_path / "a.srt", "de", False)
@@ -363,6 +371,7 @@ def test_only_catalogues_and_xliff_have_translations_to_replace(tmp_path):
 SMALL = [
     ("a.md", "\ufeff---\ntitle: x\n---\n\nt\n"),
     ("a.md", "::: tip\nt\n:::\n\nt\n: t\n\n$$\nx = y\n$$\n"),
+    ("a.md", "> - t  \n>   t\n>\n> t\\\n> t\n"),
     ("a.html", "<li translate=no>a<li>t</ul>"),
     ("a.html", "<hr translate=no>t<svg/><p>t<svg>v</svg>"),
     ("a.html", """<a data-x="<i alt='b'>" title="t">t</a>"""),

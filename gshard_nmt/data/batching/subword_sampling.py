@@ -55,7 +55,7 @@ class SubwordSampling:
             vocabularies[1] = Vocabulary.load(folder / VOCABULARIES[1])
         return cls(vocabularies, config.subword_sampling, config)
 
-    def resample_all(self, examples: Examples, keys: np.ndarray) -> Examples:
+    def resample_all(self, examples: Examples, keys: np.ndarray, _: object) -> Examples:
         return Examples.of(map(self.resample, examples.each(), keys.tolist()))
 
     def resample(self, example: Example, key: int) -> Example:

@@ -66,7 +66,10 @@ def read(path: Path, target: str, everything: bool) -> Document:
         for first, start, end, content, sentences in reversed(found):
             last, new = first + content.count("\n"), "".join(sentences)
             if new != content:
-                lines[first : last + 1] = [lines[first][:start] + new + lines[last][end:]]
+                before = lines[first][:start]
+                # Each line of a quote has its mark, and the lines of an item have its indentation.
+                new = new.replace("\n", "\n" + re.sub(r"[^>\s]", " ", before))
+                lines[first : last + 1] = [before + new + lines[last][end:]]
         return (head + "\n".join(lines)).encode()
 
     return Document(parts, saved)

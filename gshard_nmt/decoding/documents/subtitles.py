@@ -49,8 +49,11 @@ def _part(rows: list[str], place: int) -> Part | None:
         if new is not None:
             ending = "\r\n" if "\r\n" in old else "\n"
             widest = max(map(len, old.splitlines()))
-            broken = textwrap.wrap(new, max(widest, 32), break_long_words=False)
-            rows[place] = ending.join(broken) + old[len(old.rstrip()) :]
+            new = re.sub("<[^<>]*>", lambda tag: tag[0].replace(" ", "\0"), new)
+            broken = textwrap.wrap(
+                new, max(widest, 32), break_long_words=False, break_on_hyphens=False
+            )
+            rows[place] = ending.join(broken).replace("\0", " ") + old[len(old.rstrip()) :]
         return new is not None
 
     return Part([line.text], fill) if line else None

@@ -68,6 +68,20 @@ def test_case_and_punctuation(name, languages, source, target, new_source, new_t
     assert after.texts == (new_source, new_target)
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "new_source", "new_target"),
+    [
+        ("Fertig.", "Done.", "Fertig. Neu!", "Done. New!"),
+        ("完成。", "Done.", "完成。Neu!", "Done. New!"),
+        ("Datei:", "File:", "Datei:", "File:"),
+        ("Fertig.", "Done", "Fertig.", "Done"),
+    ],
+)
+def test_only_sentences_are_joined(source, target, new_source, new_target):
+    pair = Pair(source, target, ("de", "en"), following=("Neu!", "New!"))
+    assert varied("joined", pair).texts == (new_source, new_target)
+
+
 def test_numbers_change_alike_on_both_sides():
     pair = Pair("Port 8080, 1 von 25 (%2$s)", "1 of 25, port 8080 (%2$s) 77")
     new = set()
