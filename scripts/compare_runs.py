@@ -1,0 +1,78 @@
+"""Compares runs that were repeated with several seeds: dev cross-entropy, by size of language.
+
+    .venv/bin/python scripts/compare_runs.py dense=runs/d1,runs/d2,runs/d3 moe=runs/m1,runs/m2,runs/m3
+
+prints a table of the nats at the last validation: the mean over all languages, over the quarter with the
+most training tokens, and over the quarter with the fewest. The differences are against the first name,
+seed by seed, so the n-th run of each name must have the same data and differ by what is compared alone.
+The interval is Student's t over the seeds, 95 %, from three seeds on.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gshard_nmt.evaluation.significance import interval_of_mean
+
+COLUMNS = ("all languages", "largest quarter", "smallest quarter")
+PREFIX = "dev_nll/"
+
+
+def nats(run: Path) -> list[float]:
+    """Returns the means of the last validation of a run, one for each of `COLUMNS`."""
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    last = next(
+        row for row in map(json.loads, reversed(lines)) if any(k.startswith(PREFIX) for k in row)
+    )
+    tokens = json.loads((run / "budget.json").read_text(encoding="utf-8"))["tokens_by_language"]
+    by_size = [last[PREFIX + language] for language in sorted(tokens, key=tokens.get, reverse=True)]
+    quarter = max(1, len(by_size) // 4)
+    return [float(np.mean(part)) for part in (by_size, by_size[:quarter], by_size[-quarter:])]
+
+
+def cell(values: np.ndarray, base: np.ndarray) -> str:
+    """Returns the mean of float64[seeds], and the mean difference from `base` with its interval."""
+    less = values - base
+    text = f"{values.mean():.3f} ({less.mean():+.3f}"
+    if interval := interval_of_mean(less.tolist()):
+        text += f", {interval[0]:+.3f} to {interval[1]:+.3f}"
+    return text + ")"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="NAME=RUN,RUN,...",
+        help="a name and its run folders, a seed each",
+    )
+    results = {}
+    for argument in parser.parse_args().runs:
+        name, found, folders = argument.partition("=")
+        runs = [Path(folder) for folder in folders.split(",")]
+        missing = [run for run in runs if not (run / "budget.json").is_file()]
+        if not found or missing:
+            parser.error(
+                f"{argument!r} must be a name, = and the folders of finished runs; "
+                f"{', '.join(map(str, missing[:1]))} is none"
+            )
+        results[name] = np.array([nats(run) for run in runs])
+    base = next(iter(results.values()))
+    if any(len(values) != len(base) for values in results.values()):
+        parser.error("each name must have as many runs as the first one")
+    print(f"| dev nats | seeds | {' | '.join(COLUMNS)} |\n|---|---|---|---|---|")
+    for name, values in results.items():
+        pairs = zip(values.T, base.T, strict=True)
+        cells = [f"{a.mean():.3f}" if values is base else cell(a, b) for a, b in pairs]
+        print(f"| {name} | {len(values)} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Runs with several seeds: the right validation, the right languages, and the interval of differences."""
+
+import json
+
+import pytest
+
+from scripts import compare_runs
+
+
+def make_run(folder, values):
+    """Writes what a finished run has of four languages; "d" has the most tokens, "a" the fewest."""
+    folder.mkdir()
+    rows = [
+        {"step": 1, "dev_nll/a": 9.0},
+        {f"dev_nll/{name}": value for name, value in zip("abcd", values, strict=True)},
+        {"step": 3},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokens = {"a": 1, "b": 2, "c": 3, "d": 4}
+    (folder / "budget.json").write_text(json.dumps({"tokens_by_language": tokens}))
+    return str(folder)
+
+
+def test_differences_are_seed_by_seed(tmp_path, monkeypatch, capsys):
+    base = [make_run(tmp_path / f"base{n}", [4.0 + n, 3.0, 2.0, 1.0]) for n in range(3)]
+    other = [make_run(tmp_path / f"other{n}", [3.0 + 1.5 * n, 3.0, 2.0, 0.5]) for n in range(3)]
+    monkeypatch.setattr("sys.argv", ["x", f"base={','.join(base)}", f"other={','.join(other)}"])
+    compare_runs.main()
+    # The differences of the smallest language are -1, -0.5 and 0; t is 4.303 for three seeds.
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| base | 3 | 2.750 | 1.000 | 5.000 |",
+        "| other | 3 | 2.500 (-0.250, -0.561 to +0.061) | 0.500 (-0.500, -0.500 to -0.500) "
+        "| 4.500 (-0.500, -1.742 to +0.742) |",
+    ]
+
+
+def test_a_run_that_has_not_ended_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["x", f"base={tmp_path}"])
+    with pytest.raises(SystemExit):
+        compare_runs.main()
+    assert (
+        f"'base={tmp_path}' must be a name, = and the folders of finished runs"
+        in capsys.readouterr().err
+    )
