@@ -37,7 +37,9 @@ def test_new_figures_change_their_cells_only(tmp_path):
     paper_tables.rewrite(page, [(section, key, cells(figures))])
     changed = set(page.read_text().split("\n")) - set(TEXT.split("\n"))
     line = "| 1x2 | 128 | 4 | 14.8 | 16.0 | 1.56 | 1.25 | 41.9 | 20.0 | 3 | 2 | 0 |"
-    assert changed == {line, "| TFLOP of GSPMD table 8: 1x2, 128, 4 | 41.9 | 20 | 0.48 |"}
+    assert line in changed
+    # The step is now 0.80 of the printed one, so it contradicts no more.
+    assert len(changed) == 1
 
 
 def test_the_page_has_today_s_links_and_facts_and_every_contradiction_with_a_reason():
@@ -70,9 +72,8 @@ def test_facts_follow_the_tables():
 
 
 def test_bubbles_are_counted_in_the_compiled_loop():
-    keys = ("mesh_axes", "direction", "count")
-    sources = [(["stage"], "forward", 39), (["stage"], "backward", 39), (["data"], "forward", 7)]
-    sent = [dict(zip(keys, source, strict=True)) for source in sources]
+    counts = ((["stage"], 39), (["stage"], 39), (["stage"], 1), (["data"], 70))
+    sent = [{"mesh_axes": axes, "count": count} for axes, count in counts]
     figures = {
         "estimated_step_seconds": 20.0,
         "directions": {"recomputed": {"attention": {"seconds": 5.0}}},
