@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +11,12 @@ Figures = Mapping[str, Any]
 Cells = dict[int, str]
 """Number of a column -> text. The other columns come from the papers, and stay as they are."""
 
+Fill = tuple[str, str, Callable[[Figures], Cells]]
+"""The beginning of a section's title, the first cells of a line there, and what fills the line."""
+
 GIB = 2**30
-POD = {32: "v3:4x4", 64: "v3:4x8", 128: "v3:8x8", 256: "v3:8x16", 512: "v3:16x16", 2048: "v3:32x32"}
+SLICES = ((2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16), (32, 32))
+POD = {2 * x * y: f"v3:{x}x{y}" for x, y in SLICES}
 """Number of cores -> slice; a TPU v3 chip has two cores."""
 
 V3_CORE_PEAK = 123e12 / 2
@@ -37,12 +40,12 @@ class Row:
     Attributes:
       name: the name of the file of its figures.
       command: compiles it, as the words after `python`.
-      fills: (the beginning of a section's title, the first cells of a line there, what fills the line).
+      fills: the lines of the page that they fill.
     """
 
     name: str
     command: Sequence[str]
-    fills: Sequence[tuple[str, str, Callable[[Figures], Cells]]]
+    fills: Sequence[Fill]
 
 
 def billions(count: float) -> str:
@@ -216,7 +219,7 @@ def _row(
     config: str = "",
     key: str = "",
     cells: Callable[[Figures], Cells] = model,
-    more: Sequence[tuple[str, str, Callable[[Figures], Cells]]] = (),
+    more: Sequence[Fill] = (),
 ) -> Row:
     command = ["-m", "gshard_nmt", "inspect", "--config", config or name, "--topology", POD[cores]]
     command += [f"--gin={setting}" for setting in settings]
@@ -230,24 +233,14 @@ def _translation(name: str, cores: int) -> Row:
     return _row(GSHARD_TABLES, name, cores, cells=translation, more=more)
 
 
-def _peaks(column: int) -> list[tuple[str, str, Callable[[Figures], Cells]]]:
+def _peaks(column: int) -> list[Fill]:
     return [(PEAK, kind, lambda f, k=kind: {column: peak_share(f, k)}) for kind in PEAK_KINDS]
 
 
-def _grown(cores: int, topology: str) -> Row:
+def _scaled(name: str, cores: int, fills: Sequence[Fill], *settings: str) -> Row:
     """Returns MoE(36L) with one expert, 16 rows and one group on each core."""
-    command = (
-        f"-m gshard_nmt inspect --config moe_2048e_36l --topology {topology} --scale_with_devices"
-    )
-    fills = [(GROWTH, str(cores), growth), (FORWARD, str(cores), forward)]
-    return Row(f"growth_{cores}", command.split(), fills)
-
-
-def _block(cores: int, column: int) -> Row:
-    """Returns one block of the decoder of MoE(36L), with as much on each core."""
-    row = _row(PEAK, f"block_{cores}", cores, *BLOCK, config="moe_2048e_36l")
-    command = [*row.command, "--scale_with_devices"]
-    return dataclasses.replace(row, command=command, fills=_peaks(column))
+    row = _row("", name, cores, *settings, config="moe_2048e_36l")
+    return dataclasses.replace(row, command=[*row.command, "--scale_with_devices"], fills=fills)
 
 
 def _pipeline(x: int, y: int, z: int, microbatches: int, rows: int, schedule: str = "gpipe") -> Row:
@@ -328,8 +321,11 @@ SWITCH = [
 # fmt: on
 ROWS = [
     *(_translation(name, cores) for name, cores in GSHARD),
-    *(_grown(*row) for row in ((8, "v3:2x2"), (32, "v3:4x4"), (128, "v3:8x8"), (512, "v3:16x16"))),
-    *(_block(*block) for block in ((128, 2), (2048, 3))),
+    *(
+        _scaled(f"growth_{n}", n, [(GROWTH, str(n), growth), (FORWARD, str(n), forward)])
+        for n in (8, 32, 128, 512)
+    ),
+    _scaled("block_128", 128, _peaks(2), *BLOCK),
     # Half of the printed batch. With it, the printed steps are possible.
     *(
         _row(GSHARD_TABLES, f"{name}_half", 128, *HALF, config=name, cells=translation)
@@ -343,7 +339,7 @@ ROWS = [
             x * y,
             *(f"X = {x}", f"Y = {y}", f"ROWS = {rows}"),
             config=f"gspmd_{config}",
-            more=_peaks(4) if name == "narrow_32x8" else (),
+            more=_peaks(3) if name == "narrow_32x8" else (),
         )
         for table, shapes in MESHES.items()
         for name, config, x, y, rows in shapes
@@ -360,8 +356,3 @@ ROWS = [
     *(_row("Switch table 9", name, cores, cells=switch) for name, cores in SWITCH),
     *EXAMPLES,
 ]
-
-
-def words(row: Row, file: str) -> list[str]:
-    """Returns the command line that compiles a row and writes its figures into a file."""
-    return [sys.executable, *row.command, "--json", file]

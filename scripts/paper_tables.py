@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from scripts import paper_facts, paper_layers  # noqa: E402
-from scripts.paper_rows import ROWS, Row, words  # noqa: E402
+from scripts.paper_rows import ROWS, Row  # noqa: E402
 
 PAGE = ROOT / "docs" / "paper_tables.md"
 LOWEST, HIGHEST = 0.8, 1.25
@@ -36,9 +36,8 @@ LAYERS = {"operators": paper_layers.operator_lines, "strategies": paper_layers.s
 
 def compile_row(row: Row, file: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    process = subprocess.run(
-        words(row, str(file)), cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    words = [sys.executable, *row.command, "--json", str(file)]
+    process = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if process.returncode:
         # A signal means that the machine ended it, often for its memory.
         print(f"{row.name}: exit code {process.returncode}, no figures\n{process.stderr[-1000:]}")

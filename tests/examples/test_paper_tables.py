@@ -37,9 +37,7 @@ def test_new_figures_change_their_cells_only(tmp_path):
     paper_tables.rewrite(page, [(section, key, cells(figures))])
     changed = set(page.read_text().split("\n")) - set(TEXT.split("\n"))
     line = "| 1x2 | 128 | 4 | 14.8 | 16.0 | 1.56 | 1.25 | 41.9 | 20.0 | 3 | 2 | 0 |"
-    assert line in changed
-    # The step is now 0.80 of the printed one, so it contradicts no more.
-    assert len(changed) == 1
+    assert changed == {line}
 
 
 def test_the_page_has_today_s_links_and_facts_and_every_contradiction_with_a_reason():
@@ -49,13 +47,11 @@ def test_the_page_has_today_s_links_and_facts_and_every_contradiction_with_a_rea
     assert paper_tables.with_facts(paper_tables.with_contradictions(page)) == TEXT
     table, words = TEXT.split("\n## Contradictions")[1].split("\n\n- ", 1)
     names = [line.split(" | ")[0][2:] for line in table.split("\n") if line.startswith("| ")][1:]
-    assert {"dense_96l", "GSPMD table 4: 2 x 16 x 8, 16 x 64", "GSPMD table 8: 4x16, 256, 8"} <= {
+    assert {"dense_96l", "GSPMD table 4: 2 x 16 x 8, 16 x 64", "TFLOP of gspmd_hybrid_33b"} <= {
         *names
     }
-    rows = [
-        row for line in re.findall(r"^- (.+?): ", "- " + words, re.M) for row in line.split(", ")
-    ]
-    assert all(name.removeprefix("TFLOP of ").startswith(tuple(rows)) for name in names)
+    reasons = tuple(re.findall(r"^- (.+?): ", "- " + words, re.M))
+    assert all(name.removeprefix("TFLOP of ").startswith(reasons) for name in names)
 
 
 def test_facts_follow_the_tables():
@@ -63,17 +59,14 @@ def test_facts_follow_the_tables():
     line = next(x for x in TEXT.split("\n") if x.startswith("| 2 x 16 x 8 | 16 x 64 |"))
     cells = line.split(" | ")
     page = TEXT.replace(line, " | ".join([*cells[:5], "99.9", *cells[6:]]))
-    facts = {name: text for name, text in paper_facts.facts(page) if "fastest" in name}
-    order, ratio = facts.values()
-    assert order.startswith("printed [3, 2, 4, 5, 1], ")
-    assert order.endswith(", 1]")
-    assert ratio.startswith("printed 1.24, ")
-    assert "2 x 16 x 8" not in ratio
+    order, ratio = (text for name, text in paper_facts.facts(page) if "fastest" in name)
+    assert re.fullmatch(r"printed \[3, 2, 4, 5, 1\], predicted \[.*, 1\]", order)
+    assert re.fullmatch(r"printed 1.24, .*(?<!2 x 16 x 8, 16 x 64)", ratio)
 
 
 def test_bubbles_are_counted_in_the_compiled_loop():
-    counts = ((["stage"], 39), (["stage"], 39), (["stage"], 1), (["data"], 70))
-    sent = [{"mesh_axes": axes, "count": count} for axes, count in counts]
+    counts = (("stage", 39), ("stage", 39), ("stage", 1), ("data", 70))
+    sent = [{"mesh_axes": [axis], "count": count} for axis, count in counts]
     figures = {
         "estimated_step_seconds": 20.0,
         "directions": {"recomputed": {"attention": {"seconds": 5.0}}},
@@ -81,8 +74,7 @@ def test_bubbles_are_counted_in_the_compiled_loop():
         "per_device": {"peak_bytes": 2**34, "is_estimate": False},
         "fits": True,
     }
-    cells = paper_rows.pipeline(figures, useful=32)
-    assert cells == {3: "16.0", 5: "20.0", 7: "17.9%", 9: "25.0%"}
+    assert paper_rows.pipeline(figures, useful=32) == {3: "16.0", 5: "20.0", 7: "17.9%", 9: "25.0%"}
 
 
 def test_the_share_of_the_peak_is_that_of_products_of_a_kind():
