@@ -34,8 +34,12 @@ OPERATORS = (
     ("Einsum(GSEC,GSM->EGCM)", "GSEC,GSM->EGCM", "GE"),
     ("Convolution(BIXY,xyIO->BOXY), X split", "BXYI,xyIO->BXYO", "X"),
 )
-SPLIT_SIZE, WHOLE_SIZE = 64, 256
-"""The elements of a core along a letter that is split, and those of a letter that is not."""
+SPLIT_SIZE = 64
+"""Elements of a core along a letter that is split. A letter that is not split has four times as many."""
+
+LOOP_NAME = "the same on v5e:4x8, 16 times the elements"
+LOOP = ("AB,BC->AC", "AC", "v5e:4x8", 16 * SPLIT_SIZE)
+"""A product of which the compiler makes a loop of slices (GShard Figure 4c)."""
 
 STRATEGIES = {
     "data": (16, 1, 1),
@@ -72,23 +76,28 @@ def links_lines() -> Iterator[Line]:
 
 def operator_lines() -> Iterator[Line]:
     """Compiles each operator for 8, 32 and 128 cores; a cell has one figure if all three are equal."""
-    for name, equation, split in OPERATORS:
-        costs = [_operator_cost(equation, split, n) for n in ("v3:2x2", "v3:4x4", "v3:8x8")]
+    operators = {
+        name: [(*operator, machine, SPLIT_SIZE) for machine in ("v3:2x2", "v3:4x4", "v3:8x8")]
+        for name, *operator in OPERATORS
+    }
+    for name, machines in (operators | {LOOP_NAME: [LOOP]}).items():
+        costs = [cost_of(*compiled_operator(*each)) for each in machines]
         flops = [f"{cost.total.flops / 1e6:,.1f}" for cost in costs]
         messages = [
-            ", ".join(f"{s.kind} {s.bytes_per_step / 2**20:.2f} MiB" for s in cost.sources)
-            or "none"
+            ", ".join(f"{kind} {cost.bytes_of(kind) / 2**20:.2f} MiB" for kind in kinds) or "none"
             for cost in costs
+            for kinds in [dict.fromkeys(source.kind for source in cost.sources)]
         ]
         cells = {2: " / ".join(dict.fromkeys(flops)), 3: " / ".join(dict.fromkeys(messages))}
         yield "The operators of table 4", name, cells
 
 
-def _operator_cost(equation: str, split: str, name: str):
+def compiled_operator(equation: str, split: str, name: str, size: int):
+    """Returns an operator as `cost_of` reads it; letters that are split have `size` elements a core."""
     topology = Topology.parse(name)
     d = topology.num_devices
     mesh = Mesh(("x",), (d,), rules=dict.fromkeys(split, "x"))
-    sizes = dict.fromkeys(split, SPLIT_SIZE * d)
+    sizes = dict.fromkeys(split, size * d)
     if "G" in split:
         sizes |= {"G": d, "E": d, "C": 512 // d}  # G, E = O(D) and C = O(1 / D)
     if "Y" in equation:
@@ -96,7 +105,7 @@ def _operator_cost(equation: str, split: str, name: str):
     inputs, output = equation.split("->")
     specs = {
         str(i): ArraySpec(
-            tuple(sizes.get(letter, WHOLE_SIZE) for letter in letters),
+            tuple(sizes.get(letter, 4 * size) for letter in letters),
             np.dtype(np.float32),
             letters,
         )
@@ -106,7 +115,7 @@ def _operator_cost(equation: str, split: str, name: str):
         lambda arrays: [{"out": _operator(equation, arrays)}], [specs], [{"out": output}], mesh
     )
     devices = ahead_of_time.devices_of(topology, mesh)
-    return cost_of(ahead_of_time.compile_for(topology, devices, program), devices, program)
+    return ahead_of_time.compile_for(topology, devices, program), devices, program
 
 
 def _operator(equation: str, arrays):

@@ -1,7 +1,7 @@
 """The rows of docs/paper_tables.md: the papers' models on the papers' machines, and the cells of each."""
 
 import dataclasses
-import sys
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,14 +11,21 @@ Figures = Mapping[str, Any]
 Cells = dict[int, str]
 """Number of a column -> text. The other columns come from the papers, and stay as they are."""
 
+Fill = tuple[str, str, Callable[[Figures], Cells]]
+"""The beginning of a section's title, the first cells of a line there, and what fills the line."""
+
 GIB = 2**30
-POD = {32: "v3:4x4", 64: "v3:4x8", 128: "v3:8x8", 256: "v3:8x16", 512: "v3:16x16", 2048: "v3:32x32"}
+SLICES = ((2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16), (32, 32))
+POD = {2 * x * y: f"v3:{x}x{y}" for x, y in SLICES}
 """Number of cores -> slice; a TPU v3 chip has two cores."""
 
 V3_CORE_PEAK = 123e12 / 2
 """The peak FLOPS of a TPU v3 core. The papers give utilization as a share of it."""
 
 SWITCH_SEQUENCES = 2048
+ATTENTION_WEIGHTS = ("query", "key", "value", "output")
+ATTENTION_KINDS = ("attention: weights", "attention: activations")
+PEAK_KINDS = ("feed-forward", "experts", *ATTENTION_KINDS, "gate einsums")
 LAYER_WORK = ("attention", "feed-forward", "experts", "gate einsums", "gating")
 SHOWN_WORK = (
     *(*LAYER_WORK, "dispatch and combine"),
@@ -33,12 +40,12 @@ class Row:
     Attributes:
       name: the name of the file of its figures.
       command: compiles it, as the words after `python`.
-      fills: (the beginning of a section's title, the first cells of a line there, what fills the line).
+      fills: the lines of the page that they fill.
     """
 
     name: str
     command: Sequence[str]
-    fills: Sequence[tuple[str, str, Callable[[Figures], Cells]]]
+    fills: Sequence[Fill]
 
 
 def billions(count: float) -> str:
@@ -71,16 +78,47 @@ def work_of(figures: Figures, kind: str) -> float:
 
 
 def model(figures: Figures) -> Cells:
+    """Returns the cells of a row of GSPMD, whose own step recomputed nothing (section 5.2)."""
     step = figures["estimated_step_seconds"]
-    share = seconds_of(figures, "all-to-all") / step
     flops = figures["flops_per_device"] - recomputed(figures, "flops")
     return {
         3: billions(figures["parameters_total"]),
         5: size_of(figures),
         7: f"{step:.2f}",
         9: f"{flops / 1e12:.0f}",
-        11: f"{share:.0%}" if share > 0.005 else "-",
+        11: f"{flops / step / V3_CORE_PEAK:.1%}",
+        12: f"{step - recomputed(figures, 'seconds'):.2f}",
     }
+
+
+def sparse(figures: Figures) -> Cells:
+    share = seconds_of(figures, "all-to-all") / figures["estimated_step_seconds"]
+    return model(figures) | {14: f"{share:.0%}"}
+
+
+def translation(figures: Figures) -> Cells:
+    cells = model(figures)
+    share = seconds_of(figures, "all-to-all") / figures["estimated_step_seconds"]
+    days = 1e12 / figures["tokens_per_step"] * figures["estimated_step_seconds"] / 86400
+    same = {column: cells[of_model] for column, of_model in ((3, 3), (4, 5), (6, 7), (7, 9))}
+    years = f"{days * figures['devices'] / 365:.1f}"
+    return same | {8: f"{share:.0%}" if share > 0.005 else "-", 10: years, 12: f"{days:.1f}"}
+
+
+def peak_share(figures: Figures, kind: str) -> str:
+    """Returns the share of the peak that products of a kind reach in the forward pass.
+
+    Those of attention have weights, or queries, keys and values alone.
+    """
+    kind, _, operands = kind.partition(": ")
+    parts = [
+        part
+        for part in figures["parts"]
+        if part["flops"] and (part["kind"], part["direction"]) == (kind, "forward")
+        if not operands or (part["part"] in ATTENTION_WEIGHTS) == (operands == "weights")
+    ]
+    flops, seconds = (sum(part[what] for part in parts) for what in ("flops", "seconds"))
+    return f"{flops / seconds / V3_CORE_PEAK:.0%}" if parts else "-"
 
 
 def memory(figures: Figures) -> Cells:
@@ -124,12 +162,22 @@ def forward(figures: Figures) -> Cells:
     return dict(enumerate((f"{s * 1e3:.1f} ({s / sum(seconds):.0%})" for s in seconds), 1))
 
 
-def pipeline(figures: Figures) -> Cells:
+def pipeline(figures: Figures, useful: int) -> Cells:
+    """Returns the cells of a pipeline, whose stages work on a microbatch in `useful` iterations."""
     step = figures["estimated_step_seconds"]
+    # Each iteration of the loops, forward and backward, moves the state on by one stage.
+    iterations = max(
+        source["count"]
+        for collective in figures["collectives"]
+        if collective["kind"] == "collective-permute"
+        for source in collective["sources"]
+        if source["mesh_axes"] == ["stage"]
+    )
     return {
-        4: size_of(figures),
-        6: f"{step:.1f}",
-        10: f"{recomputed(figures, 'seconds') / step:.1%}",
+        3: size_of(figures),
+        5: f"{step:.1f}",
+        7: f"{1 - useful / iterations:.1%}",
+        9: f"{recomputed(figures, 'seconds') / step:.1%}",
     }
 
 
@@ -158,6 +206,7 @@ def example(figures: Figures) -> Cells:
     }
 
 
+GSHARD_TABLES, PEAK = "GShard: tables", "Share of the peak"
 MEMORY, GROWTH, TIME = "Memory of a core", "From 8 cores to 2,048", "Time of the whole step"
 FORWARD = "Time of the layers, forward"
 
@@ -170,7 +219,7 @@ def _row(
     config: str = "",
     key: str = "",
     cells: Callable[[Figures], Cells] = model,
-    more: Sequence[tuple[str, str, Callable[[Figures], Cells]]] = (),
+    more: Sequence[Fill] = (),
 ) -> Row:
     command = ["-m", "gshard_nmt", "inspect", "--config", config or name, "--topology", POD[cores]]
     command += [f"--gin={setting}" for setting in settings]
@@ -181,32 +230,31 @@ def _translation(name: str, cores: int) -> Row:
     more = [(MEMORY, name, memory), (TIME, name, time)]
     if name == "moe_2048e_36l":
         more += [(GROWTH, "2,048", growth), (FORWARD, "2,048", forward)]
-    return _row("GShard: tables", name, cores, more=more)
+    return _row(GSHARD_TABLES, name, cores, cells=translation, more=more)
 
 
-def _grown(cores: int, topology: str) -> Row:
+def _peaks(column: int) -> list[Fill]:
+    return [(PEAK, kind, lambda f, k=kind: {column: peak_share(f, k)}) for kind in PEAK_KINDS]
+
+
+def _scaled(name: str, cores: int, fills: Sequence[Fill], *settings: str) -> Row:
     """Returns MoE(36L) with one expert, 16 rows and one group on each core."""
-    command = (
-        f"-m gshard_nmt inspect --config moe_2048e_36l --topology {topology} --scale_with_devices"
-    )
-    fills = [(GROWTH, str(cores), growth), (FORWARD, str(cores), forward)]
-    return Row(f"growth_{cores}", command.split(), fills)
+    row = _row("", name, cores, *settings, config="moe_2048e_36l")
+    return dataclasses.replace(row, command=[*row.command, "--scale_with_devices"], fills=fills)
 
 
-def _mesh(x: int, y: int, rows: int) -> list[str]:
-    return [f"X = {x}", f"Y = {y}", f"ROWS = {rows}"]
-
-
-def _pipeline(x: int, y: int, z: int, microbatches: int) -> Row:
-    settings = [f"X = {x}", f"Y = {y}", f"Z = {z}", f"MICROBATCHES = {microbatches}"]
+def _pipeline(x: int, y: int, z: int, microbatches: int, rows: int, schedule: str = "gpipe") -> Row:
+    sizes = {"X": x, "Y": y, "Z": z, "MICROBATCHES": microbatches, "ROWS": microbatches * rows}
+    after = "" if schedule == "gpipe" else f"_{schedule}"
     return _row(
         "GSPMD table 4",
-        f"gspmd_pipeline_{x}x{y}x{z}_{microbatches}",
+        f"gspmd_pipeline_{x}x{y}x{z}_{microbatches}x{rows}{after}",
         256,
-        *settings,
+        *(f"{name} = {size}" for name, size in sizes.items()),
+        f"Model.schedule = '{schedule}'",
         config="gspmd_narrow_16b_pipeline",
-        key=f"{x} x {y} x {z} | {microbatches}",
-        cells=pipeline,
+        key=f"{x} x {y} x {z} | {microbatches} x {rows}{after.replace('_', ' ')}",
+        cells=functools.partial(pipeline, useful=microbatches * (64 // x if after else 1)),
     )
 
 
@@ -225,11 +273,8 @@ def _unet(mesh: str, topology: str, image: int, rows: int) -> Row:
         f"examples/unet3d.py --image {image} --rows {rows} --levels 4 --filters 32 --dtype bfloat16 "
         f"--mesh {mesh} --compile_for {topology}"
     )
-    return Row(
-        f"unet3d_{mesh}",
-        command.split(),
-        [("GSPMD table 8", f"{mesh} | {image} | {rows}", example)],
-    )
+    key = f"{mesh} | {image} | {rows}"
+    return Row(f"unet3d_{mesh}", command.split(), [("GSPMD table 8", key, example)])
 
 
 EXAMPLES = [
@@ -244,13 +289,31 @@ EXAMPLES = [
     _unet("2x32", "v3:4x8", 256, 8),
 ]
 # fmt: off
+BLOCK = ("Model.encoder_layers = 0", "Model.decoder_layers = 2")
+HALF = ("ROWS = 4096", "GROUPS = 512")
 GSHARD = [
     ("moe_2048e_36l", 2048), ("moe_128e_36l", 128), ("moe_512e_36l", 512), ("moe_2048e_12l", 2048),
     ("moe_512e_12l", 512), ("moe_128e_12l", 128), ("moe_2048e_60l", 2048), ("dense_96l", 2048),
 ]
-DENSE = "gspmd_dense_64b"
-NARROW = [(4, 16, 48), (8, 16, 96), (8, 32, 192), (16, 4, 48), (16, 8, 96), (32, 8, 192)]
-PIPELINES = [(2, 16, 8, 16), (4, 16, 4, 16), (4, 16, 4, 32), (8, 16, 2, 32), (8, 8, 4, 32)]
+# Table -> the row and its config without "gspmd_", X, Y, rows of the batch.
+MESHES = {
+    2: [
+        ("dense_64b", "dense_64b", 8, 16, 64), ("dense_64b_512", "dense_64b", 16, 32, 256),
+        ("dense_64b_2048", "dense_64b", 32, 64, 1024), ("dense_128b", "dense_128b", 32, 64, 512),
+        ("dense_256b", "dense_256b", 32, 64, 256), ("dense_512b", "dense_512b", 32, 64, 128),
+        ("dense_1t", "dense_1t", 32, 64, 128),
+    ],
+    3: [
+        (f"narrow_{x}x{y}", "narrow_16b", x, y, rows)
+        for x, y, rows in
+        [(4, 16, 48), (8, 16, 96), (8, 32, 192), (16, 4, 48), (16, 8, 96), (32, 8, 192)]
+    ],
+}
+PIPELINES = [
+    (2, 16, 8, 16, 64), (4, 16, 4, 16, 64), (4, 16, 4, 32, 32), (8, 16, 2, 32, 32), (8, 8, 4, 32, 32),
+    # Not in the paper: a batch that fits, and the circular schedule.
+    (4, 16, 4, 24, 32), (8, 8, 4, 32, 32, "circular"),
+]
 SWITCH = [
     ("t5_base", 128), ("t5_large", 128), ("t5_xxl", 2048), ("switch_base", 128),
     ("switch_large", 128), ("switch_xxl", 2048), ("switch_c", 2048),
@@ -258,49 +321,38 @@ SWITCH = [
 # fmt: on
 ROWS = [
     *(_translation(name, cores) for name, cores in GSHARD),
-    *(_grown(*row) for row in ((8, "v3:2x2"), (32, "v3:4x4"), (128, "v3:8x8"), (512, "v3:16x16"))),
+    *(
+        _scaled(f"growth_{n}", n, [(GROWTH, str(n), growth), (FORWARD, str(n), forward)])
+        for n in (8, 32, 128, 512)
+    ),
+    _scaled("block_128", 128, _peaks(2), *BLOCK),
     # Half of the printed batch. With it, the printed steps are possible.
     *(
-        _row("GShard: tables", f"{name}_half", 128, "ROWS = 4096", "GROUPS = 512", config=name)
+        _row(GSHARD_TABLES, f"{name}_half", 128, *HALF, config=name, cells=translation)
         for name in ("moe_128e_36l", "moe_128e_12l")
     ),
-    *(_row("GShard: tables", name, 2048) for name in ("dense_96l_gpipe", "dense_128l")),
-    _row("GSPMD table 2", DENSE, 128),
+    *(_row(GSHARD_TABLES, f"dense_{n}", 2048, cells=translation) for n in ("96l_gpipe", "128l")),
     *(
         _row(
-            "GSPMD table 2",
-            f"gspmd_dense_64b_{x * y}",
+            f"GSPMD table {table}",
+            f"gspmd_{name}",
             x * y,
-            *_mesh(x, y, n),
-            config="gspmd_dense_64b",
+            *(f"X = {x}", f"Y = {y}", f"ROWS = {rows}"),
+            config=f"gspmd_{config}",
+            more=_peaks(3) if name == "narrow_32x8" else (),
         )
-        for x, y, n in ((16, 32, 256), (32, 64, 1024))
-    ),
-    *(_row("GSPMD table 2", f"gspmd_dense_{n}", 2048) for n in ("128b", "256b", "512b", "1t")),
-    *(
-        _row(
-            "GSPMD table 3",
-            f"gspmd_narrow_{x}x{y}",
-            x * y,
-            *_mesh(x, y, n),
-            config="gspmd_narrow_16b",
-        )
-        for x, y, n in NARROW
+        for table, shapes in MESHES.items()
+        for name, config, x, y, rows in shapes
     ),
     *(_pipeline(*shape) for shape in PIPELINES),
     *(
-        _row(f"GSPMD table {table}", f"gspmd_{kind}_{n}", cores)
-        for table, kind, sizes in (
-            (6, "moe", ("10b", "37b", "145b", "577b")),
-            (7, "hybrid", ("33b", "57b", "420b", "804b")),
+        _row(f"GSPMD table {table}", f"gspmd_{kind}_{n}", cores, cells=cells)
+        for table, kind, sizes, cells in (
+            (6, "moe", ("10b", "37b", "145b", "577b"), sparse),
+            (7, "hybrid", ("33b", "57b", "420b", "804b"), model),
         )
         for n, cores in zip(sizes, (32, 128, 512, 2048), strict=True)
     ),
     *(_row("Switch table 9", name, cores, cells=switch) for name, cores in SWITCH),
     *EXAMPLES,
 ]
-
-
-def words(row: Row, file: str) -> list[str]:
-    """Returns the command line that compiles a row and writes its figures into a file."""
-    return [sys.executable, *row.command, "--json", file]

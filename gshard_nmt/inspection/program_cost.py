@@ -206,6 +206,7 @@ def as_json(inspection: Inspection) -> dict[str, Any]:
         "bytes_accessed_per_device": total.bytes_accessed if has_program else None,
         "work": _works(inspection.by_kind()) if has_program else None,
         "directions": directions if has_program else None,
+        "parts": _parts(inspection) if has_program else None,
         "communication_seconds": inspection.communication_seconds
         if inspection.step_seconds
         else None,
@@ -220,6 +221,18 @@ def as_json(inspection: Inspection) -> dict[str, Any]:
 
 def _works(works: Mapping[str, Work]) -> dict[str, Any]:
     return {kind: dataclasses.asdict(work) for kind, work in works.items()}
+
+
+def _parts(inspection: Inspection) -> list[dict[str, Any]]:
+    """Returns the work by kind, part and direction, added up over the layers."""
+    parts: dict[tuple[str, str, str], Work] = {}
+    for origin, work in inspection.work.items():
+        key = (origin.kind, origin.part, origin.direction)
+        parts[key] = parts.get(key, Work()) + work
+    names = ("kind", "part", "direction")
+    return [
+        dict(zip(names, key, strict=True)) | dataclasses.asdict(work) for key, work in parts.items()
+    ]
 
 
 def _collectives(inspection: Inspection) -> list[dict[str, Any]]:

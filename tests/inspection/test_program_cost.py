@@ -29,13 +29,16 @@ def test_the_json_adds_up_and_can_be_written(inspection):
     assert by_kind["all-to-all"]["bytes_per_device"] == 4 * 2**20
     assert by_kind["all-gather"]["sources"][0]["asked_for"] is False
     assert record["directions"]["recomputed"]["experts"]["seconds"] == 1.0
+    again = [part["seconds"] for part in record["parts"] if part["direction"] == "recomputed"]
+    assert again == [1.0]
+    assert sum(part["flops"] for part in record["parts"]) == 6e12
     assert record["fits"]
 
 
 def test_without_a_program_only_the_estimate_is_known(inspection, refused):
     record = as_json(refused)
     assert record.keys() == as_json(inspection).keys()
-    unknown = ("collectives", "work", "directions", "flops_per_device", "estimated_step_seconds")
+    unknown = ("collectives", "work", "directions", "parts", "estimated_step_seconds")
     assert [record[key] for key in unknown] == [None] * len(unknown)
     assert record["per_device"]["is_estimate"]
     assert not record["fits"]

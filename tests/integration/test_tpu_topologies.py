@@ -7,6 +7,7 @@ each device, so a CPU program grows with them.
 import json
 import pathlib
 import re
+import sys
 
 import pytest
 
@@ -213,3 +214,22 @@ def test_a_pipeline_with_dropout_compiles_in_little_memory(tmp_path):
     )
     # Two stages and four microbatches are five iterations forward and five backward.
     assert collective_of(record, "collective-permute")["count"] >= 10
+
+
+LOOP = """
+from scripts.paper_layers import LOOP, compiled_operator
+print(compiled_operator(*LOOP)[0].text)
+"""
+
+
+def test_a_product_of_two_split_matrices_is_a_loop_in_which_no_operand_is_whole():
+    """GShard Figure 4c: each of 32 devices multiplies its rows by one slice of the columns at a time."""
+    code = [sys.executable, "-c", LOOP]
+    text = succeed(finished(code, env=usual_flags(), cwd=pathlib.Path(__file__).parents[2])).stdout
+    assert re.search(r"\) while\(", text)
+    assert "collective-permute" in text
+    assert "all-gather" not in text
+    # AB[32 * 1024, 4096] and BC[4096, 32 * 1024]; a device has 1024 rows, and 1024 columns.
+    shapes = set(re.findall(r"f32\[([\d,]+)\]", text))
+    assert {"1024,4096", "4096,1024"} <= shapes
+    assert not {"32768,4096", "4096,32768"} & shapes
