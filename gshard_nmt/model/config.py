@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model.dispatch import BY_SLOTS
 from gshard_nmt.model.gating import GATING_RANGES, POLICIES, Gating
 from gshard_nmt.model.layers import NORMS
 from gshard_nmt.model.moe import MOE_RANGES, MoE
@@ -126,9 +125,10 @@ class Model:
 
     dispatch: str = "gather"
     """How tokens reach their experts: "gather" (indices, fast on a CPU and for large groups), "einsum"
-    (one-hot products, fast on a TPU; GShard Algorithm 2), "blocks" (no capacity, so no token loses an
-    expert; on several devices all tokens travel to all experts) or "dense" (every expert on every
-    token). Decoding always uses "blocks"."""
+    (one-hot products, fast on a TPU; GShard Algorithm 2), "dense" ("gather" with room for every token
+    in every expert, so no token loses an expert; the work is that of every expert on every token) or
+    "blocks" (each token visits its own experts, without capacity; "dense" in training). Decoding always
+    uses "blocks"."""
 
     # Gating
     routing: str = "top2"
@@ -298,20 +298,6 @@ class Model:
                 "Model.encoder_layers is 0 and Model.expert_stacks is 'encoder', so no layer has experts."
                 " Set Model.expert_stacks to 'decoder', or Model.experts to 0.",
                 ["Model.expert_stacks", "Model.encoder_layers"],
-            )
-        if self.dispatch == "blocks" and self.expert_dropout:
-            raise UserError(
-                f"Model.expert_dropout is {self.expert_dropout}, but Model.dispatch is 'blocks', "
-                "which has no dropout inside experts. Set Model.expert_dropout to 0, or Model.dispatch "
-                "to 'gather'.",
-                ["Model.expert_dropout", "Model.dispatch"],
-            )
-        if self.dispatch not in BY_SLOTS and self.gating_dropout:
-            raise UserError(
-                f"Model.gating_dropout is {self.gating_dropout}, but Model.dispatch is "
-                f"{self.dispatch!r}, which has no all-to-all to skip. Set Model.gating_dropout to 0, or "
-                "Model.dispatch to 'gather'.",
-                ["Model.gating_dropout", "Model.dispatch"],
             )
         if self.stack == "pipeline":
             self._check_pipeline()

@@ -1,12 +1,10 @@
 """Dispatch and combine: tokens go to the slots of their experts, and weighted outputs come back.
 
-There are three implementations. Their outputs and gradients are equal up to rounding. Each takes a
-routing and returns a pair of functions. For `by_einsum` and `by_gather` the functions are:
+There are two implementations. Their outputs and gradients are equal up to rounding. Each takes a
+routing and returns a pair of functions:
 
     dispatch: [G, S, M] -> [G, E, C, M], empty slots are zero
     combine:  [G, E, C, M] -> [G, S, M], the weighted sum over the slots of a token
-
-For `dense` there are no slots, because every expert sees every token: [G, S, M] -> [E, G, S, M] and back.
 """
 
 import dataclasses
@@ -163,30 +161,6 @@ def _slot_indices(routing: Routing, num_slots: int, dtype: "tf.DType") -> _SlotI
     return _SlotIndices(
         token_of_slot, is_occupied, holds_second_choice, slot_of_choice, is_admitted
     )
-
-
-def dense(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndCombine:
-    """Returns dispatch and combine that run every expert on every token.
-
-    The output is weighted by the gates of the experts that a token chose. The routing must be computed
-    with C = S, so that it drops no choice. A dropped choice would have weight 0 here too.
-    """
-    # Shape: [G, S, A] -> [G, S, A, E]
-    one_hot = tf.one_hot(routing.slot // routing.capacity, experts, dtype=dtype)
-    weight = tf.cast(routing.weight, dtype)
-    # Shape: [G, S, A, E] -> [G, S, E]
-    combine_weights = annotate(tf.reduce_sum(one_hot * weight[..., tf.newaxis], axis=2), "GSE")
-
-    def dispatch(tokens: "tf.Tensor") -> "tf.Tensor":
-        num_groups, group_size, model_dim = tokens.shape.as_list()
-        # Shape: [G, S, M] -> [E, G, S, M]
-        shape = [experts, num_groups, group_size, model_dim]
-        return annotate(tf.broadcast_to(tokens[tf.newaxis], shape), "EGSM")
-
-    def combine(outputs: "tf.Tensor") -> "tf.Tensor":
-        return tf.einsum("GSE,EGSM->GSM", combine_weights, outputs)
-
-    return dispatch, combine
 
 
 BY_SLOTS = {"gather": by_gather, "einsum": by_einsum}
