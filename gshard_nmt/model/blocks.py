@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 
 from gshard_nmt.model.last_dimension import running_total
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.stack import read, write
 
 BLOCK_ROWS = 32
 """The rows of a block. Large blocks have more padding, and small blocks read the weights more often. From
@@ -180,28 +181,3 @@ def _of_expert(weights: Weights, number: "tf.Tensor", dtype: "tf.DType") -> dict
 def _read_bfloat16(x: "tf.Tensor", number: "tf.Tensor") -> "tf.Tensor":
     """Returns x[number] of a bfloat16 tensor. XLA:CPU would convert all of x to float32 and back."""
     return tf.bitcast(read(tf.bitcast(x, tf.uint16), number, 1)[0], tf.bfloat16)
-
-
-def read(x: "tf.Tensor", start: "tf.Tensor", size: int, axis: int = 0) -> "tf.Tensor":
-    """Returns `size` elements of one dimension of x from `start` on; start is int32[]."""
-    sizes = x.shape.as_list()
-    sizes[axis] = size
-    if tf.executing_eagerly():
-        return tf.slice(x, _starts(start, axis, x), sizes)
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    return gen_xla_ops.xla_dynamic_slice(x, _starts(start, axis, x), tf.constant(sizes))
-
-
-def write(x: "tf.Tensor", start: "tf.Tensor", new: "tf.Tensor", axis: int = 0) -> "tf.Tensor":
-    """Returns x with `new` in one dimension from `start` on; start is int32[]."""
-    if tf.executing_eagerly():
-        before, _, after = tf.split(x, [start, new.shape[axis], -1], axis=axis)
-        return tf.concat([before, new, after], axis=axis)
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    return gen_xla_ops.xla_dynamic_update_slice(x, new, _starts(start, axis, x))
-
-
-def _starts(start: "tf.Tensor", axis: int, x: "tf.Tensor") -> "tf.Tensor":
-    return tf.stack([start if i == axis else tf.zeros([], tf.int32) for i in range(x.shape.rank)])

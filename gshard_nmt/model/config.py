@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.gating import GATING_RANGES, POLICIES, Gating
+from gshard_nmt.model.kept_results import KINDS
 from gshard_nmt.model.layers import NORMS
 from gshard_nmt.model.moe import MOE_RANGES, MoE
 from gshard_nmt.model.pipeline_schedule import SCHEDULES, Schedule
@@ -22,7 +23,6 @@ STACKS = ("unrolled", "scan", "pipeline")
 STACK_NAMES = ("encoder", "decoder")
 EXPERT_STACKS = ("both", *STACK_NAMES)
 REMATS = ("none", "layer", "block")
-REMAT_KEEPS = ("inputs", "experts", "attention", "projections")
 MOST_LAYERS = 10_000
 """The largest number of layers of a stack. This limit bounds the time to declare the weights. That time
 grows with the number of layers in a block, and a block may be the whole stack."""
@@ -270,7 +270,7 @@ class Model:
         size("stages"),
         one_of(SCHEDULES, "schedule"),
         one_of(REMATS, "remat"),
-        one_of(REMAT_KEEPS, "remat_keeps"),
+        one_of(KINDS, "remat_keeps"),
         one_of(EXPERT_STACKS, "expert_stacks"),
         # The settings of the same names in `MoE` and `Gating` have the same ranges.
         *MOE_RANGES,
@@ -332,10 +332,6 @@ class Model:
                 ["Model.dispatch", "Model.stack"],
             )
 
-    def remat_has(self, kept: str) -> bool:
-        """Returns whether a backward pass that recomputes finds these results; see `remat_keeps`."""
-        return REMAT_KEEPS.index(kept) <= REMAT_KEEPS.index(self.remat_keeps)
-
     def depth(self, stack: str) -> int:
         return self.encoder_layers if stack == "encoder" else self.decoder_layers
 
@@ -362,31 +358,21 @@ class Model:
         return Schedule(self.stages, microbatches, visits)
 
     def moe(self, training: bool) -> MoE:
-        gating = Gating(
-            experts=self.experts,
-            routing=self.routing,
-            second_expert=self.second_expert if training else self.eval_second_expert,
-            second_expert_threshold=self.second_expert_threshold,
-            capacity=self.capacity if training else self.eval_capacity,
-            capacity_factor=self.capacity_factor if training else self.eval_capacity_factor,
-            capacity_rounding=self.capacity_rounding,
-            minimum_capacity=self.minimum_capacity,
-            aux_loss_scale=self.aux_loss_scale,
-            router_jitter=self.router_jitter,
+        """Returns the settings of the MoE layers. Settings of the same name have the same value."""
+        mine = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        gating, moe = (
+            {
+                field.name: mine[field.name]
+                for field in dataclasses.fields(kind)
+                if field.name in mine
+            }
+            for kind in (Gating, MoE)
         )
-        return MoE(
-            gating=gating,
-            hidden_dim=self.expert_hidden_dim or self.hidden_dim,
-            num_groups=self.num_groups,
-            group_size=self.group_size,
-            dispatch=self.dispatch,
-            activation=self.activation,
-            expert_dropout=self.expert_dropout,
-            biases=self.biases,
-            expert_output_masking=self.expert_output_masking,
-            gating_dropout=self.gating_dropout,
-            shared_expert_dim=self.shared_expert_dim,
-        )
+        if not training:
+            own = ("second_expert", "capacity", "capacity_factor")
+            gating |= {name: mine[f"eval_{name}"] for name in own}
+        moe["hidden_dim"] = self.expert_hidden_dim or self.hidden_dim
+        return MoE(gating=Gating(**gating), **moe)
 
     def moe_for_decoding(self) -> MoE:
         """Returns the settings of the MoE layers for decoding, which drop no choice of a token.

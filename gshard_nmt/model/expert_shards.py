@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from gshard_nmt.model import blocks, layers
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.stack import run_time_zeros
+from gshard_nmt.model.stack import read, run_time_zeros, write
 from gshard_nmt.spmd.sharding import (
     Mesh,
     active_mesh,
@@ -63,8 +63,8 @@ def mixture(weights: Tensors, by_token: Tensors, activation: str = "relu") -> "t
         return outputs_of(by_token)
 
     def piece(start, outputs):
-        part = {name: blocks.read(x, start, size, axis=1) for name, x in by_token.items()}
-        outputs = blocks.write(outputs, start, outputs_of(part), axis=1)
+        part = {name: read(x, start, size, axis=1) for name, x in by_token.items()}
+        outputs = write(outputs, start, outputs_of(part), axis=1)
         return start + size, annotate(outputs, "GSM")
 
     empty = annotate(run_time_zeros(tokens.shape, tokens.dtype), "GS_")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import dispatch, expert_shards, layers, regularizers
 from gshard_nmt.model.gating import Gating, Routing, route
-from gshard_nmt.model.kept_results import Result
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, fan_in_uniform, scoped, within
@@ -143,49 +142,32 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
         routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
         by_slots = dispatch.BY_SLOTS.get(moe.dispatch, dispatch.by_gather)
         to_experts, to_tokens = by_slots(routing, moe.gating.experts, tokens.dtype)
-        exchange = regularizers.Exchange.of_step(
+        at_home = regularizers.stays_at_home(
             moe.gating_dropout, tokens.shape[0], moe.gating.experts, mode
         )
     with tf.name_scope("dispatch"):
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
-        inputs = _kept(mode, "inputs", exchange(to_experts(tokens), "EGCM"))
+        inputs = regularizers.exchange(to_experts(tokens), "EGCM", *at_home)
+        inputs = _kept(mode, inputs, "EGM")
     with tf.name_scope("experts"):
         hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs, moe.activation), "EGCH")
         hidden = layers.dropout(hidden, moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p, "wo"), "EGCM")
     with tf.name_scope("combine"):
         # Shape: [E, G, C, M] -> [G, E, C, M], the second all-to-all: to the devices of the tokens.
-        outputs = _kept(mode, "outputs", exchange(outputs, "GECM"))
+        outputs = _kept(mode, regularizers.exchange(outputs, "GECM", *at_home), "GEM")
         return to_tokens(outputs), routing
 
 
-def _kept(mode: Mode, name: str, slots: "tf.Tensor") -> "tf.Tensor":
-    """Shows slots [E, G, C, M] or [G, E, C, M] to `mode.keep` without their dimension C.
+def _kept(mode: Mode, slots: "tf.Tensor", letters: str) -> "tf.Tensor":
+    """Keeps slots [E, G, C, M] or [G, E, C, M], without their dimension C, for the backward pass.
 
     With thousands of experts C is 2 or 4, and a TPU would keep such an array with 8 rows for C.
     """
     first, second, capacity, model_dim = slots.shape.as_list()
     # Shape: [E, G, C, M] -> [E, G C, M]
     merged = tf.reshape(slots, [first, second * capacity, model_dim])
-    return tf.reshape(mode.keep(name, merged), slots.shape)
-
-
-def kept_results(moe: MoE, rows: int, length: int, model_dim: int) -> dict[str, Result]:
-    """Declares what a layer can keep: logits, sums and choices of the gate; what both exchanges bring."""
-    groups, experts = moe.groups(rows, length), moe.gating.experts
-    tokens = rows * length // groups
-    capacity = moe.rules.slots(tokens)
-    choices = range(moe.gating.choices)
-    integers = [f"{name}_{a}" for name in ("expert", "slot") for a in choices]
-    floats = ["peak", "total", *(f"gate_{a}" for a in choices)]
-    return {
-        "logits": Result((groups, tokens, experts), "GSE", "float32"),
-        **{name: Result((groups, tokens), "GS", "int32") for name in integers},
-        **{name: Result((groups, tokens), "GS", "float32") for name in floats},
-        "density": Result((groups, experts), "G_", "float32"),
-        "inputs": Result((experts, groups * capacity, model_dim), "EGM"),
-        "outputs": Result((groups, experts * capacity, model_dim), "GEM"),
-    }
+    return tf.reshape(mode.keep("experts", merged, letters), slots.shape)
 
 
 def _by_blocks(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:

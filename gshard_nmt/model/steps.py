@@ -24,7 +24,7 @@ from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.accumulation import Forward, WholeBatch
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.expert_use import UseCounter
-from gshard_nmt.model.figures import LanguageMetrics, LayerCounter
+from gshard_nmt.model.figures import LayerCounter
 from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -204,7 +204,7 @@ class StepFunctions:
 
         `step` is the number of the step, int32[], 1 for the first. The metrics are loss, nll and tokens
         (the number of target tokens), float32[], and those of `figures.router_metrics` and
-        `figures.LanguageMetrics`.
+        `figures.language_metrics`.
         """
         key = counter_random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
         if self._accumulates:
@@ -367,14 +367,13 @@ class StepFunctions:
         return total
 
     def _metrics(self, batch: Arrays, forward: Forward) -> dict[str, "tf.Tensor"]:
-        loss, stacks = forward.loss, (forward.encoder, forward.decoder)
-        of_languages = LanguageMetrics(self.model, batch, self.languages)
+        model, loss, stacks = self.model, forward.loss, (forward.encoder, forward.decoder)
         return {
             "loss": loss.loss,
             "nll": loss.nll,
             "tokens": loss.tokens,
-            **figures.router_metrics(self.model, *stacks),
-            **of_languages.compute(loss.token_nll, *stacks),
+            **figures.router_metrics(model, *stacks),
+            **figures.language_metrics(model, batch, self.languages, loss.token_nll, *stacks),
         }
 
 
