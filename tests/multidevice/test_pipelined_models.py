@@ -17,6 +17,7 @@ from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
 from gshard_nmt.spmd.mesh import Mesh
 from tests.multidevice.collectives import axes_of, parse
 from tests.multidevice.compiled_function import control
+from tests.multidevice.examples import WITHOUT_DROPOUT
 
 ROWS, LENGTH = 8, 8
 ONE = Mesh(("x",), (1,))
@@ -29,9 +30,7 @@ DENSE = Model(
     heads=2,
     head_dim=4,
     experts=0,
-    input_dropout=0.0,
-    residual_dropout=0.0,
-    attention_dropout=0.0,
+    **WITHOUT_DROPOUT,
 )
 MOE = dataclasses.replace(
     DENSE,

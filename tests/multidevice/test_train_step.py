@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from gshard_nmt.inspection import hlo
 from gshard_nmt.model import optimizer as adafactor
-from gshard_nmt.model.config import Model
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
@@ -18,21 +17,11 @@ from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
 from tests.multidevice.compiled_function import CompiledFunction, control
+from tests.multidevice.examples import MOE
 
 ROWS, LENGTH = 8, 16
 # The dense layers of meshes are tested in test_meshes.py, encoders in test_equivalence.py.
-MODEL = Model(
-    encoder_layers=0,
-    decoder_layers=1,
-    moe_every=1,
-    model_dim=16,
-    hidden_dim=32,
-    heads=2,
-    head_dim=8,
-    experts=8,
-    num_groups=8,
-    capacity_factor=2.0,
-)
+MODEL = dataclasses.replace(MOE, encoder_layers=0)
 STEPS = StepFunctions(MODEL, Optimizer(min_factored_size=8), 40, 48, languages=3)
 CROSSED = {"B": "x", "G": ("x", "y"), "E": ("y", "x"), "V": "y", "H": "y"}
 ONE_DEVICE = Mesh(("x",), (1,))
