@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model.gating import GATING_RANGES, POLICIES, Gating
+from gshard_nmt.model.dispatch import DISPATCHES
+from gshard_nmt.model.gating import AUX_LOSS_SCALES, POLICIES, ROUNDINGS, ROUTINGS, Gating
 from gshard_nmt.model.kept_results import KINDS
-from gshard_nmt.model.layers import NORMS
-from gshard_nmt.model.moe import MOE_RANGES, MoE
+from gshard_nmt.model.layers import ACTIVATIONS, NORMS
+from gshard_nmt.model.moe import MoE
 from gshard_nmt.model.pipeline_schedule import SCHEDULES, Schedule
 from gshard_nmt.model.products import PRECISIONS
 from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rate, size
@@ -251,12 +252,18 @@ class Model:
     RULES: ClassVar[Sequence[Rule]] = (
         between(0, MOST_LAYERS, "encoder_layers"),
         between(1, MOST_LAYERS, "decoder_layers", "moe_every"),
-        size("model_dim", "heads", "head_dim"),
-        size("experts", "expert_hidden_dim", "eval_capacity", least=0),
+        size("model_dim", "hidden_dim", "heads", "head_dim", "minimum_capacity"),
+        size("experts", "expert_hidden_dim", "shared_expert_dim", "num_groups", least=0),
+        size("group_size", "capacity", "eval_capacity", least=0),
         size("max_positions", "position_offset", least=0),
-        above(0, "eval_capacity_factor"),
+        above(0, "capacity_factor", "eval_capacity_factor"),
+        # The weight of a second expert is at most 1/2.
+        between(0, 0.5, "second_expert_threshold"),
         at_least(0, "aux_loss_weight", "z_loss_weight", "router_z_loss_weight"),
         rate("input_dropout", "residual_dropout", "attention_dropout", "label_smoothing"),
+        rate("expert_dropout", "expert_output_masking", "gating_dropout", "router_jitter"),
+        one_of(ROUTINGS, "routing"),
+        one_of(POLICIES, "second_expert"),
         # Evaluation draws no random numbers.
         one_of([policy for policy in POLICIES if policy != "random"], "eval_second_expert"),
         one_of(POSITIONS, "positions"),
@@ -272,9 +279,10 @@ class Model:
         one_of(REMATS, "remat"),
         one_of(KINDS, "remat_keeps"),
         one_of(EXPERT_STACKS, "expert_stacks"),
-        # The settings of the same names in `MoE` and `Gating` have the same ranges.
-        *MOE_RANGES,
-        *GATING_RANGES,
+        one_of(DISPATCHES, "dispatch"),
+        one_of(ACTIVATIONS, "activation"),
+        one_of(ROUNDINGS, "capacity_rounding"),
+        one_of(AUX_LOSS_SCALES, "aux_loss_scale"),
     )
 
     def __post_init__(self) -> None:

@@ -15,7 +15,6 @@ from gshard_nmt.model.kept_results import Keep, not_kept
 from gshard_nmt.model.last_dimension import running_total
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.ranges import above, between, check, one_of, rate, size
 from gshard_nmt.spmd.sharding import active_mesh, annotate
 
 ROUTINGS = {"top2": 2, "switch": 1}
@@ -24,20 +23,6 @@ ROUTINGS = {"top2": 2, "switch": 1}
 POLICIES = ("random", "all", "none", "threshold")
 ROUNDINGS = ("up", "down", "nearest", "multiple_of_4")
 AUX_LOSS_SCALES = ("authors", "paper")
-
-GATING_RANGES = (
-    one_of(ROUTINGS, "routing"),
-    one_of(POLICIES, "second_expert"),
-    # The weight of a second expert is at most 1/2.
-    between(0, 0.5, "second_expert_threshold"),
-    size("capacity", least=0),
-    above(0, "capacity_factor"),
-    one_of(ROUNDINGS, "capacity_rounding"),
-    size("minimum_capacity"),
-    one_of(AUX_LOSS_SCALES, "aux_loss_scale"),
-    rate("router_jitter"),
-)
-"""The legal values of the settings of `Gating`, and of the settings of the same names in `Model`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +53,6 @@ class Gating:
     # in training the gate's input is multiplied by U(1 - router_jitter, 1 + router_jitter). Switch
     # Transformer, section 2.4, has 0.01.
     router_jitter: float = 0.0
-
-    def __post_init__(self) -> None:
-        check(self, [size("experts", least=2), *GATING_RANGES])
 
     @property
     def choices(self) -> int:
