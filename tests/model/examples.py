@@ -88,6 +88,19 @@ def rows(*sentences, length: int) -> dict[str, tf.Tensor]:
     return {name: tf.constant(array) for name, array in batch.items()}
 
 
+def packed(segments: list[list[int]], sources: int, targets: int) -> dict[str, np.ndarray]:
+    """Returns rows of random words in these segments; row r has the language 1 + r mod 3."""
+    rng, numbers = np.random.default_rng(0), np.array(segments)
+    vocabularies = {"source_ids": sources, "target_inputs": targets, "target_labels": targets}
+    batch = {name: rng.integers(4, size, numbers.shape) for name, size in vocabularies.items()}
+    languages = 1 + np.arange(len(segments))[:, np.newaxis] % 3
+    positions = [[i - row.index(n) if n else 0 for i, n in enumerate(row)] for row in segments]
+    for side in ("source", "target"):
+        batch |= {f"{side}_segments": numbers, f"{side}_positions": np.array(positions)}
+        batch[f"{side}_languages"] = np.where(numbers, languages, 0)
+    return {name: array.astype(np.int32) for name, array in batch.items()}
+
+
 ONE = ([5, 6, 7, 1], [9, 8, 1])
 TWO = ([11, 12, 1], [13, 14, 15, 1])
 

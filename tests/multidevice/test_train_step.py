@@ -16,6 +16,7 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
+from tests.model.examples import packed
 from tests.multidevice.compiled_function import CompiledFunction, control
 from tests.multidevice.examples import MOE
 
@@ -34,18 +35,7 @@ PARAMETERS = weights_of(STATE)
 
 def batch() -> dict[str, np.ndarray]:
     """Returns rows of two sentences and padding."""
-    rng = np.random.default_rng(0)
-    segments = np.array([[1] * 7 + [2] * 6 + [0] * 3] * ROWS)
-    positions = np.array([[*range(7), *range(6), 0, 0, 0]] * ROWS)
-    arrays = {
-        "source_ids": rng.integers(4, 40, (ROWS, LENGTH)),
-        "target_inputs": rng.integers(4, 48, (ROWS, LENGTH)),
-        "target_labels": rng.integers(4, 48, (ROWS, LENGTH)),
-    }
-    for side in ("source", "target"):
-        arrays |= {f"{side}_segments": segments, f"{side}_positions": positions}
-        arrays[f"{side}_languages"] = np.where(segments, 1 + np.arange(ROWS)[:, np.newaxis] % 3, 0)
-    return {name: array.astype(np.int32) for name, array in arrays.items()}
+    return packed([[1] * 7 + [2] * 6 + [0] * 3] * ROWS, 40, 48)
 
 
 def letters(specs) -> dict[str, str]:
