@@ -9,6 +9,11 @@ from gshard_nmt.model import counter_random, decoding_weights, transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.parameters import initial_values
 
+WIDTHS = {"model_dim": 16, "hidden_dim": 32, "heads": 2, "head_dim": 8}
+NARROW = {"model_dim": 8, "hidden_dim": 12, "heads": 2, "head_dim": 4}
+WITHOUT_DROPOUT = dict.fromkeys(("input_dropout", "residual_dropout", "attention_dropout"), 0.0)
+LAYERS = {"encoder_layers": 1, "decoder_layers": 1, "moe_every": 1}
+MOE = Model(**LAYERS, **WIDTHS, experts=8, num_groups=8)
 SMALL = Model(
     encoder_layers=4, decoder_layers=2, model_dim=16, hidden_dim=24, heads=2, head_dim=4, experts=4
 )

@@ -12,15 +12,12 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import initial_values
 from gshard_nmt.model.steps import StepFunctions
-from tests.model.examples import packed
+from tests.model.examples import WIDTHS, packed
 
 FLOAT32 = Model(
     encoder_layers=2,
     decoder_layers=2,
-    model_dim=16,
-    hidden_dim=32,
-    heads=2,
-    head_dim=8,
+    **WIDTHS,
     experts=4,
     num_groups=2,
     eval_capacity_factor=4.0,

@@ -14,8 +14,8 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
+from tests.model.examples import MOE, WITHOUT_DROPOUT
 from tests.multidevice.compiled_function import control
-from tests.multidevice.examples import MOE, WITHOUT_DROPOUT
 
 ROWS, LENGTH = 8, 16
 # Every row is a group, so the groups are the same in microbatches. Experts overflow.

@@ -12,7 +12,7 @@ from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.mesh import Mesh
-from tests.multidevice.examples import LAYERS
+from tests.model.examples import LAYERS
 
 EOS, VOCABULARY = 1, 500
 # The widths are those of a real model, because kernels for small and for large arrays differ.

@@ -11,7 +11,7 @@ from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.mesh import Mesh
-from tests.multidevice.examples import WIDTHS
+from tests.model.examples import WIDTHS
 
 LENGTHS = {"source_length": 16, "target_length": 16}
 CONFIG = load_config("demo").replace(

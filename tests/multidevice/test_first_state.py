@@ -12,8 +12,8 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+from tests.model.examples import MOE
 from tests.multidevice.compiled_function import control
-from tests.multidevice.examples import MOE
 
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 # The queries of all layers have one shape and are drawn together, but the encoder's are split otherwise.

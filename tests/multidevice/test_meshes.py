@@ -18,9 +18,9 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, annotations_in, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+from tests.model.examples import MOE, WITHOUT_DROPOUT
 from tests.multidevice.collectives import Counts, axes_of, collectives, parse
 from tests.multidevice.compiled_function import control
-from tests.multidevice.examples import MOE, WITHOUT_DROPOUT
 
 ROWS, LENGTH = 16, 16
 SPARSE = dataclasses.replace(MOE, encoder_layers=0, heads=4, **WITHOUT_DROPOUT)

@@ -15,32 +15,15 @@ from gshard_nmt.run.arrays import CONTROL, state_specs
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
 from gshard_nmt.spmd.mesh import Mesh
-from tests.model.examples import packed
+from tests.model.examples import NARROW, WITHOUT_DROPOUT, packed
 from tests.multidevice.collectives import axes_of, parse
 from tests.multidevice.compiled_function import control
-from tests.multidevice.examples import WITHOUT_DROPOUT
 
 ROWS, LENGTH = 8, 8
 ONE = Mesh(("x",), (1,))
-DENSE = Model(
-    encoder_layers=2,
-    decoder_layers=4,
-    moe_every=1,
-    model_dim=8,
-    hidden_dim=16,
-    heads=2,
-    head_dim=4,
-    experts=0,
-    **WITHOUT_DROPOUT,
-)
-MOE = dataclasses.replace(
-    DENSE,
-    experts=4,
-    num_groups=4,
-    capacity_factor=1.0,
-    second_expert="all",
-    router_z_loss_weight=0.01,
-)
+GATING = {"capacity_factor": 1.0, "second_expert": "all", "router_z_loss_weight": 0.01}
+SIZES = {**NARROW, "moe_every": 1, "experts": 4, "num_groups": 4}
+MOE = Model(encoder_layers=2, decoder_layers=4, **SIZES, **GATING, **WITHOUT_DROPOUT)
 
 
 def rules(data: str) -> dict:

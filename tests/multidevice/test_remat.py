@@ -20,7 +20,7 @@ from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
 from tests.integration.conftest import usual_flags
-from tests.multidevice.examples import WITHOUT_DROPOUT
+from tests.model.examples import WITHOUT_DROPOUT
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 MESH = Mesh(("x",), (8,))

@@ -10,7 +10,7 @@ from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.mesh import Mesh
-from tests.multidevice.examples import LAYERS, WIDTHS
+from tests.model.examples import LAYERS, WIDTHS
 
 EOS, VOCABULARY = 1, 60
 CONFIG = load_config("demo").replace(

@@ -11,15 +11,12 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import initial_values
 from gshard_nmt.model.steps import StepFunctions
-from tests.model.examples import packed
+from tests.model.examples import NARROW, packed
 
 LANGUAGE_MODEL = Model(
     encoder_layers=0,
     decoder_layers=2,
-    model_dim=8,
-    hidden_dim=12,
-    heads=2,
-    head_dim=4,
+    **NARROW,
     experts=4,
     moe_every=1,
     num_groups=2,

@@ -16,9 +16,8 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
-from tests.model.examples import packed
+from tests.model.examples import MOE, packed
 from tests.multidevice.compiled_function import CompiledFunction, control
-from tests.multidevice.examples import MOE
 
 ROWS, LENGTH = 8, 16
 # The dense layers of meshes are tested in test_meshes.py, encoders in test_equivalence.py.
