@@ -8,22 +8,10 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
-from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import machine
 from gshard_nmt.spmd.processes import ALONE
 from tests.data.synthetic import write_prepared_data
-
-DEMO = load_config("demo").replace(
-    # The vocabularies of these tests are empty, so there is no text to change.
-    data={
-        "source_length": 24,
-        "target_length": 20,
-        "rows": 4,
-        "minimum_pairs": 1,
-        "augmentation": {},
-    },
-    model={"num_groups": 4},
-)
+from tests.train_loop import DEMO
 
 
 @pytest.fixture(scope="module")

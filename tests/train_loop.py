@@ -19,7 +19,7 @@ from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.program import ProgramMemory
 from tests.data.synthetic import write_prepared_data
 
-CONFIG = load_config("demo").replace(
+DEMO = load_config("demo").replace(
     # The vocabularies of these tests are empty, so there is no text to change.
     data={
         "source_length": 24,
@@ -29,7 +29,9 @@ CONFIG = load_config("demo").replace(
         "augmentation": {},
     },
     model={"num_groups": 4},
-    train={"steps": 6, "log_every": 1, "checkpoint_every": 2, "dev_every": 0, "bleu_sentences": 0},
+)
+CONFIG = DEMO.replace(
+    train={"steps": 6, "log_every": 1, "checkpoint_every": 2, "dev_every": 0, "bleu_sentences": 0}
 )
 LANGUAGES = 2
 TOKENS_PER_STEP = 100

@@ -24,18 +24,16 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import TokenLoss
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.stack import (
+    SUMS,
     Total,
     Totals,
-    join_microbatches,
-    microbatches_of,
     read_at,
     write_at,
 )
+from gshard_nmt.model.stages import join_microbatches, microbatches_of
 from gshard_nmt.model.token_counts import SIDES
 
 Arrays = Mapping[str, "tf.Tensor"]
-
-_SUMS = "sums"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +53,8 @@ def adding_parameters(model: Model, names: Iterable[str]) -> list[str]:
 
 
 def with_sums(parameters: Arrays, sums: Arrays) -> dict[str, "tf.Tensor"]:
-    """Returns the parameters together with sums of gradients, for `sums_of_block`."""
-    return {**parameters, **{f"{_SUMS}/{name}": total for name, total in sums.items()}}
-
-
-def sums_of_block(values: Arrays, stack: str) -> dict[str, "tf.Tensor"]:
-    """Returns the sums that `with_sums` put beside the parameters of the blocks of a stack."""
-    return within(values, f"{_SUMS}/{stack}/block")
+    """Returns the parameters together with sums of gradients, for `run_stack`."""
+    return {**parameters, **{f"{SUMS}/{name}": total for name, total in sums.items()}}
 
 
 def for_each(

@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from gshard_nmt.model import last_dimension
-from gshard_nmt.model.kept_results import Result
 from gshard_nmt.model.layers import Mode, declare_biases, dropout, project, to_float32
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, normal
@@ -68,28 +67,16 @@ def attend(
     Returns:
       [B, L, M], in the dtype of x.
     """
-    query = mode.keep("query", annotate(project("BLM,MND->BLND", x, p, "query"), "BLND"))
-    keys, values = project_memory(p, memory)
-    keys, values = mode.keep("key", keys), mode.keep("value", values)
+    query = annotate(project("BLM,MND->BLND", x, p, "query"), "BLND")
+    query = mode.keep("projections", query, "BLND")
+    keys, values = (mode.keep("projections", t, "BTND") for t in project_memory(p, memory))
     queries, keys = to_float32(query), to_float32(keys)
     logits = product_of_activations("BLND,BTND->BNLT", queries, keys) + bias
     probabilities = dropout(tf.nn.softmax(logits), dropout_rate, mode, "attention")
     probabilities = tf.cast(probabilities, x.dtype)
     context = product_of_activations("BNLT,BTND->BLND", probabilities, values)
     context = annotate(context, "BLND")
-    return mode.keep("output", project("BLND,NDM->BLM", context, p, "output"))
-
-
-def kept_results(
-    rows: int, length: int, memory_length: int, model_dim: int, heads: int, head_dim: int
-) -> dict[str, Result]:
-    """Declares what `attend` can keep: the results of its four products with weights."""
-    return {
-        "query": Result((rows, length, heads, head_dim), "BLND"),
-        "key": Result((rows, memory_length, heads, head_dim), "BTND"),
-        "value": Result((rows, memory_length, heads, head_dim), "BTND"),
-        "output": Result((rows, length, model_dim), "BLM"),
-    }
+    return mode.keep("attention", project("BLND,NDM->BLM", context, p, "output"), "BLM")
 
 
 def project_memory(

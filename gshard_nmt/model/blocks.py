@@ -19,10 +19,11 @@ no compiler can fuse a multiplication into the addition.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from gshard_nmt.model.last_dimension import running_total
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.stack import read, write
 
 BLOCK_ROWS = 32
 """The rows of a block. Large blocks have more padding, and small blocks read the weights more often. From
@@ -43,33 +44,6 @@ class Plan:
     row_of_choice: "tf.Tensor"
     first_block: "tf.Tensor"  # int32[E], the first block of each expert
     num_blocks: "tf.Tensor"  # int32[E], the blocks of each expert
-
-    def block(self, i: "tf.Tensor", tokens: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
-        """Returns the rows of block i, [BLOCK_ROWS, M] of tokens[n, M], and their weights."""
-        start = i * BLOCK_ROWS
-        x = tf.gather(tokens, read(self.token_of_row, start, BLOCK_ROWS))
-        return x, read(self.weight_of_row, start, BLOCK_ROWS)
-
-    def expert_of(self, i: "tf.Tensor") -> "tf.Tensor":
-        """Returns the expert of block i, int32[]: the number of experts whose blocks end before it."""
-        return tf.reduce_sum(tf.cast(i >= self.first_block + self.num_blocks, tf.int32))
-
-    def zero(self, dtype: "tf.DType") -> "tf.Tensor":
-        """Returns a zero that is known only at run time.
-
-        TF2XLA would build large arrays of a constant on the host.
-        """
-        return tf.cast(self.num_blocks[0] < 0, dtype)
-
-    def empty(self, shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
-        """Returns zeros [rows + 1, *shape]. The last row is for the choices that have no row."""
-        return tf.broadcast_to(self.zero(dtype), [self.token_of_row.shape[0] + 1, *shape])
-
-    def of_each_choice(self, by_row: "tf.Tensor") -> list["tf.Tensor"]:
-        """Returns by_row[rows + 1, ...] for the first choice of each token, and for the second."""
-        return [
-            tf.gather(by_row, self.row_of_choice[:, a]) for a in range(self.row_of_choice.shape[1])
-        ]
 
 
 def most_blocks(choices: int, experts: int) -> int:
@@ -151,11 +125,15 @@ def mixture(
     """
 
     def block(values: Weights, i: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
-        x, weight = rows.block(i, tokens)
-        return write(outputs, i * BLOCK_ROWS, expert(values, x) * weight[:, tf.newaxis])
+        start = i * BLOCK_ROWS
+        x = tf.gather(tokens, read(rows.token_of_row, start, BLOCK_ROWS))
+        weight = read(rows.weight_of_row, start, BLOCK_ROWS)
+        return write(outputs, start, expert(values, x) * weight[:, tf.newaxis])
 
     def expert_of_block(i: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
-        return block(_of_expert(weights, rows.expert_of(i), tokens.dtype), i, outputs)
+        # The experts whose blocks end before block i come first.
+        number = tf.reduce_sum(tf.cast(i >= rows.first_block + rows.num_blocks, tf.int32))
+        return block(_of_expert(weights, number, tokens.dtype), i, outputs)
 
     def blocks_of_expert(k: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
         # The experts before the k-th expert with tokens have an order of at most k.
@@ -165,7 +143,10 @@ def mixture(
         end = first + rows.num_blocks[number]
         return _repeated(functools.partial(block, values), first, end, outputs)
 
-    outputs = rows.empty([tokens.shape[1]], tokens.dtype)
+    # The last row is for the choices that have no row. This zero is known only at run time: TF2XLA would
+    # build a large array of a constant on the host.
+    no_output = tf.cast(rows.num_blocks[0] < 0, tokens.dtype)
+    outputs = tf.broadcast_to(no_output, [rows.token_of_row.shape[0] + 1, tokens.shape[1]])
     zero = tf.zeros([], tf.int32)
     if nested:
         has_tokens = tf.cast(rows.num_blocks > 0, tf.int32)
@@ -174,63 +155,13 @@ def mixture(
         outputs = _repeated(blocks_of_expert, zero, order[-1], outputs)
     else:
         outputs = _repeated(expert_of_block, zero, tf.reduce_sum(rows.num_blocks), outputs)
-    return tf.add_n(rows.of_each_choice(outputs))
+    return tf.add_n([tf.gather(outputs, row) for row in tf.unstack(rows.row_of_choice, axis=1)])
 
 
-def mixture_gradients(
-    expert: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan, dy: "tf.Tensor"
-) -> tuple["tf.Tensor", "tf.Tensor", dict[str, "tf.Tensor"]]:
-    """Returns the gradients of `mixture`, and computes each block again for them.
-
-    Args:
-      expert, weights, tokens, rows: as for `mixture`.
-      dy: [n, M], the gradient of its result.
-
-    Returns:
-      The gradients of the tokens [n, M], of the weights of their choices [n, A], and of the weights of
-      the experts. The last are sums over many tokens, and are float32 even if `weights` are bfloat16.
-    """
-    sum_dtype = tf.float64 if tokens.dtype == tf.float64 else tf.float32
-
-    def block(i: "tf.Tensor", carried):
-        dx_rows, d_weight_rows, d_weights = carried
-        number = rows.expert_of(i)
-        values = _of_expert(weights, number, tokens.dtype)
-        x, weight = rows.block(i, tokens)
-        dy_of_rows, _ = rows.block(i, dy)
-        with tf.GradientTape() as tape:
-            tape.watch([x, weight, *values.values()])
-            y = expert(values, x) * weight[:, tf.newaxis]
-        dx, d_weight, d_values = tape.gradient(y, [x, weight, values], output_gradients=dy_of_rows)
-        start = i * BLOCK_ROWS
-        # An empty row has weight 0, so it adds nothing to the gradients of the expert.
-        d_weights = {
-            name: write(
-                total,
-                number,
-                read(total, number, 1) + tf.cast(d_values[name], sum_dtype)[tf.newaxis],
-            )
-            for name, total in d_weights.items()
-        }
-        return write(dx_rows, start, dx), write(d_weight_rows, start, d_weight), d_weights
-
-    zero = rows.zero(sum_dtype)
-    carried = (
-        rows.empty([tokens.shape[1]], tokens.dtype),
-        rows.empty([], rows.weight_of_row.dtype),
-        {name: tf.broadcast_to(zero, weight.shape) for name, weight in weights.items()},
-    )
-    dx_rows, d_weight_rows, d_weights = _repeated(
-        block, tf.zeros([], tf.int32), tf.reduce_sum(rows.num_blocks), carried
-    )
-    d_weight = tf.stack(rows.of_each_choice(d_weight_rows), axis=-1)
-    return tf.add_n(rows.of_each_choice(dx_rows)), d_weight, d_weights
-
-
-def _repeated(body, first: "tf.Tensor", end: "tf.Tensor", carried):
-    """Applies carried = body(i, carried) for each i from `first` to before `end`."""
+def _repeated(body, first: "tf.Tensor", end: "tf.Tensor", outputs: "tf.Tensor") -> "tf.Tensor":
+    """Applies outputs = body(i, outputs) for each i from `first` to before `end`."""
     return tf.while_loop(
-        lambda i, _: i < end, lambda i, carried: (i + 1, body(i, carried)), [first, carried]
+        lambda i, _: i < end, lambda i, outputs: (i + 1, body(i, outputs)), [first, outputs]
     )[1]
 
 
@@ -250,28 +181,3 @@ def _of_expert(weights: Weights, number: "tf.Tensor", dtype: "tf.DType") -> dict
 def _read_bfloat16(x: "tf.Tensor", number: "tf.Tensor") -> "tf.Tensor":
     """Returns x[number] of a bfloat16 tensor. XLA:CPU would convert all of x to float32 and back."""
     return tf.bitcast(read(tf.bitcast(x, tf.uint16), number, 1)[0], tf.bfloat16)
-
-
-def read(x: "tf.Tensor", start: "tf.Tensor", size: int, axis: int = 0) -> "tf.Tensor":
-    """Returns `size` elements of one dimension of x from `start` on; start is int32[]."""
-    sizes = x.shape.as_list()
-    sizes[axis] = size
-    if tf.executing_eagerly():
-        return tf.slice(x, _starts(start, axis, x), sizes)
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    return gen_xla_ops.xla_dynamic_slice(x, _starts(start, axis, x), tf.constant(sizes))
-
-
-def write(x: "tf.Tensor", start: "tf.Tensor", new: "tf.Tensor", axis: int = 0) -> "tf.Tensor":
-    """Returns x with `new` in one dimension from `start` on; start is int32[]."""
-    if tf.executing_eagerly():
-        before, _, after = tf.split(x, [start, new.shape[axis], -1], axis=axis)
-        return tf.concat([before, new, after], axis=axis)
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    return gen_xla_ops.xla_dynamic_update_slice(x, new, _starts(start, axis, x))
-
-
-def _starts(start: "tf.Tensor", axis: int, x: "tf.Tensor") -> "tf.Tensor":
-    return tf.stack([start if i == axis else tf.zeros([], tf.int32) for i in range(x.shape.rank)])

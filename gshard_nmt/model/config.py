@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.model.dispatch import BY_SLOTS
-from gshard_nmt.model.gating import GATING_RANGES, POLICIES, Gating
-from gshard_nmt.model.layers import NORMS
-from gshard_nmt.model.moe import MOE_RANGES, MoE
+from gshard_nmt.model.dispatch import DISPATCHES
+from gshard_nmt.model.gating import AUX_LOSS_SCALES, POLICIES, ROUNDINGS, ROUTINGS, Gating
+from gshard_nmt.model.kept_results import KINDS
+from gshard_nmt.model.layers import ACTIVATIONS, NORMS
+from gshard_nmt.model.moe import MoE
 from gshard_nmt.model.pipeline_schedule import SCHEDULES, Schedule
 from gshard_nmt.model.products import PRECISIONS
 from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rate, size
@@ -23,7 +24,6 @@ STACKS = ("unrolled", "scan", "pipeline")
 STACK_NAMES = ("encoder", "decoder")
 EXPERT_STACKS = ("both", *STACK_NAMES)
 REMATS = ("none", "layer", "block")
-REMAT_KEEPS = ("inputs", "experts", "attention", "projections")
 MOST_LAYERS = 10_000
 """The largest number of layers of a stack. This limit bounds the time to declare the weights. That time
 grows with the number of layers in a block, and a block may be the whole stack."""
@@ -126,9 +126,10 @@ class Model:
 
     dispatch: str = "gather"
     """How tokens reach their experts: "gather" (indices, fast on a CPU and for large groups), "einsum"
-    (one-hot products, fast on a TPU; GShard Algorithm 2), "blocks" (no capacity, so no token loses an
-    expert; on several devices all tokens travel to all experts) or "dense" (every expert on every
-    token). Decoding always uses "blocks"."""
+    (one-hot products, fast on a TPU; GShard Algorithm 2), "dense" ("gather" with room for every token
+    in every expert, so no token loses an expert; the work is that of every expert on every token) or
+    "blocks" (each token visits its own experts, without capacity; "dense" in training). Decoding always
+    uses "blocks"."""
 
     # Gating
     routing: str = "top2"
@@ -251,12 +252,18 @@ class Model:
     RULES: ClassVar[Sequence[Rule]] = (
         between(0, MOST_LAYERS, "encoder_layers"),
         between(1, MOST_LAYERS, "decoder_layers", "moe_every"),
-        size("model_dim", "heads", "head_dim"),
-        size("experts", "expert_hidden_dim", "eval_capacity", least=0),
+        size("model_dim", "hidden_dim", "heads", "head_dim", "minimum_capacity"),
+        size("experts", "expert_hidden_dim", "shared_expert_dim", "num_groups", least=0),
+        size("group_size", "capacity", "eval_capacity", least=0),
         size("max_positions", "position_offset", least=0),
-        above(0, "eval_capacity_factor"),
+        above(0, "capacity_factor", "eval_capacity_factor"),
+        # The weight of a second expert is at most 1/2.
+        between(0, 0.5, "second_expert_threshold"),
         at_least(0, "aux_loss_weight", "z_loss_weight", "router_z_loss_weight"),
         rate("input_dropout", "residual_dropout", "attention_dropout", "label_smoothing"),
+        rate("expert_dropout", "expert_output_masking", "gating_dropout", "router_jitter"),
+        one_of(ROUTINGS, "routing"),
+        one_of(POLICIES, "second_expert"),
         # Evaluation draws no random numbers.
         one_of([policy for policy in POLICIES if policy != "random"], "eval_second_expert"),
         one_of(POSITIONS, "positions"),
@@ -270,11 +277,12 @@ class Model:
         size("stages"),
         one_of(SCHEDULES, "schedule"),
         one_of(REMATS, "remat"),
-        one_of(REMAT_KEEPS, "remat_keeps"),
+        one_of(KINDS, "remat_keeps"),
         one_of(EXPERT_STACKS, "expert_stacks"),
-        # The settings of the same names in `MoE` and `Gating` have the same ranges.
-        *MOE_RANGES,
-        *GATING_RANGES,
+        one_of(DISPATCHES, "dispatch"),
+        one_of(ACTIVATIONS, "activation"),
+        one_of(ROUNDINGS, "capacity_rounding"),
+        one_of(AUX_LOSS_SCALES, "aux_loss_scale"),
     )
 
     def __post_init__(self) -> None:
@@ -298,20 +306,6 @@ class Model:
                 "Model.encoder_layers is 0 and Model.expert_stacks is 'encoder', so no layer has experts."
                 " Set Model.expert_stacks to 'decoder', or Model.experts to 0.",
                 ["Model.expert_stacks", "Model.encoder_layers"],
-            )
-        if self.dispatch == "blocks" and self.expert_dropout:
-            raise UserError(
-                f"Model.expert_dropout is {self.expert_dropout}, but Model.dispatch is 'blocks', "
-                "which has no dropout inside experts. Set Model.expert_dropout to 0, or Model.dispatch "
-                "to 'gather'.",
-                ["Model.expert_dropout", "Model.dispatch"],
-            )
-        if self.dispatch not in BY_SLOTS and self.gating_dropout:
-            raise UserError(
-                f"Model.gating_dropout is {self.gating_dropout}, but Model.dispatch is "
-                f"{self.dispatch!r}, which has no all-to-all to skip. Set Model.gating_dropout to 0, or "
-                "Model.dispatch to 'gather'.",
-                ["Model.gating_dropout", "Model.dispatch"],
             )
         if self.stack == "pipeline":
             self._check_pipeline()
@@ -346,10 +340,6 @@ class Model:
                 ["Model.dispatch", "Model.stack"],
             )
 
-    def remat_has(self, kept: str) -> bool:
-        """Returns whether a backward pass that recomputes finds these results; see `remat_keeps`."""
-        return REMAT_KEEPS.index(kept) <= REMAT_KEEPS.index(self.remat_keeps)
-
     def depth(self, stack: str) -> int:
         return self.encoder_layers if stack == "encoder" else self.decoder_layers
 
@@ -376,31 +366,21 @@ class Model:
         return Schedule(self.stages, microbatches, visits)
 
     def moe(self, training: bool) -> MoE:
-        gating = Gating(
-            experts=self.experts,
-            routing=self.routing,
-            second_expert=self.second_expert if training else self.eval_second_expert,
-            second_expert_threshold=self.second_expert_threshold,
-            capacity=self.capacity if training else self.eval_capacity,
-            capacity_factor=self.capacity_factor if training else self.eval_capacity_factor,
-            capacity_rounding=self.capacity_rounding,
-            minimum_capacity=self.minimum_capacity,
-            aux_loss_scale=self.aux_loss_scale,
-            router_jitter=self.router_jitter,
+        """Returns the settings of the MoE layers. Settings of the same name have the same value."""
+        mine = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        gating, moe = (
+            {
+                field.name: mine[field.name]
+                for field in dataclasses.fields(kind)
+                if field.name in mine
+            }
+            for kind in (Gating, MoE)
         )
-        return MoE(
-            gating=gating,
-            hidden_dim=self.expert_hidden_dim or self.hidden_dim,
-            num_groups=self.num_groups,
-            group_size=self.group_size,
-            dispatch=self.dispatch,
-            activation=self.activation,
-            expert_dropout=self.expert_dropout,
-            biases=self.biases,
-            expert_output_masking=self.expert_output_masking,
-            gating_dropout=self.gating_dropout,
-            shared_expert_dim=self.shared_expert_dim,
-        )
+        if not training:
+            own = ("second_expert", "capacity", "capacity_factor")
+            gating |= {name: mine[f"eval_{name}"] for name in own}
+        moe["hidden_dim"] = self.expert_hidden_dim or self.hidden_dim
+        return MoE(gating=Gating(**gating), **moe)
 
     def moe_for_decoding(self) -> MoE:
         """Returns the settings of the MoE layers for decoding, which drop no choice of a token.

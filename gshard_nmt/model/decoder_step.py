@@ -15,6 +15,7 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import within
+from gshard_nmt.model.stack import write
 from gshard_nmt.spmd.sharding import annotate
 
 Values = Mapping[str, "tf.Tensor"]
@@ -106,8 +107,8 @@ def step(
             return attention.attend_cached(values, x, key, value, cache["memory_bias"])
         if name.startswith("self_attention"):
             key, value = attention.for_cache(*attention.project_memory(values, x))
-            key = write_slots(cache[f"{scope}/key"], key, i, axis=3)
-            value = write_slots(cache[f"{scope}/value"], value, i, axis=2)
+            key = write(cache[f"{scope}/key"], i * k, key, axis=3)
+            value = write(cache[f"{scope}/value"], i * k, value, axis=2)
             new_cache.update({f"{scope}/key": key, f"{scope}/value": value})
             bias = past_bias
             if "relative_bias" in values:
@@ -122,9 +123,10 @@ def step(
     block = within(p, "decoder/block")
     for repeat in range(model.repeats("decoder")):
         values = {name: v[repeat] for name, v in block.items()}
-        f = functools.partial(sublayer, repeat)
-        layers = layer_stack.SubLayers(model, "decoder", token_mask, Mode(), f)
-        x = layers.apply(names, repeat, values, x)
+        x = layer_stack.apply_sublayers(
+            *(model, names, f"decoder_{repeat}_", values, x, token_mask, Mode()),
+            functools.partial(sublayer, repeat),
+        )
     x = layer_stack.final_norm(model, p, "decoder", x)
     logits = transformer.output_logits(model, p, x)
     return last_dimension.log_softmax(logits), new_cache
@@ -141,23 +143,3 @@ def stages(slots: int, beam: int) -> list[int]:
         sizes.append(steps * beam)
         steps *= 2
     return [*sizes, slots]
-
-
-def write_slots(cache: "tf.Tensor", new: "tf.Tensor", i: "tf.Tensor", axis: int) -> "tf.Tensor":
-    """Returns the cache with `new` in its slots i * K to i * K + K - 1.
-
-    Args:
-      cache: [B, N, D, T] or [B, N, T, D].
-      new: the same shape with K instead of T.
-      i: int32[], the step.
-    """
-    k, slots = new.shape[axis], cache.shape[axis]
-    if tf.executing_eagerly():
-        shape = [slots if d == axis else 1 for d in range(4)]
-        written = tf.reshape(tf.range(slots) // k == i, shape)
-        copies = [slots // k if d == axis else 1 for d in range(4)]
-        return tf.where(written, tf.tile(new, copies), cache)
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    starts = [i * k if d == axis else tf.zeros([], tf.int32) for d in range(4)]
-    return gen_xla_ops.xla_dynamic_update_slice(cache, new, tf.stack(starts))

@@ -1,15 +1,12 @@
 """Dispatch and combine: tokens go to the slots of their experts, and weighted outputs come back.
 
-There are three implementations. Their outputs and gradients are equal up to rounding. Each takes a
-routing and returns a pair of functions. For `by_einsum` and `by_gather` the functions are:
+There are two implementations. Their outputs and gradients are equal up to rounding. Each takes a
+routing and returns a pair of functions:
 
     dispatch: [G, S, M] -> [G, E, C, M], empty slots are zero
     combine:  [G, E, C, M] -> [G, S, M], the weighted sum over the slots of a token
-
-For `dense` there are no slots, because every expert sees every token: [G, S, M] -> [E, G, S, M] and back.
 """
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
@@ -82,31 +79,49 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndC
     (3) does. The gradient of (3) gathers for each slot, as (2) does. So no activation is ever scattered.
     This is right only because a slot holds at most one token.
     """
-    num_groups, _, assignments = routing.slot.shape.as_list()
+    num_groups, group_size, assignments = routing.slot.shape.as_list()
     num_slots = experts * routing.capacity
-    slots = _slot_indices(routing, num_slots, dtype)
+    # Shape: [G, S, A] -> bool[G, J, S A]
+    choices = tf.reshape(routing.slot, [num_groups, 1, group_size * assignments])
+    is_in_slot = choices == tf.range(num_slots)[:, tf.newaxis]
+    numbers = tf.range(1, group_size * assignments + 1)
+    # Shape: [G, J, S A] -> int32[G, J]; -1 in an empty slot
+    choice_or_empty = total(tf.where(is_in_slot, numbers, 0))[..., 0] - 1
+    choice_of_slot = tf.maximum(choice_or_empty, 0)
+    is_occupied = tf.cast(choice_or_empty >= 0, dtype)
+    token_of_slot, choice = choice_of_slot // assignments, choice_of_slot % assignments
+    # A dropped choice has no slot. It reads the last slot, and the mask makes the result zero.
+    slot_of_choice = tf.minimum(routing.slot, num_slots - 1)
+    is_admitted = tf.cast(routing.slot < num_slots, dtype)
+
+    def gather_tokens(tokens: "tf.Tensor") -> "tf.Tensor":
+        """Reads the token of each slot: [G, S, M] -> [G, J, M]."""
+        return tf.gather(tokens, token_of_slot, batch_dims=1) * is_occupied[..., tf.newaxis]
+
+    def gather_slots(slots: "tf.Tensor", a: int) -> "tf.Tensor":
+        """Reads the slot of choice `a` of each token: [G, J, M] -> [G, S, M]."""
+        read = tf.gather(slots, slot_of_choice[:, :, a], batch_dims=1)
+        return read * is_admitted[:, :, a, tf.newaxis]
 
     @tf.custom_gradient
     def dispatch_flat(tokens):
-        return slots.gather_tokens(tokens), lambda dy: sum(
-            slots.gather_slots(dy, a) for a in range(assignments)
+        return gather_tokens(tokens), lambda dy: sum(
+            gather_slots(dy, a) for a in range(assignments)
         )
 
     @tf.custom_gradient
     def combine_flat(outputs, weight):
-        chosen = [slots.gather_slots(outputs, a) for a in range(assignments)]
+        chosen = [gather_slots(outputs, a) for a in range(assignments)]
         combined = sum(weight[:, :, a, tf.newaxis] * chosen[a] for a in range(assignments))
 
         def gradient(dy):
             d_weight = tf.stack([tf.reduce_sum(y * dy, axis=-1) for y in chosen], axis=-1)
             # Shape: [G, S, A] -> [G, J, A] -> [G, J]
-            weights_of_token = tf.gather(weight, slots.token_of_slot, batch_dims=1)
+            weights_of_token = tf.gather(weight, token_of_slot, batch_dims=1)
             weight_of_slot = weights_of_token[..., 0]
-            if slots.holds_second_choice is not None:
-                weight_of_slot = tf.where(
-                    slots.holds_second_choice, weights_of_token[..., 1], weight_of_slot
-                )
-            return slots.gather_tokens(dy) * weight_of_slot[..., tf.newaxis], d_weight
+            if assignments > 1:
+                weight_of_slot = tf.where(choice == 1, weights_of_token[..., 1], weight_of_slot)
+            return gather_tokens(dy) * weight_of_slot[..., tf.newaxis], d_weight
 
         return combined, gradient
 
@@ -120,71 +135,6 @@ def by_gather(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndC
         shape = [num_groups, num_slots, outputs.shape[-1]]
         outputs = annotate(tf.reshape(outputs, shape), "GJM")
         return combine_flat(outputs, tf.cast(routing.weight, dtype))
-
-    return dispatch, combine
-
-
-@dataclasses.dataclass(frozen=True)
-class _SlotIndices:
-    """Which token is in each slot, and which slot each choice of a token has."""
-
-    token_of_slot: "tf.Tensor"  # int32[G, J]; 0 in an empty slot
-    is_occupied: "tf.Tensor"  # <float>[G, J], 1 if the slot holds a token, otherwise 0
-    holds_second_choice: "tf.Tensor | None"  # bool[G, J]; None if a token has one choice
-    slot_of_choice: "tf.Tensor"  # int32[G, S, A]; the last slot if the choice was dropped
-    is_admitted: "tf.Tensor"  # <float>[G, S, A], 1 if the choice has a slot, otherwise 0
-
-    def gather_tokens(self, tokens: "tf.Tensor") -> "tf.Tensor":
-        """Reads the token of each slot: [G, S, M] -> [G, J, M]."""
-        read = tf.gather(tokens, self.token_of_slot, batch_dims=1)
-        return read * self.is_occupied[..., tf.newaxis]
-
-    def gather_slots(self, slots: "tf.Tensor", a: int) -> "tf.Tensor":
-        """Reads the slot of choice `a` of each token: [G, J, M] -> [G, S, M]."""
-        read = tf.gather(slots, self.slot_of_choice[:, :, a], batch_dims=1)
-        return read * self.is_admitted[:, :, a, tf.newaxis]
-
-
-def _slot_indices(routing: Routing, num_slots: int, dtype: "tf.DType") -> _SlotIndices:
-    num_groups, group_size, assignments = routing.slot.shape.as_list()
-    # Shape: [G, S, A] -> bool[G, J, S A]
-    choices = tf.reshape(routing.slot, [num_groups, 1, group_size * assignments])
-    is_in_slot = choices == tf.range(num_slots)[:, tf.newaxis]
-    numbers = tf.range(1, group_size * assignments + 1)
-    # Shape: [G, J, S A] -> int32[G, J]; -1 in an empty slot
-    choice_or_empty = total(tf.where(is_in_slot, numbers, 0))[..., 0] - 1
-    choice_of_slot = tf.maximum(choice_or_empty, 0)
-    is_occupied = tf.cast(choice_or_empty >= 0, dtype)
-    # A dropped choice has no slot. It reads the last slot, and the mask makes the result zero.
-    slot_of_choice = tf.minimum(routing.slot, num_slots - 1)
-    is_admitted = tf.cast(routing.slot < num_slots, dtype)
-    token_of_slot, choice = choice_of_slot // assignments, choice_of_slot % assignments
-    holds_second_choice = choice == 1 if assignments > 1 else None
-    return _SlotIndices(
-        token_of_slot, is_occupied, holds_second_choice, slot_of_choice, is_admitted
-    )
-
-
-def dense(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndCombine:
-    """Returns dispatch and combine that run every expert on every token.
-
-    The output is weighted by the gates of the experts that a token chose. The routing must be computed
-    with C = S, so that it drops no choice. A dropped choice would have weight 0 here too.
-    """
-    # Shape: [G, S, A] -> [G, S, A, E]
-    one_hot = tf.one_hot(routing.slot // routing.capacity, experts, dtype=dtype)
-    weight = tf.cast(routing.weight, dtype)
-    # Shape: [G, S, A, E] -> [G, S, E]
-    combine_weights = annotate(tf.reduce_sum(one_hot * weight[..., tf.newaxis], axis=2), "GSE")
-
-    def dispatch(tokens: "tf.Tensor") -> "tf.Tensor":
-        num_groups, group_size, model_dim = tokens.shape.as_list()
-        # Shape: [G, S, M] -> [E, G, S, M]
-        shape = [experts, num_groups, group_size, model_dim]
-        return annotate(tf.broadcast_to(tokens[tf.newaxis], shape), "EGSM")
-
-    def combine(outputs: "tf.Tensor") -> "tf.Tensor":
-        return tf.einsum("GSE,EGSM->GSM", combine_weights, outputs)
 
     return dispatch, combine
 

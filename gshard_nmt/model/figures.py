@@ -13,7 +13,8 @@ from gshard_nmt.model.config import STACK_NAMES, Model
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE
-from gshard_nmt.model.stack import Index, Total, Totals, join_microbatches, write_at
+from gshard_nmt.model.stack import Index, Total, Totals, write_at
+from gshard_nmt.model.stages import join_microbatches
 
 LAYER_FIGURES = ("router_entropy", "overflow_fraction", "busiest_expert", "effective_experts")
 """The figures of one MoE layer, in the order of the columns of the total `by_layer`."""
@@ -214,54 +215,52 @@ def loss_total(encoder: Totals, decoder: Totals, name: str) -> "tf.Tensor":
     return tf.add_n([totals[name] for totals in (encoder, decoder) if totals])
 
 
-@dataclasses.dataclass(frozen=True)
-class LanguageMetrics:
-    """Computes the metrics of each language."""
+def language_metrics(
+    model: Model,
+    batch: Mapping[str, "tf.Tensor"],
+    number: int,
+    token_nll: "tf.Tensor",
+    encoder: Totals,
+    decoder: Totals,
+) -> dict[str, "tf.Tensor"]:
+    """Returns float32[languages] each, 0 for a language that has no token in the batch.
 
-    model: Model  # the settings of the model
-    batch: Mapping[str, "tf.Tensor"]  # the arrays of a batch, int32[B, L] each
-    number: int  # the number of languages of the run
+    Args:
+      batch: int32[B, L] each.
+      number: the number of languages of the run.
+      token_nll: float32[B, L], the cross-entropy of each target token, in nats.
 
-    def compute(
-        self, token_nll: "tf.Tensor", encoder: Totals, decoder: Totals
-    ) -> dict[str, "tf.Tensor"]:
-        """Returns float32[languages] each, 0 for a language that has no token in the batch.
+    Returns:
+      `language_target_tokens`; `language_nll`, in nats per target token; with experts also
+      `language_lost_one_expert` and `language_lost_both_experts`: the share of visits in which the
+      token lost one, or both, of its chosen experts. A visit is one token in one MoE layer.
+    """
 
-        Args:
-          token_nll: float32[B, L], the cross-entropy of each target token, in nats.
-
-        Returns:
-          `language_target_tokens`; `language_nll`, in nats per target token; with experts also
-          `language_lost_one_expert` and `language_lost_both_experts`: the share of visits in which the
-          token lost one, or both, of its chosen experts. A visit is one token in one MoE layer.
-        """
-        ones = tf.ones_like(token_nll)
-        target = self.batch["target_languages"]
-        target_tokens = self._sum(target, ones)
-        metrics = {
-            "language_target_tokens": target_tokens,
-            "language_nll": self._sum(target, token_nll) / tf.maximum(target_tokens, 1.0),
-        }
-        stacks = [(self.batch["source_languages"], encoder, self.model.repeats("encoder"))]
-        stacks += [(target, decoder, self.model.repeats("decoder"))]
-        stacks = [stack for stack in stacks if stack[1]]
-        if not stacks:
-            return metrics
-        visits = [
-            self._sum(languages, tf.ones(languages.shape)) * repeats
-            for languages, _, repeats in stacks
-        ]
-        for name in ("lost_one", "lost_both"):
-            lost = [self._sum(languages, totals[name]) for languages, totals, _ in stacks]
-            word = "expert" if name == "lost_one" else "experts"
-            share = tf.add_n(lost) / tf.maximum(tf.add_n(visits), 1.0)
-            metrics[f"language_{name}_{word}"] = share
-        return metrics
-
-    def _sum(self, languages: "tf.Tensor", values: "tf.Tensor") -> "tf.Tensor":
+    def by_language(languages: "tf.Tensor", values: "tf.Tensor") -> "tf.Tensor":
         """Sums values of tokens, [B, L] or [G, S], by language: [languages]."""
         # Shape: [B, L] -> [B, L] or [G, S]
         languages = tf.reshape(languages, values.shape)
-        one_hot = token_counts.one_hot_languages(languages, self.number)
+        one_hot = token_counts.one_hot_languages(languages, number)
         values = tf.stop_gradient(values)[..., tf.newaxis]
         return tf.reduce_sum(tf.where(one_hot, values, tf.zeros([], values.dtype)), [0, 1])
+
+    target = batch["target_languages"]
+    target_tokens = by_language(target, tf.ones_like(token_nll))
+    metrics = {
+        "language_target_tokens": target_tokens,
+        "language_nll": by_language(target, token_nll) / tf.maximum(target_tokens, 1.0),
+    }
+    stacks = [
+        (batch[f"{side}_languages"], totals, model.repeats(stack))
+        for side, stack, totals in zip(
+            token_counts.SIDES, STACK_NAMES, (encoder, decoder), strict=True
+        )
+        if totals
+    ]
+    if not stacks:
+        return metrics
+    visits = [by_language(side, tf.ones(side.shape)) * repeats for side, _, repeats in stacks]
+    for name, metric in (("lost_one", "lost_one_expert"), ("lost_both", "lost_both_experts")):
+        lost = [by_language(side, totals[name]) for side, totals, _ in stacks]
+        metrics[f"language_{metric}"] = tf.add_n(lost) / tf.maximum(tf.add_n(visits), 1.0)
+    return metrics

@@ -8,14 +8,13 @@ same algorithm with one expert per token.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from gshard_nmt.model import counter_random, layers, products
 from gshard_nmt.model.kept_results import Keep, not_kept
 from gshard_nmt.model.last_dimension import running_total
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.ranges import above, between, check, one_of, rate, size
 from gshard_nmt.spmd.sharding import active_mesh, annotate
 
 ROUTINGS = {"top2": 2, "switch": 1}
@@ -24,20 +23,6 @@ ROUTINGS = {"top2": 2, "switch": 1}
 POLICIES = ("random", "all", "none", "threshold")
 ROUNDINGS = ("up", "down", "nearest", "multiple_of_4")
 AUX_LOSS_SCALES = ("authors", "paper")
-
-GATING_RANGES = (
-    one_of(ROUTINGS, "routing"),
-    one_of(POLICIES, "second_expert"),
-    # The weight of a second expert is at most 1/2.
-    between(0, 0.5, "second_expert_threshold"),
-    size("capacity", least=0),
-    above(0, "capacity_factor"),
-    one_of(ROUNDINGS, "capacity_rounding"),
-    size("minimum_capacity"),
-    one_of(AUX_LOSS_SCALES, "aux_loss_scale"),
-    rate("router_jitter"),
-)
-"""The legal values of the settings of `Gating`, and of the settings of the same names in `Model`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +53,6 @@ class Gating:
     # in training the gate's input is multiplied by U(1 - router_jitter, 1 + router_jitter). Switch
     # Transformer, section 2.4, has 0.01.
     router_jitter: float = 0.0
-
-    def __post_init__(self) -> None:
-        check(self, [size("experts", least=2), *GATING_RANGES])
 
     @property
     def choices(self) -> int:
@@ -145,7 +127,8 @@ def route(
         noise = counter_random.uniform(key, x.shape.as_list())
         x *= tf.cast(1.0 + rules.router_jitter * (2.0 * noise - 1.0), x.dtype)
     # Shape: [G, S, M] x [M, E] -> [G, S, E]
-    logits = mode.keep("logits", annotate(products.exact_product(x, gate), letters))
+    logits = annotate(products.exact_product(x, gate), letters)
+    logits = mode.keep("experts", logits, letters)
     key = mode.key_of("second_expert") if rules.second_expert == "random" else None
     draw = None if key is None else counter_random.uniform(key, is_token.shape.as_list())
     return assign(logits, is_token, rules, draw, mode.keep)
@@ -175,27 +158,29 @@ def assign(
       draw: float32[G, S] in [0, 1), for the policy "random". None keeps every second choice.
       keep: keeps results for the backward pass: numbers of a token, and the densities.
     """
+
+    def kept(x: "tf.Tensor", letters: str = "GS") -> "tf.Tensor":
+        return keep("experts", x, letters)
+
     capacity = rules.slots(is_token.shape[1])
     # The softmax, with its two sums over E kept: the backward pass then reads the logits once.
     # Shape: [G, S, E] -> [G, S]
-    peak = keep("peak", tf.stop_gradient(tf.reduce_max(logits, axis=-1)))
+    peak = kept(tf.stop_gradient(tf.reduce_max(logits, axis=-1)))
     powers = tf.exp(logits - peak[..., tf.newaxis])
-    total = keep("total", tf.reduce_sum(powers, axis=-1))
+    total = kept(tf.reduce_sum(powers, axis=-1))
     gates = powers / total[..., tf.newaxis]  # [G, S, E]
     log_z = peak + tf.math.log(total)  # [G, S]
     # (1) Choose.
-    choices = _choices(logits, gates, is_token, rules, draw, keep)
+    choices = _choices(logits, gates, is_token, rules, draw, kept)
     # (2) Number the tokens that ask for the same expert. (3) Drop those that find it full.
     no_slot = rules.experts * capacity
-    slots, weights, admitted_choices = [], [], []
-    for a, position in enumerate(_positions(choices, rules.experts, capacity)):
-        choice = choices[a]
+    slots, weights, lost = [], [], []
+    for choice, position in zip(choices, _positions(choices, rules.experts, capacity), strict=True):
         has_slot = choice.wanted & (position < capacity)
-        slot = tf.where(has_slot, choice.expert * capacity + position, no_slot)
-        slots.append(keep(f"slot_{a}", slot))
-        admitted = slots[a] < no_slot
+        slots.append(kept(tf.where(has_slot, choice.expert * capacity + position, no_slot)))
+        admitted = slots[-1] < no_slot
         weights.append(tf.where(admitted, choice.weight, tf.zeros([], logits.dtype)))
-        admitted_choices.append(admitted)
+        lost.append(tf.cast(choice.wanted & ~admitted, logits.dtype))
 
     # (4) Losses and statistics.
     first = choices[0]
@@ -203,28 +188,23 @@ def assign(
     token_weight = tf.cast(is_token, logits.dtype)[..., tf.newaxis]
     # Padding adds 0 to the sums of both means, but we divide by all S tokens, as in the authors' code.
     # Shape: [G, S, E] -> [G, E]
-    density = keep("density", tf.reduce_mean(first.one_hot * token_weight, axis=1))
+    density = kept(tf.reduce_mean(first.one_hot * token_weight, axis=1), "G_")
     mean_gate = tf.reduce_mean(gates * token_weight, axis=1)
     # Only the gates carry a gradient, because the densities are counts.
     balance = tf.reduce_mean(tf.reduce_sum(density * mean_gate, axis=-1))
     scale = rules.experts if rules.aux_loss_scale == "authors" else 1 / rules.experts
     entropy = log_z - tf.reduce_sum(gates * logits, axis=-1)  # [G, S]
     num_wanted = tf.add_n([_count(choice.wanted, logits.dtype) for choice in choices])
-    lost = tf.add_n(
-        [
-            tf.cast(choice.wanted & ~admitted, logits.dtype)
-            for choice, admitted in zip(choices, admitted_choices, strict=True)
-        ]
-    )
+    lost_choices = tf.add_n(lost)
     return Routing(
         slot=tf.stack(slots, axis=-1),
         weight=tf.stack(weights, axis=-1),
         capacity=capacity,
         aux_loss=scale * balance,
         z_loss=_mean_over_tokens(tf.square(log_z), is_token),
-        lost=lost,
+        lost=lost_choices,
         requests=num_wanted,
-        overflow_fraction=tf.reduce_sum(lost) / tf.maximum(num_wanted, 1.0),
+        overflow_fraction=tf.reduce_sum(lost_choices) / tf.maximum(num_wanted, 1.0),
         entropy=tf.stop_gradient(_mean_over_tokens(entropy, is_token)),
         load=tf.reduce_sum(density, axis=0) / tf.maximum(tf.reduce_sum(density), 1e-9),
         logits=logits,
@@ -248,21 +228,21 @@ def _choices(
     is_token: "tf.Tensor",
     rules: Gating,
     draw: "tf.Tensor | None",
-    keep: Keep,
+    kept: "Callable[[tf.Tensor], tf.Tensor]",
 ) -> list[_Choice]:
     """Returns the first choice of each token and, unless the routing is "switch", the second."""
     # Two arg-max passes, because tf.math.top_k lowers to a full sort.
-    expert1 = keep("expert_0", tf.argmax(logits, axis=-1, output_type=tf.int32))
+    expert1 = kept(tf.argmax(logits, axis=-1, output_type=tf.int32))
     one_hot1 = tf.one_hot(expert1, rules.experts, dtype=logits.dtype)
-    gate1 = keep("gate_0", tf.reduce_sum(gates * one_hot1, axis=-1))
+    gate1 = kept(tf.reduce_sum(gates * one_hot1, axis=-1))
     if rules.choices == 1:
         return [_Choice(expert1, one_hot1, gate1, is_token)]
     # We mask the logit of the first expert with -inf. If we multiplied its gate by 0 instead, and all
     # other gates were 0 too, the arg-max could choose it again.
     others = tf.where(one_hot1 > 0, tf.constant(-math.inf, logits.dtype), logits)
-    expert2 = keep("expert_1", tf.argmax(others, axis=-1, output_type=tf.int32))
+    expert2 = kept(tf.argmax(others, axis=-1, output_type=tf.int32))
     one_hot2 = tf.one_hot(expert2, rules.experts, dtype=logits.dtype)
-    gate2 = keep("gate_1", tf.reduce_sum(gates * one_hot2, axis=-1))
+    gate2 = kept(tf.reduce_sum(gates * one_hot2, axis=-1))
     total = gate1 + gate2 + 1e-9
     weight1, weight2 = gate1 / total, gate2 / total
     # A second choice that the policy drops takes no slot, as in the authors' code. Algorithm 1 as

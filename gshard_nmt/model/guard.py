@@ -30,14 +30,6 @@ _LARGEST_MOVE = math.log(1.1)
 
 
 @dataclasses.dataclass(frozen=True)
-class Guard:
-    """The settings of the guard."""
-
-    # a gradient norm jumps if it is more than this factor above the usual norm; 0 turns this check off
-    jump: float = 100.0
-
-
-@dataclasses.dataclass(frozen=True)
 class Verdict:
     """The decision of the guard about a step."""
 
@@ -59,7 +51,7 @@ def declare_reference() -> dict[str, Parameter]:
 
 
 def judge(
-    guard: Guard,
+    jump: float,
     reference: Mapping[str, "tf.Tensor"],
     loss: "tf.Tensor",
     gradient_norm: "tf.Tensor",
@@ -72,6 +64,8 @@ def judge(
     hardly changes it, and a norm that stays a thousand times higher is accepted after 25 steps.
 
     Args:
+      jump: a gradient norm jumps if it is more than this factor above the usual norm; 0 turns this
+        check off.
       loss: float32[].
       gradient_norm: float32[], the L2 norm of all gradients.
       bound: float32[], an upper bound of the absolute values of all new weights. If it is finite, so
@@ -92,8 +86,8 @@ def judge(
         "norms": tf.where(is_usable, tf.minimum(norms, ARMED_AFTER) + 1, norms),
     }
     jumps = tf.zeros([], tf.bool)
-    if guard.jump:
-        jumps = is_usable & is_armed & (difference > math.log(guard.jump))
+    if jump:
+        jumps = is_usable & is_armed & (difference > math.log(jump))
     status = tf.where(jumps, JUMP, FINE)
     # The cause replaces its effects: if the loss is not finite, neither are gradient and update.
     for value, reason in ((bound, BAD_UPDATE), (gradient_norm, BAD_GRADIENT), (loss, BAD_LOSS)):

@@ -2,62 +2,54 @@
 
 A stack that recomputes keeps the input of each part, and computes the rest of the part again (see
 `stack`). Some results take much time and little memory, such as what an expert receives: behind it are a
-product and an all-to-all. A layer shows each such result: `x = mode.keep("inputs", x)`.
+product and an all-to-all. A layer shows each such result: `x = mode.keep("experts", x, "EGM")`.
 
-    forward     keep(name, x) is x, and x is written down.
-    backward    keep(name, x) is the value that was written down, and its gradient goes to x.
+    forward     keep(kind, x, letters) is x, and x is written down.
+    backward    keep(kind, x, letters) is the value that was written down, and its gradient goes to x.
 
-In the backward pass nobody reads the value of x, so the compiler removes what only served to compute it.
+Both passes show the same results in the same order. In the backward pass nobody reads the value of x, so
+the compiler removes what only served to compute it.
 """
 
-import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from gshard_nmt.model.lazy_tensorflow import tf
 
-Keep = Callable[[str, "tf.Tensor"], "tf.Tensor"]
-"""Takes the name of a result and the result, and returns it: computed now, or kept."""
+KINDS = ("inputs", "experts", "attention", "projections")
+"""The values of `Model.remat_keeps`. Each keeps what the one before it keeps, and more."""
+
+Keep = Callable[[str, "tf.Tensor", str], "tf.Tensor"]
+"""Takes one of KINDS, a result and its letters, and returns the result: computed now, or kept."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The declaration of a result that can be kept."""
-
-    shape: Sequence[int]  # the size of each dimension
-    letters: str  # one letter for each dimension
-    # "activation" for a result in the dtype of the activations, "float32" for one that is at least
-    # that precise, or "int32"
-    kind: str = "activation"
-
-    def dtype(self, activations: "tf.DType") -> "tf.DType":
-        if self.kind == "int32":
-            return tf.int32
-        is_precise = self.kind == "activation" or activations == tf.float64
-        return activations if is_precise else tf.float32
-
-
-def not_kept(name: str, x: "tf.Tensor") -> "tf.Tensor":
-    del name
+def not_kept(kind: str, x: "tf.Tensor", letters: str) -> "tf.Tensor":
+    del kind, letters
     return x
 
 
-def recorder(kept: Collection[str]) -> tuple[Keep, dict[str, "tf.Tensor"]]:
-    """Returns a `Keep` for the forward pass, and the dict into which it writes the results `kept`."""
-    results: dict[str, tf.Tensor] = {}
+def recorder(keeps: str) -> tuple[Keep, list[tuple["tf.Tensor", str]]]:
+    """Returns a `Keep` for the forward pass, and the list of results and letters that it fills."""
+    results: list[tuple[tf.Tensor, str]] = []
+    if keeps == "inputs":
+        return not_kept, results
 
-    def keep(name: str, x: "tf.Tensor") -> "tf.Tensor":
-        if name in kept:
-            results[name] = x
+    def keep(kind: str, x: "tf.Tensor", letters: str) -> "tf.Tensor":
+        if KINDS.index(kind) <= KINDS.index(keeps):
+            results.append((x, letters))
         return x
 
     return keep, results
 
 
-def reader(results: Mapping[str, "tf.Tensor"]) -> Keep:
-    """Returns a `Keep` for the backward pass, which replaces what has a value in `results`."""
+def reader(keeps: str, results: Sequence["tf.Tensor"]) -> Keep:
+    """Returns a `Keep` for the backward pass, which replaces what was kept."""
+    if keeps == "inputs":
+        return not_kept
+    kept = iter(results)
 
-    def keep(name: str, x: "tf.Tensor") -> "tf.Tensor":
-        return _with_gradient_of(results[name], x) if name in results else x
+    def keep(kind: str, x: "tf.Tensor", letters: str) -> "tf.Tensor":
+        del letters
+        return _with_gradient_of(next(kept), x) if KINDS.index(kind) <= KINDS.index(keeps) else x
 
     return keep
 

@@ -8,12 +8,12 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-from gshard_nmt.model import accumulation, attention, figures, layers, moe
+from gshard_nmt.model import attention, figures, layers
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import Key, KeyTable
 from gshard_nmt.model.figures import LayerCounter, LayerSums
 from gshard_nmt.model.gating import Routing
-from gshard_nmt.model.kept_results import Keep, Result
+from gshard_nmt.model.kept_results import Keep
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
@@ -21,17 +21,21 @@ from gshard_nmt.model.parameters import Parameter, scoped, within
 from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.products import barrier
 from gshard_nmt.model.stack import (
+    SUMS,
     Index,
     Part,
     Total,
     Totals,
-    declare_saved,
-    join_microbatches,
-    microbatches_of,
     scanned,
     unrolled,
 )
-from gshard_nmt.model.stages import Lettered, Tensors, annotate_for_stages
+from gshard_nmt.model.stages import (
+    Lettered,
+    Tensors,
+    annotate_for_stages,
+    join_microbatches,
+    microbatches_of,
+)
 from gshard_nmt.spmd.sharding import annotate, annotate_gradient
 
 Values = Mapping[str, "tf.Tensor"]
@@ -78,34 +82,37 @@ def _declare_sublayer(model: Model, sublayer: str) -> dict[str, Parameter]:
     return declared | scoped("norm", layers.declare_norm(model.model_dim, model.norm))
 
 
-@dataclasses.dataclass(frozen=True)
-class SubLayers:
-    """The sub-layers of a block; each computes x + dropout(f(norm(x))), or norm(x + dropout(f(x)))."""
+def apply_sublayers(
+    model: Model,
+    names: Sequence[str],
+    prefix: str,
+    values: Values,
+    x: "tf.Tensor",
+    token_mask: "tf.Tensor",
+    mode: Mode,
+    f: Callable[[str, Values, "tf.Tensor"], "tf.Tensor"],
+) -> "tf.Tensor":
+    """Applies sub-layers in order to x[B, L, M], with the parameters of one repeat.
 
-    model: Model  # the settings of the model
-    stack: str  # "encoder" or "decoder"
-    # [B, L, 1] in the dtype of x, 1 for tokens and 0 for padding. It multiplies the input of every
-    # sub-layer.
-    token_mask: "tf.Tensor"
-    mode: Mode  # the mode of this repeat, for the residual dropout
-    # (name, values, input) -> output of one sub-layer, before the residual is added
-    f: Callable[[str, Values, "tf.Tensor"], "tf.Tensor"]
+    Each computes x + dropout(f(norm(x))), or norm(x + dropout(f(x))).
 
-    def apply(
-        self, names: Sequence[str], repeat: Index, values: Values, x: "tf.Tensor"
-    ) -> "tf.Tensor":
-        """Applies the named sub-layers in order to x[B, L, M], with the parameters of one repeat."""
-        for name in names:
-            place = f"{repeat}_{name}" if isinstance(repeat, int) else name
-            with tf.name_scope(f"{self.stack}_{place}"):
-                p = within(values, name)
-                norm = functools.partial(layers.norm, within(p, "norm"))
-                before = self.model.norm_place == "before"
-                masked = x * self.token_mask
-                out = self.f(name, p, norm(masked) if before else masked)
-                x = x + dropout(out, self.model.residual_dropout, self.mode.named(name), "residual")
-                x = x if before else norm(x)
-        return x
+    Args:
+      prefix: the beginning of the name scope of each sub-layer; its name follows.
+      token_mask: [B, L, 1] in the dtype of x, 1 for tokens and 0 for padding. It multiplies the input of
+        every sub-layer.
+      mode: the mode of this repeat, for the residual dropout.
+      f: (name, values, input) -> output of one sub-layer, before the residual is added.
+    """
+    for name in names:
+        with tf.name_scope(f"{prefix}{name}"):
+            p = within(values, name)
+            norm = functools.partial(layers.norm, within(p, "norm"))
+            before = model.norm_place == "before"
+            masked = x * token_mask
+            out = f(name, p, norm(masked) if before else masked)
+            x = x + dropout(out, model.residual_dropout, mode.named(name), "residual")
+            x = x if before else norm(x)
+    return x
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,25 +129,6 @@ class StackInputs:
     # n, the number of microbatches of a pipeline. 0 runs a pipeline's blocks one after another on
     # the whole batch.
     microbatches: int = 0
-
-    @property
-    def is_token(self) -> "tf.Tensor":
-        """bool[B, L], False for padding."""
-        return self.segments > 0
-
-    def self_bias(self) -> "tf.Tensor":
-        """Returns the mask of self-attention as a bias, float32[B, 1, L, L].
-
-        A bias is added to attention logits. It is 0 at visible positions and very negative at others.
-        """
-        bias = attention.segment_bias(self.segments, self.segments)
-        return bias if self.positions is None else bias + attention.causal_bias(self.positions)
-
-    def cross_bias(self) -> "tf.Tensor | None":
-        """Returns the mask of the attention to the source as a bias, float32[B, 1, L, T], or None."""
-        if self.source_segments is None:
-            return None
-        return attention.segment_bias(self.segments, self.source_segments)
 
     def tensors(self) -> Tensors:
         names = ("segments", "positions", "source_segments")
@@ -178,7 +166,7 @@ def run_stack(
     """Applies the blocks of a stack and the final norm, as Model.stack and Model.remat say.
 
     Args:
-      p: all parameters of the model, and perhaps sums of gradients; see `accumulation`.
+      p: all parameters of the model, and perhaps sums of gradients; see `SUMS`.
       x: [B, L, M].
       inputs: the segments, and the settings of the MoE layers.
       memory: the encoder's output [B, T, M] as the only entry, or nothing.
@@ -193,19 +181,18 @@ def run_stack(
     weights = within(p, f"{stack}/block")
     if model.stack == "pipeline" and inputs.microbatches:
         x, totals = blocks.pipelined(weights, x, inputs, memory)
-    elif model.stack == "scan":
-        parts = blocks.parts(inputs, blocks.random_keys(mode.key))
-        declared_totals = inputs.declare_totals(blocks.repeats)
-        x, totals = scanned(
-            *(parts, weights, blocks.annotate_gradient, x, memory),
-            declared_totals,
-            accumulation.sums_of_block(p, stack),
-        )
     else:
         parts = blocks.parts(inputs, blocks.random_keys(mode.key))
-        x, totals = unrolled(parts, weights, x, memory, recompute=model.remat != "none")
+        if model.stack == "scan":
+            x, totals = scanned(
+                *(parts, weights, blocks.annotate_gradient, x, memory),
+                inputs.declare_totals(blocks.repeats),
+                within(p, f"{SUMS}/{stack}/block"),
+            )
+        else:
+            x, totals = unrolled(parts, weights, x, memory, recompute=model.remat != "none")
     # [B, L] -> [B, L, 1]
-    token_mask = tf.cast(inputs.is_token, x.dtype)[..., tf.newaxis]
+    token_mask = tf.cast(inputs.segments > 0, x.dtype)[..., tf.newaxis]
     return final_norm(model, p, stack, x) * token_mask, totals
 
 
@@ -221,31 +208,28 @@ class Blocks:
     def repeats(self) -> int:
         return self.model.repeats(self.stack)
 
-    def parts(self, inputs: StackInputs, keys: KeyTable | None) -> list[Part]:
-        """Returns the parts of a block for these inputs, whose random numbers follow from the keys."""
-        token_mask = inputs.is_token[..., tf.newaxis]
-        biases = inputs.self_bias(), inputs.cross_bias()
-        return [self._part(names, inputs, token_mask, biases, keys) for names in self.groups]
-
     @property
     def groups(self) -> list[list[str]]:
+        """The names of the sub-layers of each part of a block."""
         groups = _layers(self.model, self.stack)
         if self.model.remat != "layer":
             groups = [[name for names in groups for name in names]]
         return groups
 
-    def _part(
-        self,
-        names: Sequence[str],
-        inputs: StackInputs,
-        token_mask: "tf.Tensor",
-        biases: tuple["tf.Tensor", "tf.Tensor | None"],
-        keys: KeyTable | None,
-    ) -> Part:
-        """Returns the part of a block that has these sub-layers."""
-        model, stack = self.model, self.stack
+    def parts(self, inputs: StackInputs, keys: KeyTable | None) -> list[Part]:
+        """Returns the parts of a block for these inputs, whose random numbers follow from the keys."""
+        model, stack, segments = self.model, self.stack, inputs.segments
+        is_token = segments > 0
+        token_mask = is_token[..., tf.newaxis]
+        # A bias is added to attention logits. It is 0 at visible positions and very negative at others.
+        self_bias, cross_bias = attention.segment_bias(segments, segments), None
+        if inputs.positions is not None:
+            self_bias += attention.causal_bias(inputs.positions)
+        if inputs.source_segments is not None:
+            cross_bias = attention.segment_bias(segments, inputs.source_segments)
 
         def apply(
+            names: Sequence[str],
             values: Values,
             x: "tf.Tensor",
             memory: Sequence["tf.Tensor"],
@@ -253,54 +237,34 @@ class Blocks:
             keep: Keep,
         ):
             routings: list[Routing] = []
-            block_mode = dataclasses.replace(self.mode, keeper=keep)
+            mode = dataclasses.replace(self.mode, keep=keep)
             if keys is not None:
-                block_mode = dataclasses.replace(block_mode, prepared=keys.at(repeat))
+                mode = dataclasses.replace(mode, prepared=keys.at(repeat))
 
             def sublayer(name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
-                sublayer_mode, rate = block_mode.named(name), model.attention_dropout
+                own_mode, rate = mode.named(name), model.attention_dropout
                 if name.startswith("self_attention"):
-                    bias = biases[0] + _relative_bias(values, x.shape[1], stack == "decoder")
-                    return attention.attend(values, x, x, bias, sublayer_mode, rate)
+                    bias = self_bias + _relative_bias(values, x.shape[1], stack == "decoder")
+                    return attention.attend(values, x, x, bias, own_mode, rate)
                 if name.startswith("cross_attention"):
-                    return attention.attend(values, x, memory[0], biases[1], sublayer_mode, rate)
+                    return attention.attend(values, x, memory[0], cross_bias, own_mode, rate)
                 return feed_forward_or_moe(
-                    model, values, x, inputs.is_token, inputs.moe, sublayer_mode, routings
+                    model, values, x, is_token, inputs.moe, own_mode, routings
                 )
 
+            prefix = f"{stack}_{repeat}_" if isinstance(repeat, int) else f"{stack}_"
             mask = tf.cast(token_mask, x.dtype)
-            layers_of_part = SubLayers(model, stack, mask, block_mode, sublayer)
-            out = layers_of_part.apply(names, repeat, values, x)
-            return out, inputs.totals_of(routings, repeat, self.repeats)
+            x = apply_sublayers(model, names, prefix, values, x, mask, mode, sublayer)
+            return x, inputs.totals_of(routings, repeat, self.repeats)
 
         declared = declare_block(model, stack)
-        weights = [name for name in declared if name.split("/")[0] in names]
-        low_precision = [name for name in weights if not declared[name].keep_float32]
-        return Part(weights, apply, low_precision, self._kept(names, inputs))
-
-    def _kept(self, names: Sequence[str], inputs: StackInputs) -> dict[str, Result]:
-        kept: dict[str, Result] = {}
-        for name in names:
-            scope = f"{self.mode.scope}{name}"
-            kept |= scoped(scope, self._kept_of_sublayer(name.rpartition("_")[0], inputs))
-        return kept
-
-    def _kept_of_sublayer(self, kind: str, inputs: StackInputs) -> dict[str, Result]:
-        model = self.model
-        rows, length = inputs.segments.shape.as_list()
-        if kind == "moe" and inputs.moe is not None and model.remat_has("experts"):
-            return moe.kept_results(inputs.moe, rows, length, model.model_dim)
-        if not kind.endswith("attention") or not model.remat_has("attention"):
-            return {}
-        memory_length = length
-        if kind == "cross_attention" and inputs.source_segments is not None:
-            memory_length = inputs.source_segments.shape[1]
-        results = attention.kept_results(
-            rows, length, memory_length, model.model_dim, model.heads, model.head_dim
-        )
-        if not model.remat_has("projections"):
-            return {"output": results["output"]}
-        return results
+        parts = []
+        for names in self.groups:
+            weights = [name for name in declared if name.split("/")[0] in names]
+            low_precision = [name for name in weights if not declared[name].keep_float32]
+            part_apply = functools.partial(apply, names)
+            parts.append(Part(weights, part_apply, low_precision, model.remat_keeps))
+        return parts
 
     def annotate_gradient(self, name: str, gradient: "tf.Tensor") -> "tf.Tensor":
         """Annotates the gradient [R, ...] of a parameter of the block."""
@@ -351,6 +315,11 @@ class Blocks:
 
         first = inputs.of_microbatch({name: tensor[0] for name, tensor in split.items()})
         x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]
+        with tf.__internal__.FuncGraph("shapes").as_default():  # only for the shapes
+            saved = [
+                part.declare_saved(weights, x_split[0], [m[0] for m in memory_split])
+                for part in self.parts(first, None)
+            ]
         pipeline = Pipeline(
             schedule=model.pipeline_schedule(self.stack, number),
             parts_of=parts_of,
@@ -358,7 +327,7 @@ class Blocks:
             letters={n: p.letters for n, p in declare_block(model, self.stack).items()},
             annotate_gradient=self.annotate_gradient,
             totals=first.declare_totals(self.repeats),
-            saved=declare_saved(self.parts(first, None), x_split.shape[1:].as_list()),
+            saved=saved,
             scope=f"{self.stack}/block",
         )
         y, totals = pipeline.run(weights, x_split, memory_split)

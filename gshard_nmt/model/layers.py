@@ -30,11 +30,8 @@ class Mode:
     scope: str = ""  # the name of the layer, a prefix of the names of its random streams
     # the keys of all streams of a block, by their full name; {} outside blocks
     prepared: Mapping[str, counter_random.Key] = dataclasses.field(default_factory=dict)
-    # keeps results for the backward pass, by their full name
-    keeper: kept_results.Keep = kept_results.not_kept
-
-    def keep(self, name: str, x: "tf.Tensor") -> "tf.Tensor":
-        return self.keeper(f"{self.scope}{name}", x)
+    # keeps results for the backward pass
+    keep: kept_results.Keep = kept_results.not_kept
 
     def named(self, name: str) -> "Mode":
         return dataclasses.replace(self, scope=f"{self.scope}{name}/")

@@ -1,26 +1,16 @@
 """The Mixture-of-Experts layer: gate, dispatch, experts, combine (GShard section 2.2, Algorithm 2)."""
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import dispatch, expert_shards, layers, regularizers
 from gshard_nmt.model.gating import Gating, Routing, route
-from gshard_nmt.model.kept_results import Result
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, fan_in_uniform, scoped, within
-from gshard_nmt.ranges import check, one_of, rate, size
 from gshard_nmt.spmd.sharding import annotate
-
-MOE_RANGES = (
-    size("hidden_dim"),
-    size("num_groups", "group_size", "shared_expert_dim", least=0),
-    one_of(dispatch.DISPATCHES, "dispatch"),
-    one_of(layers.ACTIVATIONS, "activation"),
-    rate("expert_dropout", "expert_output_masking", "gating_dropout"),
-)
-"""The legal values of the settings of `MoE`, and of the settings of the same names in `Model`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,24 +25,27 @@ class MoE:
     # S. If it is not 0, it replaces num_groups, and G follows from the number of tokens.
     group_size: int = 0
     # "gather" (indices, fast on a CPU and for large groups), "einsum" (one-hot products, Algorithm
-    # 2, fast on a TPU), "blocks" (each token visits its own experts; drops nothing and has no
-    # dropout inside experts) or "dense" (every expert on every token; drops nothing)
+    # 2, fast on a TPU), "dense" ("gather" with a slot for every token in every expert; drops
+    # nothing), or "blocks" (each token visits its own experts; drops nothing; "dense" in training)
     dispatch: str = "gather"
     activation: str = "relu"  # one of `layers.ACTIVATIONS`
     expert_dropout: float = 0.0  # the dropout rate inside experts, after the activation
     biases: bool = False  # whether the matrices of the experts have biases. The gate has none.
     # the rate at which the outputs of experts are masked, see `regularizers`
     expert_output_masking: float = 0.0
-    # the rate of the steps in which tokens stay at home, see `regularizers`. Only "gather" and
-    # "einsum" have it.
+    # the rate of the steps in which tokens stay at home, see `regularizers`
     gating_dropout: float = 0.0
     # H of the shared expert, a dense feed-forward that every token visits. Its output is added to
     # that of the other experts (the residual MoE of DeepSpeed-MoE, arXiv 2201.05596; the shared
     # experts of DeepSeekMoE, arXiv 2401.06066). 0 means that there is none.
     shared_expert_dim: int = 0
 
-    def __post_init__(self) -> None:
-        check(self, MOE_RANGES)
+    @property
+    def rules(self) -> Gating:
+        """The settings of the gate, with a slot for every token if the dispatch drops none."""
+        if self.dispatch in dispatch.BY_SLOTS:
+            return self.gating
+        return dataclasses.replace(self.gating, capacity=sys.maxsize)
 
     def groups(self, rows: int, length: int) -> int:
         """Returns G for a batch of `rows` rows of `length` tokens.
@@ -118,12 +111,10 @@ def moe_layer(
     tokens = annotate(tf.reshape(x, [num_groups, tokens_per_group, model_dim]), "GSM")
     # Shape: [B, L] -> [G, S]
     is_token = tf.reshape(is_token, [num_groups, tokens_per_group])
-    if moe.dispatch == "dense":
-        combined, routing = _dense(p, tokens, is_token, moe, mode)
-    elif moe.dispatch == "blocks":
-        combined, routing = _by_blocks(p, tokens, is_token, moe, mode)
-    else:
-        combined, routing = _by_slots(p, tokens, is_token, moe, mode)
+    # The loops over blocks have no gradients.
+    by_blocks = moe.dispatch == "blocks" and not mode.training
+    compute = _by_blocks if by_blocks else _by_slots
+    combined, routing = compute(p, tokens, is_token, moe, mode)
     # Shape: [G, S, M] -> [B, L, M]
     output = annotate(tf.reshape(annotate(combined, "GSM"), [rows, length, model_dim]), "BLM")
     if moe.shared_expert_dim:
@@ -135,78 +126,42 @@ def moe_layer(
 def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
     # The scopes reach the compiled program, where gshard-inspect tells these four kinds of work apart.
     with tf.name_scope("gating"):
-        routing = route(tokens, p["gate"], is_token, moe.gating, mode)
+        routing = route(tokens, p["gate"], is_token, moe.rules, mode)
         routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
-        by_slots = dispatch.BY_SLOTS[moe.dispatch]
+        by_slots = dispatch.BY_SLOTS.get(moe.dispatch, dispatch.by_gather)
         to_experts, to_tokens = by_slots(routing, moe.gating.experts, tokens.dtype)
-        exchange = regularizers.Exchange.of_step(
+        at_home = regularizers.stays_at_home(
             moe.gating_dropout, tokens.shape[0], moe.gating.experts, mode
         )
     with tf.name_scope("dispatch"):
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
-        inputs = _kept(mode, "inputs", exchange(to_experts(tokens), "EGCM"))
+        inputs = regularizers.exchange(to_experts(tokens), "EGCM", *at_home)
+        inputs = _kept(mode, inputs, "EGM")
     with tf.name_scope("experts"):
         hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs, moe.activation), "EGCH")
         hidden = layers.dropout(hidden, moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p, "wo"), "EGCM")
     with tf.name_scope("combine"):
         # Shape: [E, G, C, M] -> [G, E, C, M], the second all-to-all: to the devices of the tokens.
-        outputs = _kept(mode, "outputs", exchange(outputs, "GECM"))
+        outputs = _kept(mode, regularizers.exchange(outputs, "GECM", *at_home), "GEM")
         return to_tokens(outputs), routing
 
 
-def _kept(mode: Mode, name: str, slots: "tf.Tensor") -> "tf.Tensor":
-    """Shows slots [E, G, C, M] or [G, E, C, M] to `mode.keep` without their dimension C.
+def _kept(mode: Mode, slots: "tf.Tensor", letters: str) -> "tf.Tensor":
+    """Keeps slots [E, G, C, M] or [G, E, C, M], without their dimension C, for the backward pass.
 
     With thousands of experts C is 2 or 4, and a TPU would keep such an array with 8 rows for C.
     """
     first, second, capacity, model_dim = slots.shape.as_list()
     # Shape: [E, G, C, M] -> [E, G C, M]
     merged = tf.reshape(slots, [first, second * capacity, model_dim])
-    return tf.reshape(mode.keep(name, merged), slots.shape)
-
-
-def kept_results(moe: MoE, rows: int, length: int, model_dim: int) -> dict[str, Result]:
-    """Declares what a layer can keep: logits, sums and choices of the gate; what both exchanges bring."""
-    if moe.dispatch not in dispatch.BY_SLOTS:
-        return {}
-    groups, experts = moe.groups(rows, length), moe.gating.experts
-    tokens = rows * length // groups
-    capacity = moe.gating.slots(tokens)
-    choices = range(moe.gating.choices)
-    integers = [f"{name}_{a}" for name in ("expert", "slot") for a in choices]
-    floats = ["peak", "total", *(f"gate_{a}" for a in choices)]
-    return {
-        "logits": Result((groups, tokens, experts), "GSE", "float32"),
-        **{name: Result((groups, tokens), "GS", "int32") for name in integers},
-        **{name: Result((groups, tokens), "GS", "float32") for name in floats},
-        "density": Result((groups, experts), "G_", "float32"),
-        "inputs": Result((experts, groups * capacity, model_dim), "EGM"),
-        "outputs": Result((groups, experts * capacity, model_dim), "GEM"),
-    }
-
-
-def _dense(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
-    # C = S, so that nothing is dropped.
-    whole_group = dataclasses.replace(moe.gating, capacity=tokens.shape[1])
-    with tf.name_scope("gating"):
-        routing = route(tokens, p["gate"], is_token, whole_group, mode)
-        routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
-        to_experts, to_tokens = dispatch.dense(routing, moe.gating.experts, tokens.dtype)
-    with tf.name_scope("experts"):
-        hidden = layers.activated(p, "EGSM,EMH->EGSH", to_experts(tokens), moe.activation)
-        hidden = layers.dropout(annotate(hidden, "EGSH"), moe.expert_dropout, mode, "expert")
-        outputs = annotate(layers.project("EGSH,EHM->EGSM", hidden, p, "wo"), "EGSM")
-    with tf.name_scope("combine"):
-        return to_tokens(outputs), routing
+    return tf.reshape(mode.keep("experts", merged, letters), slots.shape)
 
 
 def _by_blocks(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
-    # C = S, so that nothing is dropped. An expert that no slot names gets no work.
-    whole_group = dataclasses.replace(moe.gating, capacity=tokens.shape[1])
+    # An expert that no slot names gets no work.
     with tf.name_scope("gating"):
-        routing = route(tokens, p["gate"], is_token, whole_group, mode, letters="GS_")
-        routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
+        routing = route(tokens, p["gate"], is_token, moe.rules, mode, letters="GS_")
         by_token = {
             "tokens": tokens,
             # A choice without a slot has the number E, which no device has.

@@ -13,19 +13,20 @@ The other inputs of a stage, such as masks and the encoder's output, do not trav
 at the number of its microbatch.
 
 A stage applies its blocks in a loop that is compiled once. For each iteration the pipeline keeps what
-the parts of these blocks save. The backward pass is the same in reverse, and computes each part again.
+the parts of these blocks save. The backward pass is the same in reverse, and recomputes each part.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from gshard_nmt.model.kept_results import Result
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.parameters import scoped, within
+from gshard_nmt.model.parameters import within
 from gshard_nmt.model.pipeline_schedule import Schedule, Work
 from gshard_nmt.model.stack import (
     Loop,
     Part,
+    Saved,
     Total,
     Totals,
     Values,
@@ -34,7 +35,16 @@ from gshard_nmt.model.stack import (
     unrolled,
     write_at,
 )
-from gshard_nmt.model.stages import Lettered, Tensors, annotate_for_stages, on_stages
+from gshard_nmt.model.stages import (
+    Lettered,
+    Tensors,
+    annotate_for_stages,
+    if_valid,
+    on_stages,
+    rotated,
+    stage_numbers,
+    where_stage,
+)
 from gshard_nmt.spmd.sharding import annotate
 
 
@@ -52,8 +62,7 @@ class Pipeline:
     # and the gradient
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"]
     totals: Mapping[str, Total]  # the totals of the whole stack for one microbatch
-    # what the parts of a block save of one microbatch; see `stack.declare_saved`
-    saved: Mapping[str, Result]
+    saved: Sequence[Sequence[Saved]]  # what each part of a block saves of one microbatch
     # the beginning of the names of the parameters in the model, for Mesh.overrides
     scope: str = "block"
 
@@ -112,13 +121,10 @@ class Pipeline:
         state = annotate(run_time_zeros([stages, *x.shape[1:]], x.dtype), "PBLM")
         outputs = run_time_zeros([x.shape[0], *state.shape], x.dtype)
         weights, every = self._weights(stacked), self._every(shared)
-        leading = [iterations, stages, self._blocks(stacked)]
+        blocks = next(iter(stacked.values())).shape[0] // (self.schedule.visits * stages)
         saved = {
-            name: annotate(
-                run_time_zeros([*leading, *result.shape], result.dtype(x.dtype)),
-                "_P_" + result.letters,
-            )
-            for name, result in self.saved.items()
+            name: array.zeros([iterations, stages, blocks], "_P_")
+            for name, array in self._declared_saved().items()
         }
         sums = {
             name: annotate(run_time_zeros([stages, *shape], tf.float32), letters)
@@ -129,13 +135,13 @@ class Pipeline:
             m, totals = own["microbatch"], within(carried, "totals")
             y, saved, sums = self._loop(own, every).forward(
                 carried["x"],
-                within(carried, "saved"),
+                self._by_part(carried),
                 {name: read_at(total, m) for name, total in totals.items()},
-                lambda _, total, term: total + _if_valid(own, term),
+                lambda _, total, term: total + if_valid(own, term),
             )
             return {
                 "x": y,
-                **scoped("saved", saved),
+                **dict(zip(self._declared_saved(), itertools.chain(*saved), strict=True)),
                 **{f"totals/{k}": write_at(total, m, sums[k]) for k, total in totals.items()},
             }
 
@@ -147,16 +153,15 @@ class Pipeline:
                 carried[f"totals/{name}"] = Lettered(sums[name], letters)
             results = on_stages(stage, carried, {**weights, **_numbers(work)}, every)
             results = {name: carried[name].split(r) for name, r in results.items()}
-            state = annotate(_rotated(results["x"], 1), "PBLM")
+            state = annotate(rotated(results["x"], 1), "PBLM")
             # The last write of each microbatch is that of its last visit.
             last = self._legal(self.schedule.work(iteration, stages - 1))
             outputs = annotate(write_at(outputs, last.microbatch, state), "_PBLM")
             saved = {
                 name: annotate(
-                    write_at(value, iteration, results[f"saved/{name}"]),
-                    "_P_" + self.saved[name].letters,
+                    write_at(saved[name], iteration, results[name]), "_P_" + array.letters
                 )
-                for name, value in saved.items()
+                for name, array in self._declared_saved().items()
             }
             return iteration + 1, state, outputs, saved, within(results, "totals")
 
@@ -180,7 +185,12 @@ class Pipeline:
         weights, every = self._weights(stacked), self._every(shared)
         for name, d_total in d_totals.items():
             every[f"d_totals/{name}"] = Lettered(d_total, "_" + self._total_letters(name))
-        sums = {name: dataclasses.replace(t, value=_zeros_like(t)) for name, t in weights.items()}
+        sums = {
+            name: dataclasses.replace(
+                t, value=t.split(run_time_zeros(t.value.shape, t.value.dtype))
+            )
+            for name, t in weights.items()
+        }
         for i, tensor in enumerate(shared):
             zeros = run_time_zeros([stages, *tensor.shape], tensor.dtype)
             sums[f"shared/{i}"] = Lettered(annotate(zeros, "P_BLM"), "P_BLM")
@@ -190,12 +200,12 @@ class Pipeline:
             d_shared, d_weights = within(carried, "shared"), within(carried, "weights")
 
             def add(total: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
-                return total + _if_valid(own, tf.cast(term, total.dtype))
+                return total + if_valid(own, tf.cast(term, total.dtype))
 
             dx, sums_of_shared, sums_of_weights = self._loop(own, every).backward(
-                within(own, "saved"),
+                self._by_part(own),
                 carried["x"],
-                {k: _if_valid(own, read_at(d, m)) for k, d in within(every, "d_totals").items()},
+                {k: if_valid(own, read_at(d, m)) for k, d in within(every, "d_totals").items()},
                 [read_at(total, m) for total in d_shared.values()],
                 {name: read_at(total, visit) for name, total in d_weights.items()},
                 add,
@@ -212,7 +222,7 @@ class Pipeline:
             iteration = after - 1
             work = self._work(iteration)
             d_state = self._with_leaving(d_state, dy, iteration)
-            d_result = _where(work.is_valid, _rotated(d_state, -1), 0)
+            d_result = where_stage(work.is_valid, rotated(d_state, -1), 0)
             own = {**weights, **_numbers(work), **self._at_iteration(saved, iteration)}
             carried = {n: dataclasses.replace(t, value=sums_so_far[n]) for n, t in sums.items()}
             carried["x"] = Lettered(annotate(d_result, "PBLM"), "PBLM")
@@ -222,7 +232,7 @@ class Pipeline:
             # The last write of each microbatch is that of the iteration in which it entered.
             first = self._legal(self.schedule.work(iteration, 0))
             d_entered = annotate(write_at(d_entered, first.microbatch, dx), "_PBLM")
-            d_state = _where(work.is_valid & ~self._enters(work), dx, 0)
+            d_state = where_stage(work.is_valid & ~self._enters(work), dx, 0)
             return iteration, annotate(d_state, "PBLM"), d_entered, results
 
         d_state = annotate(run_time_zeros([stages, *x.shape[1:]], x.dtype), "PBLM")
@@ -247,21 +257,30 @@ class Pipeline:
         first = (own["visit"] * self.schedule.stages + own["stage"]) * blocks
         parts = [_numbered_from(first, part) for part in self.parts_of(side)]
         # The loop counts from a zero of the stage.
-        return Loop(parts, values, self._shared_at(own, every), tf.minimum(own["visit"], 0))
+        shared = [read_at(tensor, own["microbatch"]) for tensor in within(every, "shared").values()]
+        return Loop(parts, values, shared, tf.minimum(own["visit"], 0))
+
+    def _declared_saved(self) -> dict[str, Saved]:
+        return {
+            f"inputs/{i:03}/{j:03}": array
+            for i, arrays in enumerate(self.saved)
+            for j, array in enumerate(arrays)
+        }
+
+    def _by_part(self, tensors: Tensors) -> list[list["tf.Tensor"]]:
+        """Returns the saved tensors of each part."""
+        saved = iter([tensors[name] for name in self._declared_saved()])
+        return [list(itertools.islice(saved, len(arrays))) for arrays in self.saved]
 
     def _at_iteration(self, saved: Tensors, iteration: "tf.Tensor") -> dict[str, Lettered]:
         """Returns what the parts saved in an iteration, [P, blocks of a visit, ...]."""
-        letters = {name: "P_" + self.saved[name].letters for name in saved}
-        return {
-            f"saved/{name}": Lettered(
-                annotate(read_at(value, iteration), letters[name]), letters[name]
+        at_iteration = {}
+        for name, array in self._declared_saved().items():
+            letters = "P_" + array.letters
+            at_iteration[name] = Lettered(
+                annotate(read_at(saved[name], iteration), letters), letters
             )
-            for name, value in saved.items()
-        }
-
-    def _blocks(self, stacked: Values) -> int:
-        repeats = next(iter(stacked.values())).shape[0]
-        return repeats // (self.schedule.visits * self.schedule.stages)
+        return at_iteration
 
     def _weights(self, stacked: Values) -> dict[str, Lettered]:
         """Returns the parameters of each stage, [P, visits, blocks of a visit, ...]."""
@@ -288,11 +307,6 @@ class Pipeline:
         side = {f"side/{name}": tensor for name, tensor in self.side.items()}
         return side | {f"shared/{i}": Lettered(t, "_BLM") for i, t in enumerate(shared)}
 
-    def _shared_at(self, own: Tensors, every: Tensors) -> list["tf.Tensor"]:
-        """Returns the shared tensors of the stage's microbatch."""
-        count = len(within(every, "shared"))
-        return [read_at(every[f"shared/{i}"], own["microbatch"]) for i in range(count)]
-
     def _total_letters(self, name: str) -> str:
         total = self.totals[name]
         return total.letters or "_" * len(total.shape)
@@ -309,7 +323,7 @@ class Pipeline:
 
     def _work(self, iteration: "tf.Tensor") -> Work:
         """Returns the work of all stages, int32[P] and bool[P]; the numbers are legal in a bubble too."""
-        return self._legal(self.schedule.work(iteration, _stage_numbers(self.schedule.stages)))
+        return self._legal(self.schedule.work(iteration, stage_numbers(self.schedule.stages)))
 
     def _legal(self, work: Work) -> Work:
         last = self.schedule.microbatches - 1
@@ -320,14 +334,14 @@ class Pipeline:
         return work.is_valid & (work.visit == 0) & self._is_first()
 
     def _is_first(self) -> "tf.Tensor":
-        return _stage_numbers(self.schedule.stages) == 0
+        return stage_numbers(self.schedule.stages) == 0
 
     def _entered(
         self, state: "tf.Tensor", x: "tf.Tensor", iteration: "tf.Tensor", work: Work
     ) -> "tf.Tensor":
         first = self._legal(self.schedule.work(iteration, 0))
-        state = _where(self._enters(work), read_at(x, first.microbatch)[tf.newaxis], state)
-        return annotate(_where(work.is_valid, state, 0), "PBLM")
+        state = where_stage(self._enters(work), read_at(x, first.microbatch)[tf.newaxis], state)
+        return annotate(where_stage(work.is_valid, state, 0), "PBLM")
 
     def _with_leaving(
         self, d_state: "tf.Tensor", dy: "tf.Tensor", iteration: "tf.Tensor"
@@ -339,7 +353,7 @@ class Pipeline:
         last = self._legal(self.schedule.work(iteration, self.schedule.stages - 1))
         leaves = last.is_valid & (last.visit == self.schedule.visits - 1)
         leaving = read_at(dy, last.microbatch)[tf.newaxis]
-        return annotate(_where(leaves & self._is_first(), leaving, d_state), "PBLM")
+        return annotate(where_stage(leaves & self._is_first(), leaving, d_state), "PBLM")
 
     def _of_first_stage(self, states: "tf.Tensor") -> "tf.Tensor":
         """Returns the entry of stage 0 of each of n states [n, P, b, L, M]."""
@@ -356,18 +370,8 @@ def _numbers(work: Work) -> dict[str, Lettered]:
         "microbatch": Lettered(work.microbatch, "P"),
         "visit": Lettered(work.visit, "P"),
         "is_valid": Lettered(work.is_valid, "P"),
-        "stage": Lettered(_stage_numbers(work.visit.shape[0]), "P"),
+        "stage": Lettered(stage_numbers(work.visit.shape[0]), "P"),
     }
-
-
-def _stage_numbers(stages: int) -> "tf.Tensor":
-    """Returns int32[P]: 0, 1, 2, ...
-
-    This is no range, because the compiler may merge a range of the same size in the code of a stage with
-    it, and the partitioner then fails (see `on_stages`).
-    """
-    ones = annotate(run_time_zeros([stages], tf.int32) + 1, "_")
-    return annotate(tf.cumsum(ones) - 1, "_")
 
 
 def _numbered_from(first: "tf.Tensor", part: Part) -> Part:
@@ -379,21 +383,3 @@ def _numbered_from(first: "tf.Tensor", part: Part) -> Part:
             values, x, shared, first + repeat, keep
         ),
     )
-
-
-def _rotated(state: "tf.Tensor", by: int) -> "tf.Tensor":
-    return tf.concat([state[-by:], state[:-by]], axis=0)
-
-
-def _where(mask: "tf.Tensor", x: "tf.Tensor", y: "tf.Tensor | int") -> "tf.Tensor":
-    """Returns x if the mask of the stage, bool[P], is True, otherwise y; x and y are [P, b, L, M]."""
-    return tf.where(tf.reshape(mask, [-1, 1, 1, 1]), x, tf.cast(y, x.dtype))
-
-
-def _if_valid(own: Tensors, value: "tf.Tensor") -> "tf.Tensor":
-    """Returns the value, or 0 in a bubble, in which it may be NaN."""
-    return tf.where(own["is_valid"], value, tf.zeros([], value.dtype))
-
-
-def _zeros_like(tensor: Lettered) -> "tf.Tensor":
-    return tensor.split(run_time_zeros(tensor.value.shape, tensor.value.dtype))

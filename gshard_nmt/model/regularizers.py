@@ -47,51 +47,51 @@ def homes(num_groups: int, experts: int) -> int:
     return number
 
 
-@dataclasses.dataclass(frozen=True)
-class Exchange:
-    """Moves slots between groups and experts, or leaves them at home in a random step.
+def stays_at_home(
+    rate: float, num_groups: int, experts: int, mode: Mode
+) -> tuple["tf.Tensor | None", int]:
+    """Draws whether the slots of a step stay at home: one number for all MoE layers.
 
     Gating dropout (Liu et al. 2022, arXiv 2205.14336) skips both all-to-alls of a step at random: the
     experts of each device then work on the slots of its own groups, whichever experts these slots are
     for. The slot for expert e of a group goes to the expert of its home with the same number, e modulo
     E / homes. The gate, its weights and its losses do not change.
+
+    Returns:
+      bool[], or None if slots never stay; and the number of homes.
+    """
+    if not rate:
+        return None, 1
+    number = homes(num_groups, experts)
+    if not mode.training or mode.key is None:
+        return None, 1
+    (draw,) = tf.unstack(counter_random.uniform(mode.key.fold("gating_dropout"), [1]))
+    return draw < rate, number
+
+
+def exchange(
+    slots: "tf.Tensor", letters: str, stays: "tf.Tensor | None" = None, homes: int = 1
+) -> "tf.Tensor":
+    """Moves slots between groups and experts, or leaves them at home.
+
+    Args:
+      slots: [G, E, C, M] on the way to the experts, or [E, G, C, M] on the way back. The result has the
+        first two dimensions swapped.
+      letters: "EGCM" or "GECM", for the annotation of the result.
+      stays: bool[], whether the slots stay at home; None if they never do.
     """
 
-    # bool[], whether the slots of this step stay at home; None if they never do
-    stays: "tf.Tensor | None" = None
-    homes: int = 1  # the number of homes
+    def exchanged() -> "tf.Tensor":
+        return annotate(tf.transpose(slots, [1, 0, 2, 3]), letters)
 
-    @classmethod
-    def of_step(cls, rate: float, num_groups: int, experts: int, mode: Mode) -> "Exchange":
-        """Draws whether the slots of this step stay at home: one number for all MoE layers."""
-        if not rate:
-            return cls()
-        number = homes(num_groups, experts)
-        if not mode.training or mode.key is None:
-            return cls()
-        (draw,) = tf.unstack(counter_random.uniform(mode.key.fold("gating_dropout"), [1]))
-        return cls(draw < rate, number)
+    def at_home() -> "tf.Tensor":
+        first, second, *others = slots.shape.as_list()
+        # Shape: [G, E, C, M] -> [homes, G / homes, homes, E / homes, C, M]
+        divided = tf.reshape(slots, [homes, first // homes, homes, second // homes, *others])
+        # Shape: [homes, E / homes, homes, G / homes, C, M] -> [E, G, C, M]
+        swapped = tf.transpose(divided, [0, 3, 2, 1, 4, 5])
+        return annotate(tf.reshape(swapped, [second, first, *others]), letters)
 
-    def __call__(self, slots: "tf.Tensor", letters: str) -> "tf.Tensor":
-        """Swaps the first two dimensions, and annotates the result with `letters`.
-
-        Args:
-          slots: [G, E, C, M] on the way to the experts, or [E, G, C, M] on the way back.
-          letters: "EGCM" or "GECM".
-        """
-
-        def exchanged() -> "tf.Tensor":
-            return annotate(tf.transpose(slots, [1, 0, 2, 3]), letters)
-
-        def at_home() -> "tf.Tensor":
-            first, second, *others = slots.shape.as_list()
-            n = self.homes
-            # Shape: [G, E, C, M] -> [homes, G / homes, homes, E / homes, C, M]
-            divided = tf.reshape(slots, [n, first // n, n, second // n, *others])
-            # Shape: [homes, E / homes, homes, G / homes, C, M] -> [E, G, C, M]
-            swapped = tf.transpose(divided, [0, 3, 2, 1, 4, 5])
-            return annotate(tf.reshape(swapped, [second, first, *others]), letters)
-
-        if self.stays is None:
-            return exchanged()
-        return annotate(tf.cond(self.stays, at_home, exchanged), letters)
+    if stays is None:
+        return exchanged()
+    return annotate(tf.cond(stays, at_home, exchanged), letters)

@@ -5,23 +5,26 @@ stack is unrolled, the program grows with the depth. If the stack is a loop, the
 forward and one block backward for any depth (GSPMD section 3.3: identical layers).
 
 TensorFlow's own gradient of a loop keeps every intermediate result of every repeat. The loop here keeps
-only the input of each part of the block, and the results that the part declares (see `kept_results`). The
+only the input of each part of the block, and the results that the part keeps (see `kept_results`). The
 backward pass computes the rest again.
 """
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from gshard_nmt.model.kept_results import Keep, Result, not_kept, reader, recorder
+from gshard_nmt.model.kept_results import Keep, not_kept, reader, recorder
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.parameters import within
 from gshard_nmt.model.products import barrier
 from gshard_nmt.spmd.sharding import annotate
 
 Values = Mapping[str, "tf.Tensor"]
 Totals = dict[str, "tf.Tensor"]
 """Maps the name of a quantity, for example "aux_loss", to its sum over the repeats."""
+
+
+SUMS = "sums"
+"""The beginning of the names of the sums of gradients that are beside the parameters; see `scanned`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +45,22 @@ Index = Any
 """The number of a repeat: an int if the stack is unrolled, int32[] in a loop."""
 
 
+class Saved(NamedTuple):
+    """The declaration of an array that one repeat of a part saves for the backward pass."""
+
+    shape: Sequence[int]
+    dtype: Any
+    letters: str
+
+    def zeros(self, leading: Sequence[int], letters: str) -> "tf.Tensor":
+        """Returns an array for several repeats, with leading dimensions of these letters."""
+        zeros = run_time_zeros([*leading, *self.shape], self.dtype)
+        return annotate(zeros, letters + self.letters)
+
+
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of a block. If the stack recomputes, it keeps only the input and `kept` of each part."""
+    """A part of a block. If the stack recomputes, it saves the input of each part and what it keeps."""
 
     names: Sequence[str]  # the names of the parameters that the part uses
     # (values, x, shared, repeat, keep) -> (x, totals), which computes the part on x[B, L, M] from
@@ -54,8 +70,20 @@ class Part:
     ]
     # the names of the parameters that every use casts to the dtype of x
     low_precision: Collection[str] = ()
-    # the results that are kept, by their names
-    kept: Mapping[str, Result] = dataclasses.field(default_factory=dict)
+    keeps: str = "inputs"  # which results are kept, one of `kept_results.KINDS`
+
+    def declare_saved(
+        self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]
+    ) -> list[Saved]:
+        """Declares the input, and the results that are kept, of one repeat of the part."""
+        saved = [Saved(x.shape.as_list(), x.dtype, "BLM")]
+        if self.keeps == "inputs":
+            return saved
+        keep, results = recorder(self.keeps)
+        with tf.__internal__.FuncGraph("shapes").as_default():  # only for the shapes
+            repeat = tf.zeros([], tf.int32)
+            self.apply(self.values_at(stacked, repeat, x.dtype), x, shared, repeat, keep)
+        return saved + [Saved(y.shape.as_list(), y.dtype, letters) for y, letters in results]
 
     def values_at(self, stacked: Values, repeat: "tf.Tensor", dtype) -> dict[str, "tf.Tensor"]:
         """Returns the parameters of one repeat, int32[], and casts the low_precision ones to `dtype`."""
@@ -65,7 +93,7 @@ class Part:
     def recompute_gradients(
         self,
         values: Values,
-        saved: Values,
+        saved: Sequence["tf.Tensor"],
         shared: Sequence["tf.Tensor"],
         repeat: Index,
         dy: "tf.Tensor",
@@ -73,30 +101,18 @@ class Part:
     ) -> tuple["tf.Tensor", list, dict[str, "tf.Tensor"]]:
         """Computes the part again and returns the gradients of its input, of shared and of values.
 
-        `saved` has the input and the kept results, as `declare_saved` names them. If the part does not
+        `saved` is the input and the kept results, as `declare_saved` declares them. If the part does not
         use a shared tensor, that tensor's gradient is None.
         """
-        x, keep = saved["input"], reader(within(saved, "kept"))
+        x, *kept = saved
         with tf.GradientTape() as tape:
             tape.watch([x, *shared, *values.values()])
             # gshard-inspect recognizes recomputation in a compiled program by this name.
             with tf.name_scope("recomputed"):
-                y, totals = self.apply(values, x, shared, repeat, keep)
+                y, totals = self.apply(values, x, shared, repeat, reader(self.keeps, kept))
         sources = [x, list(shared), dict(values)]
         seeds = [dy, *(d_totals[name] for name in totals)]
         return tape.gradient([y, *totals.values()], sources, output_gradients=seeds)
-
-
-def declare_saved(parts: Sequence[Part], shape: Sequence[int]) -> dict[str, Result]:
-    """Declares what the parts of a block save for the backward pass, for x of this shape [B, L, M].
-
-    The names are NUMBER/input and NUMBER/kept/NAME, with the number of the part.
-    """
-    saved = {}
-    for i, part in enumerate(parts):
-        saved[f"{i}/input"] = Result(shape, "BLM")
-        saved |= {f"{i}/kept/{name}": result for name, result in part.kept.items()}
-    return saved
 
 
 def unrolled(
@@ -140,27 +156,25 @@ def _recomputed(part: Part):
     """
 
     def apply(values: Values, x, shared: Sequence, repeat: Index, _: Keep):
-        names, kept_names = sorted(values), sorted(part.kept)
+        names = sorted(values)
         total_names: list[str] = []
         sizes = [1, len(shared), len(names)]
 
         @tf.custom_gradient
         def run(*arguments):
             (x,), shared, flat = _cut(arguments, sizes)
-            keep, results = recorder(part.kept)
+            keep, results = recorder(part.keeps)
             y, totals = part.apply(dict(zip(names, flat, strict=True)), x, shared, repeat, keep)
             total_names[:] = sorted(totals)
-            kept = [results[name] for name in kept_names]
+            kept = [result for result, _ in results]
 
-            def gradient(*seeds):
-                d_y, *d_totals = seeds
+            def gradient(d_y, *d_totals):
                 again = barrier([*arguments, *kept, d_y])
                 (x,), shared, flat, kept_again, (dy,) = _cut(again, [*sizes, len(kept), 1])
-                values = dict(zip(names, flat, strict=True))
-                saved = {f"kept/{n}": v for n, v in zip(kept_names, kept_again, strict=True)}
-                seeds_of_totals = dict(zip(total_names, d_totals, strict=True))
                 dx, d_shared, d_values = part.recompute_gradients(
-                    values, {"input": x, **saved}, shared, repeat, dy, seeds_of_totals
+                    dict(zip(names, flat, strict=True)),
+                    *([x, *kept_again], shared, repeat, dy),
+                    dict(zip(total_names, d_totals, strict=True)),
                 )
                 return (dx, *d_shared, *[d_values[name] for name in names])
 
@@ -217,13 +231,10 @@ def scanned(
     def run(*arguments):
         (x,), shared, flat, flat_sums = _cut(arguments, sizes)
         loop = Loop(parts, dict(zip(names, flat, strict=True)), shared)
-        saved = {
-            name: annotate(
-                run_time_zeros([repeats, *result.shape], result.dtype(x.dtype)),
-                "R" + result.letters,
-            )
-            for name, result in declare_saved(parts, x.shape.as_list()).items()
-        }
+        saved: Sequence[Sequence[tf.Tensor]] = [
+            [array.zeros([repeats], "R") for array in part.declare_saved(loop.stacked, x, shared)]
+            for part in parts
+        ]
         zeros = {name: totals[name].zeros() for name in total_names}
         y, saved, values = loop.forward(x, saved, zeros, add_total)
 
@@ -245,7 +256,7 @@ def scanned(
 def _gradients_of(
     loop: "Loop",
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"],
-    saved: Values,
+    saved: Sequence[Sequence["tf.Tensor"]],
     dy: "tf.Tensor",
     d_totals: Totals,
     sums: Values,
@@ -285,14 +296,15 @@ class Loop:
     def forward(
         self,
         x: "tf.Tensor",
-        saved: Values,
+        saved: Sequence[Sequence["tf.Tensor"]],
         sums: Totals,
         add_total: Callable[[str, "tf.Tensor", "tf.Tensor"], "tf.Tensor"],
-    ) -> tuple["tf.Tensor", dict[str, "tf.Tensor"], Totals]:
+    ) -> tuple["tf.Tensor", Sequence[Sequence["tf.Tensor"]], Totals]:
         """Applies the blocks to x[B, L, M].
 
         Args:
-          saved: the arrays of `declare_saved`, with a leading dimension R, into which the loop writes.
+          saved: for each part the arrays of `Part.declare_saved`, with a leading dimension R, into which
+            the loop writes.
           add_total: (name, sum, term) -> the sum with the term of a part.
 
         Returns:
@@ -301,28 +313,30 @@ class Loop:
         repeats = _repeats(self.stacked)
 
         def body(repeat, x, saved, sums):
-            saved, sums = dict(saved), dict(sums)
+            saved, sums = [list(arrays) for arrays in saved], dict(sums)
             for i, part in enumerate(self.parts):
-                saved[f"{i}/input"] = write_at(saved[f"{i}/input"], repeat, x)
+                input_of_part, *kept = saved[i]
+                saved[i] = [write_at(input_of_part, repeat, x)]
                 values = part.values_at(self.stacked, repeat, x.dtype)
-                keep, results = recorder(part.kept)
+                keep, results = recorder(part.keeps)
                 x, part_totals = part.apply(values, x, self.shared, repeat, keep)
-                for name, result in results.items():
-                    name = f"{i}/kept/{name}"
-                    saved[name] = write_at(saved[name], repeat, result)
+                for array, (result, _) in zip(kept, results, strict=True):
+                    saved[i].append(write_at(array, repeat, result))
                 for name, total in part_totals.items():
                     sums[name] = add_total(name, sums[name], total)
             return repeat + 1, annotate(x, "BLM"), saved, sums
 
         start = tf.convert_to_tensor(self.first, tf.int32)
         _, y, saved, sums = tf.while_loop(
-            lambda repeat, *_: repeat < repeats, body, [start, x, dict(saved), sums]
+            lambda repeat, *_: repeat < repeats,
+            body,
+            [start, x, [list(arrays) for arrays in saved], sums],
         )
-        return y, dict(saved), sums
+        return y, saved, sums
 
     def backward(
         self,
-        saved: Values,
+        saved: Sequence[Sequence["tf.Tensor"]],
         dy: "tf.Tensor",
         d_totals: Totals,
         d_shared: Sequence["tf.Tensor"],
@@ -348,8 +362,8 @@ class Loop:
         def body(index, dx, d_shared, d_stacked):
             repeat, d_stacked = repeats - 1 - index, dict(d_stacked)
             for i, part in reversed(list(enumerate(self.parts))):
-                own = {n: read_at(v, repeat) for n, v in within(saved, f"{i}").items()}
-                values = part.values_at(self.stacked, repeat, own["input"].dtype)
+                own = [read_at(array, repeat) for array in saved[i]]
+                values = part.values_at(self.stacked, repeat, own[0].dtype)
                 dx, terms, d_values = part.recompute_gradients(
                     values, own, self.shared, repeat, dx, d_totals
                 )
@@ -387,23 +401,38 @@ def run_time_zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
     return tf.broadcast_to(zero, shape)
 
 
-def read_at(stacked: "tf.Tensor", index: "tf.Tensor") -> "tf.Tensor":
-    """Returns stacked[index]; index is int32[]."""
+def read(x: "tf.Tensor", start: "tf.Tensor", size: int) -> "tf.Tensor":
+    """Returns `size` elements of the first dimension of x from `start` on; start is int32[]."""
+    sizes = [size, *x.shape.as_list()[1:]]
+    if tf.executing_eagerly():
+        return tf.slice(x, _starts(x, start, 0), sizes)
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-    shape = stacked.shape.as_list()
-    starts = tf.stack([index, *[tf.zeros([], tf.int32)] * (len(shape) - 1)])
-    return tf.reshape(
-        gen_xla_ops.xla_dynamic_slice(stacked, starts, tf.constant([1, *shape[1:]])), shape[1:]
-    )
+    return gen_xla_ops.xla_dynamic_slice(x, _starts(x, start, 0), tf.constant(sizes))
+
+
+def write(x: "tf.Tensor", start: "tf.Tensor", new: "tf.Tensor", axis: int = 0) -> "tf.Tensor":
+    """Returns x with `new` in one dimension from `start` on; start is int32[]."""
+    if tf.executing_eagerly():
+        before, _, after = tf.split(x, [start, new.shape[axis], -1], axis=axis)
+        return tf.concat([before, new, after], axis=axis)
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_dynamic_update_slice(x, new, _starts(x, start, axis))
+
+
+def _starts(x: "tf.Tensor", start: "tf.Tensor", axis: int) -> "tf.Tensor":
+    return tf.stack([start if i == axis else tf.zeros([], tf.int32) for i in range(x.shape.rank)])
+
+
+def read_at(stacked: "tf.Tensor", index: "tf.Tensor") -> "tf.Tensor":
+    """Returns stacked[index]; index is int32[]."""
+    return tf.reshape(read(stacked, index, 1), stacked.shape[1:])
 
 
 def write_at(stacked: "tf.Tensor", index: "tf.Tensor", value: "tf.Tensor") -> "tf.Tensor":
     """Returns a copy of `stacked` in which stacked[index] is `value`; index is int32[]."""
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    starts = tf.stack([index, *[tf.zeros([], tf.int32)] * (stacked.shape.rank - 1)])
-    return gen_xla_ops.xla_dynamic_update_slice(stacked, value[tf.newaxis], starts)
+    return write(stacked, index, value[tf.newaxis])
 
 
 def _add_at(stacked: "tf.Tensor", index: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
@@ -411,29 +440,3 @@ def _add_at(stacked: "tf.Tensor", index: "tf.Tensor", term: "tf.Tensor") -> "tf.
     # Without the barrier XLA sums over devices after the loop, and needs two more arrays of gradients.
     (term,) = barrier([tf.cast(term, stacked.dtype)])
     return write_at(stacked, index, read_at(stacked, index) + term)
-
-
-Annotate = Callable[["tf.Tensor", str], "tf.Tensor"]
-
-
-def microbatches_of(
-    x: "tf.Tensor", number: int, letters: str, annotate: Annotate = annotate
-) -> "tf.Tensor":
-    """Returns [n, B/n, ...], the microbatches of x[B, ...] (GSPMD section 3.3).
-
-    Microbatch m of n has the rows m, m + n, m + 2n, and so on. So if the rows are split over devices,
-    each device has its share of every microbatch, and dividing moves no data (if n divides its rows).
-    The new dimension, the first, is not split.
-    """
-    rows, *rest = x.shape.as_list()
-    together = tf.reshape(x, [rows // number, number, *rest])
-    permutation = [1, 0, *range(2, together.shape.rank)]
-    return annotate(tf.transpose(together, permutation), "_" + letters)
-
-
-def join_microbatches(x: "tf.Tensor", letters: str, annotate: Annotate = annotate) -> "tf.Tensor":
-    """Joins microbatches, the inverse of `microbatches_of`: [n, B/n, ...] -> [B, ...]."""
-    microbatches, rows, *rest = x.shape.as_list()
-    permutation = [1, 0, *range(2, x.shape.rank)]
-    joined = tf.reshape(tf.transpose(x, permutation), [microbatches * rows, *rest])
-    return annotate(joined, letters)

@@ -1,16 +1,18 @@
 """Computes a function for each stage of a pipeline, on the devices of the stage (GSPMD section 3.4).
 
 The code of a stage is manual along the mesh axes that split the stages: it sees the tensors of one stage.
-Along all other axes the compiler partitions it.
+Along all other axes the compiler partitions it. A batch is divided into microbatches here, too.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
 
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.stack import run_time_zeros
 from gshard_nmt.spmd.sharding import (
     Mesh,
     active_mesh,
+    annotate,
     auto_to_manual,
     manual_axes,
     manual_to_auto,
@@ -120,3 +122,53 @@ def _for_each_row(function, carried: Tensors, own: Tensors, every: Tensors) -> T
         for i in range(rows)
     ]
     return {name: tf.stack([result[name] for result in results]) for name in carried}
+
+
+def stage_numbers(stages: int) -> "tf.Tensor":
+    """Returns int32[P]: 0, 1, 2, ...
+
+    This is no range, because the compiler may merge a range of the same size in the code of a stage with
+    it, and the partitioner then fails (see `on_stages`).
+    """
+    ones = annotate(run_time_zeros([stages], tf.int32) + 1, "_")
+    return annotate(tf.cumsum(ones) - 1, "_")
+
+
+def rotated(state: "tf.Tensor", by: int) -> "tf.Tensor":
+    return tf.concat([state[-by:], state[:-by]], axis=0)
+
+
+def where_stage(mask: "tf.Tensor", x: "tf.Tensor", y: "tf.Tensor | int") -> "tf.Tensor":
+    """Returns x if the mask of the stage, bool[P], is True, otherwise y; x and y are [P, b, L, M]."""
+    return tf.where(tf.reshape(mask, [-1, 1, 1, 1]), x, tf.cast(y, x.dtype))
+
+
+def if_valid(own: Tensors, value: "tf.Tensor") -> "tf.Tensor":
+    """Returns the value, or 0 in a bubble, in which it may be NaN."""
+    return tf.where(own["is_valid"], value, tf.zeros([], value.dtype))
+
+
+Annotate = Callable[["tf.Tensor", str], "tf.Tensor"]
+
+
+def microbatches_of(
+    x: "tf.Tensor", number: int, letters: str, annotate: Annotate = annotate
+) -> "tf.Tensor":
+    """Returns [n, B/n, ...], the microbatches of x[B, ...] (GSPMD section 3.3).
+
+    Microbatch m of n has the rows m, m + n, m + 2n, and so on. So if the rows are split over devices,
+    each device has its share of every microbatch, and dividing moves no data (if n divides its rows).
+    The new dimension, the first, is not split.
+    """
+    rows, *rest = x.shape.as_list()
+    together = tf.reshape(x, [rows // number, number, *rest])
+    permutation = [1, 0, *range(2, together.shape.rank)]
+    return annotate(tf.transpose(together, permutation), "_" + letters)
+
+
+def join_microbatches(x: "tf.Tensor", letters: str, annotate: Annotate = annotate) -> "tf.Tensor":
+    """Joins microbatches, the inverse of `microbatches_of`: [n, B/n, ...] -> [B, ...]."""
+    microbatches, rows, *rest = x.shape.as_list()
+    permutation = [1, 0, *range(2, x.shape.rank)]
+    joined = tf.reshape(tf.transpose(x, permutation), [microbatches * rows, *rest])
+    return annotate(joined, letters)

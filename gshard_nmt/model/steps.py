@@ -15,17 +15,16 @@ from gshard_nmt.model import (
     counter_random,
     expert_use,
     figures,
+    guard,
     products,
     token_counts,
     transformer,
 )
-from gshard_nmt.model import guard as guards
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.accumulation import Forward, WholeBatch
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.expert_use import UseCounter
-from gshard_nmt.model.figures import LanguageMetrics, LayerCounter
-from gshard_nmt.model.guard import Guard
+from gshard_nmt.model.figures import LayerCounter
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import token_loss
@@ -71,8 +70,8 @@ class StepFunctions:
     source_vocabulary: int  # the vocabulary sizes
     target_vocabulary: int  # the vocabulary sizes
     languages: int = 1  # the number of languages whose tokens are counted
-    # the settings of the guard, which withholds bad updates
-    guard: Guard = dataclasses.field(default_factory=Guard)
+    # how far above the usual norm a gradient jumps, see `guard.judge`; 0 allows any
+    gradient_jump: float = 100.0
     ema: float = 0.0  # the decay of the moving average of the weights; 0 if there is none
     microbatches: int = 1  # the number of parts into which a training batch is divided
     # the names of the weights that training does not change. They have no moments.
@@ -97,7 +96,7 @@ class StepFunctions:
             "step": Parameter((), "", ZEROS, "int32"),
             "tokens": Parameter((self.languages, 2), "__", ZEROS, "uint32"),
         }
-        reference = scoped("guard", guards.declare_reference())
+        reference = scoped("guard", guard.declare_reference())
         average = scoped("ema", declared) if self.ema else {}
         state = scoped("parameters", declared) | scoped("moments", moments) | counts
         return state | reference | average
@@ -162,15 +161,15 @@ class StepFunctions:
             )
         with tf.name_scope("guard"):
             reference = within(state, "guard")
-            verdict = guards.judge(
-                self.guard, reference, metrics["loss"], update.gradient_norm, update.bound
+            verdict = guard.judge(
+                self.gradient_jump, reference, metrics["loss"], update.gradient_norm, update.bound
             )
-            values = guards.applied(verdict.is_fine, update.values, own)
+            values = guard.applied(verdict.is_fine, update.values, own)
             values = parameters | {
                 name: exchange_parts(value, trained[name].letters, name, control["one"])
                 for name, value in values.items()
             }
-            moments = guards.applied(verdict.is_fine, update.moments, moments)
+            moments = guard.applied(verdict.is_fine, update.moments, moments)
         metrics |= {
             "tokens_seen": tokens,
             "last_step": last_step,
@@ -190,7 +189,7 @@ class StepFunctions:
             with tf.name_scope("ema"):
                 before = within(state, "ema")
                 after = adafactor.moving_average(before, values, self.ema, step)
-                after = guards.applied(verdict.is_fine, after, before)
+                after = guard.applied(verdict.is_fine, after, before)
             new_state |= scoped_values("ema", after)
         return [new_state, metrics]
 
@@ -204,7 +203,7 @@ class StepFunctions:
 
         `step` is the number of the step, int32[], 1 for the first. The metrics are loss, nll and tokens
         (the number of target tokens), float32[], and those of `figures.router_metrics` and
-        `figures.LanguageMetrics`.
+        `figures.language_metrics`.
         """
         key = counter_random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
         if self._accumulates:
@@ -367,14 +366,13 @@ class StepFunctions:
         return total
 
     def _metrics(self, batch: Arrays, forward: Forward) -> dict[str, "tf.Tensor"]:
-        loss, stacks = forward.loss, (forward.encoder, forward.decoder)
-        of_languages = LanguageMetrics(self.model, batch, self.languages)
+        model, loss, stacks = self.model, forward.loss, (forward.encoder, forward.decoder)
         return {
             "loss": loss.loss,
             "nll": loss.nll,
             "tokens": loss.tokens,
-            **figures.router_metrics(self.model, *stacks),
-            **of_languages.compute(loss.token_nll, *stacks),
+            **figures.router_metrics(model, *stacks),
+            **figures.language_metrics(model, batch, self.languages, loss.token_nll, *stacks),
         }
 
 

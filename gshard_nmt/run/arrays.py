@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.errors import UserError, did_you_mean
-from gshard_nmt.model.guard import Guard
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
@@ -56,7 +55,7 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
         sizes["source_vocabulary"],
         sizes["target_vocabulary"],
         number,
-        Guard(config.train.gradient_jump),
+        config.train.gradient_jump,
         config.train.ema,
         config.train.microbatches,
     )

@@ -27,10 +27,6 @@ class Letters:
     def first(self, target):
         return []
 
-    def encode_target(self, texts, target):
-        assert target == "en"
-        return [[*map(ord, text), EOS] for text in texts]
-
     def encode(self, texts):
         return [[ord(letter) for letter in text] for text in texts]
 

@@ -47,10 +47,9 @@ def test_a_translation_begins_with_the_tag_of_its_language(name, tmp_path):
     model = imported(name)
     _, target = vocabularies(name, tmp_path)
     first = model.ids("target", [model.sentences[0]["greedy"][1]])
-    (ids,) = target.encode_target(["Le fichier"], "fr")
-    assert target.first("fr") == first == ids[:1]
-    assert ids[-1] == EOS
-    assert target.decode([ids]) == ["Le fichier"]
+    (ids,) = target.encode(["Le fichier"])
+    assert target.first("fr") == first
+    assert target.decode([[*first, *ids, EOS]]) == ["Le fichier"]
     assert target.first("pl") == []
 
 

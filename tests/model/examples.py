@@ -9,6 +9,11 @@ from gshard_nmt.model import counter_random, decoding_weights, transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.parameters import initial_values
 
+WIDTHS = {"model_dim": 16, "hidden_dim": 32, "heads": 2, "head_dim": 8}
+NARROW = {"model_dim": 8, "hidden_dim": 12, "heads": 2, "head_dim": 4}
+WITHOUT_DROPOUT = dict.fromkeys(("input_dropout", "residual_dropout", "attention_dropout"), 0.0)
+LAYERS = {"encoder_layers": 1, "decoder_layers": 1, "moe_every": 1}
+MOE = Model(**LAYERS, **WIDTHS, experts=8, num_groups=8)
 SMALL = Model(
     encoder_layers=4, decoder_layers=2, model_dim=16, hidden_dim=24, heads=2, head_dim=4, experts=4
 )
@@ -86,6 +91,19 @@ def rows(*sentences, length: int) -> dict[str, tf.Tensor]:
                     batch["target_labels"][r, place] = ids
                     batch["target_inputs"][r, place] = [3, *ids[:-1]]
     return {name: tf.constant(array) for name, array in batch.items()}
+
+
+def packed(segments: list[list[int]], sources: int, targets: int) -> dict[str, np.ndarray]:
+    """Returns rows of random words in these segments; row r has the language 1 + r mod 3."""
+    rng, numbers = np.random.default_rng(0), np.array(segments)
+    vocabularies = {"source_ids": sources, "target_inputs": targets, "target_labels": targets}
+    batch = {name: rng.integers(4, size, numbers.shape) for name, size in vocabularies.items()}
+    languages = 1 + np.arange(len(segments))[:, np.newaxis] % 3
+    positions = [[i - row.index(n) if n else 0 for i, n in enumerate(row)] for row in segments]
+    for side in ("source", "target"):
+        batch |= {f"{side}_segments": numbers, f"{side}_positions": np.array(positions)}
+        batch[f"{side}_languages"] = np.where(numbers, languages, 0)
+    return {name: array.astype(np.int32) for name, array in batch.items()}
 
 
 ONE = ([5, 6, 7, 1], [9, 8, 1])

@@ -12,7 +12,7 @@ from gshard_nmt.model.accumulation import WholeBatch
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
-from gshard_nmt.model.stack import microbatches_of
+from gshard_nmt.model.stages import microbatches_of
 from gshard_nmt.model.steps import StepFunctions
 from tests.model.examples import DENSE, ONE, SMALL, TWO, rows
 from tests.model.test_steps import CONTROL

@@ -56,16 +56,6 @@ def test_only_the_stack_with_experts_has_blocks_of_several_layers():
             "Model.dispatch is 'blocks', but Model.stack is 'pipeline', whose stages cannot dispatch "
             "that way. Set Model.dispatch to 'gather' or 'einsum'.",
         ),
-        (
-            {"dispatch": "blocks", "expert_dropout": 0.1},
-            "Model.expert_dropout is 0.1, but Model.dispatch is 'blocks', which has no dropout inside "
-            "experts. Set Model.expert_dropout to 0, or Model.dispatch to 'gather'.",
-        ),
-        (
-            {"dispatch": "dense", "gating_dropout": 0.2},
-            "Model.gating_dropout is 0.2, but Model.dispatch is 'dense', which has no all-to-all to "
-            "skip. Set Model.gating_dropout to 0, or Model.dispatch to 'gather'.",
-        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(change, message):

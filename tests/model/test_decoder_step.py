@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.model import decoder_step, transformer
+from gshard_nmt.model import decoder_step, stack, transformer
 from gshard_nmt.model.layers import Mode
 from tests.model.examples import (
     FOREIGN,
@@ -71,8 +71,8 @@ def test_eager_and_compiled_writes_fill_the_slots_of_one_step_only(step, axis):
     expected = cache.copy()
     expected[:, :, 2 * step : 2 * step + 2] = new
     arrays = [np.moveaxis(array, 2, axis) for array in (cache, new, expected)]
-    write = functools.partial(decoder_step.write_slots, axis=axis)
-    arguments = [tf.constant(arrays[0]), tf.constant(arrays[1]), tf.constant(step)]
+    write = functools.partial(stack.write, axis=axis)
+    arguments = [tf.constant(arrays[0]), tf.constant(2 * step), tf.constant(arrays[1])]
     compiled = tf.function(write, jit_compile=True, autograph=False)
     np.testing.assert_array_equal(write(*arguments), arrays[2])
     np.testing.assert_array_equal(compiled(*arguments), arrays[2])

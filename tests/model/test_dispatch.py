@@ -48,20 +48,6 @@ def test_a_token_gets_the_weighted_outputs_of_its_slots(name):
     np.testing.assert_allclose(combined[0], expected, rtol=1e-6, atol=1e-7)
 
 
-def test_dense_gives_every_token_to_every_expert_and_weights_their_outputs():
-    to_experts, to_tokens = dispatch.dense(routing(), EXPERTS, tf.float32)
-    np.testing.assert_array_equal(to_experts(tf.constant(TOKENS)), np.stack([TOKENS] * EXPERTS))
-    outputs = np.random.default_rng(1).normal(size=(EXPERTS, 1, 4, 5)).astype(np.float32)
-    combined = to_tokens(tf.constant(outputs))[0]
-    np.testing.assert_allclose(
-        combined[0], 0.7 * outputs[0, 0, 0] + 0.3 * outputs[1, 0, 0], rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        combined[1], 0.6 * outputs[0, 0, 1] + 0.4 * outputs[2, 0, 1], rtol=1e-5
-    )
-    np.testing.assert_array_equal(combined[2], np.zeros(5))
-
-
 def scatters(function) -> int:
     """The scatters in the program of the gradient of a function of tokens."""
 

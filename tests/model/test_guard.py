@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.model import guard
-from gshard_nmt.model.guard import ARMED_AFTER, Guard, applied, judge
+from gshard_nmt.model.guard import ARMED_AFTER, applied, judge
 
 NEW = {"log_norm": tf.constant(0.0), "norms": tf.constant(0)}
 ARMED = {"log_norm": tf.constant(math.log(2.0)), "norms": tf.constant(ARMED_AFTER)}
@@ -16,7 +16,7 @@ INFINITE = [float("nan"), float("inf"), float("-inf")]
 
 def verdict(reference, loss=1.0, norm=2.0, bound=3.0, jump=100.0):
     values = (tf.constant(value, tf.float32) for value in (loss, norm, bound))
-    return judge(Guard(jump), reference, *values)
+    return judge(jump, reference, *values)
 
 
 def after(reference, norms):

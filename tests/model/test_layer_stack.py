@@ -15,25 +15,12 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import initial_values
 from gshard_nmt.model.steps import StepFunctions
+from tests.model.examples import NARROW, WITHOUT_DROPOUT, packed
 
 ROWS, MICROBATCHES = 8, 4
-MODEL = Model(
-    encoder_layers=2,
-    decoder_layers=2,
-    moe_every=1,
-    model_dim=8,
-    hidden_dim=12,
-    heads=2,
-    head_dim=4,
-    experts=4,
-    num_groups=MICROBATCHES,
-    capacity_factor=1.0,
-    second_expert="all",
-    router_z_loss_weight=0.01,
-    input_dropout=0.0,
-    attention_dropout=0.0,
-    residual_dropout=0.0,
-)
+GATING = {"capacity_factor": 1.0, "second_expert": "all", "router_z_loss_weight": 0.01}
+SIZES = {**NARROW, "moe_every": 1, "experts": 4, "num_groups": MICROBATCHES}
+MODEL = Model(encoder_layers=2, decoder_layers=2, **SIZES, **GATING, **WITHOUT_DROPOUT)
 KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
 PIPELINE = {"stack": "pipeline", "stages": 2}
 # A group of the whole batch is a microbatch if the rows are in this order.
@@ -41,18 +28,8 @@ BY_MICROBATCH = np.arange(ROWS).reshape(-1, MICROBATCHES).T.ravel()
 
 
 def batch(rows=slice(None)) -> dict[str, tf.Tensor]:
-    rng = np.random.default_rng(0)
-    arrays = {
-        "source_ids": rng.integers(4, 20, (ROWS, 6)),
-        "target_inputs": rng.integers(4, 24, (ROWS, 6)),
-        "target_labels": rng.integers(4, 24, (ROWS, 6)),
-    }
-    for side in ("source", "target"):
-        arrays[f"{side}_segments"] = np.array([[1, 1, 1, 2, 2, 0]] * ROWS)
-        arrays[f"{side}_positions"] = np.array([[0, 1, 2, 0, 1, 0]] * ROWS)
-        languages = np.where(arrays[f"{side}_segments"], 1 + np.arange(ROWS)[:, np.newaxis] % 3, 0)
-        arrays[f"{side}_languages"] = languages
-    return {name: tf.constant(array[rows], tf.int32) for name, array in arrays.items()}
+    arrays = packed([[1, 1, 1, 2, 2, 0]] * ROWS, 20, 24)
+    return {name: tf.constant(array[rows]) for name, array in arrays.items()}
 
 
 def results(model: Model, rows=slice(None), microbatches: int = 1) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The MoE layer: four ways of dispatch, the oracle, groups, and derivatives in float64."""
+"""The MoE layer: ways of dispatch, the oracle, groups, and derivatives in float64."""
 
 import dataclasses
 
@@ -93,8 +93,8 @@ def test_gather_and_einsum_agree_in_outputs_and_gradients(rules, factor):
 @pytest.mark.parametrize("dispatch", ["dense", "blocks"])
 def test_dense_and_blocks_agree_with_gather_if_nothing_is_dropped(rules, dispatch):
     dense = dataclasses.replace(rules, dispatch=dispatch)
-    pairs = zip(outputs_and_gradients(rules), outputs_and_gradients(dense), strict=True)
-    for by_gather, by_dense in pairs:
+    training = outputs_and_gradients(dense, Mode(training=True))
+    for by_gather, by_dense in zip(outputs_and_gradients(rules), training, strict=True):
         np.testing.assert_allclose(by_gather, by_dense, rtol=2e-5, atol=2e-6)
 
 
@@ -156,7 +156,7 @@ def test_tokens_that_do_not_divide_name_the_nearest_legal_values(change, message
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("dispatch", ["gather", "einsum", "dense", "blocks"])
+@pytest.mark.parametrize("dispatch", ["gather", "einsum"])
 @pytest.mark.parametrize("rules", [RULES, SWITCH], ids=["top2", "switch"])
 def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
     rules = dataclasses.replace(rules, dispatch=dispatch)

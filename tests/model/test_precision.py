@@ -12,14 +12,12 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import initial_values
 from gshard_nmt.model.steps import StepFunctions
+from tests.model.examples import WIDTHS, packed
 
 FLOAT32 = Model(
     encoder_layers=2,
     decoder_layers=2,
-    model_dim=16,
-    hidden_dim=32,
-    heads=2,
-    head_dim=8,
+    **WIDTHS,
     experts=4,
     num_groups=2,
     eval_capacity_factor=4.0,
@@ -29,14 +27,8 @@ KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
 
 
 def batch() -> dict[str, tf.Tensor]:
-    rng = np.random.default_rng(0)
-    names = ("source_ids", "target_inputs", "target_labels")
-    arrays = {name: rng.integers(4, 30, (2, 8)) for name in names}
-    for side in ("source", "target"):
-        arrays[f"{side}_segments"] = [[1, 1, 1, 2, 2, 2, 2, 0]] * 2
-        arrays[f"{side}_positions"] = [[0, 1, 2, 0, 1, 2, 3, 0]] * 2
-        arrays[f"{side}_languages"] = [[1, 1, 1, 1, 1, 1, 1, 0]] * 2
-    return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
+    arrays = packed([[1, 1, 1, 2, 2, 2, 2, 0]] * 2, 30, 30)
+    return {name: tf.constant(array) for name, array in arrays.items()}
 
 
 def logits_and_memory(model: Model):

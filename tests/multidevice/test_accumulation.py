@@ -14,28 +14,13 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
+from tests.model.examples import MOE, WITHOUT_DROPOUT
 from tests.multidevice.compiled_function import control
 
 ROWS, LENGTH = 8, 16
 # Every row is a group, so the groups are the same in microbatches. Experts overflow.
-MODEL = Model(
-    encoder_layers=1,
-    decoder_layers=1,
-    moe_every=1,
-    model_dim=16,
-    hidden_dim=32,
-    heads=2,
-    head_dim=8,
-    experts=8,
-    num_groups=8,
-    second_expert="all",
-    capacity_factor=1.0,
-    router_z_loss_weight=0.1,
-    stack="scan",
-    input_dropout=0.0,
-    residual_dropout=0.0,
-    attention_dropout=0.0,
-)
+SCAN = {"second_expert": "all", "router_z_loss_weight": 0.1, "stack": "scan", **WITHOUT_DROPOUT}
+MODEL = dataclasses.replace(MOE, capacity_factor=1.0, **SCAN)
 # A group has two rows, and others in microbatches. Nothing is dropped.
 DENSE = dataclasses.replace(MODEL, stack="unrolled", experts=0, encoder_layers=0)
 ONE_DEVICE = Mesh(("x",), (1,))

@@ -12,22 +12,14 @@ from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.mesh import Mesh
+from tests.model.examples import LAYERS
 
 EOS, VOCABULARY = 1, 500
 # The widths are those of a real model, because kernels for small and for large arrays differ.
+WIDTHS = {"model_dim": 128, "hidden_dim": 256, "heads": 4, "head_dim": 32}
 CONFIG = load_config("demo").replace(
     mesh=Mesh(),
-    model={
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "moe_every": 1,
-        "model_dim": 128,
-        "hidden_dim": 256,
-        "heads": 4,
-        "head_dim": 32,
-        "experts": 8,
-        "expert_hidden_dim": 256,
-    },
+    model={**LAYERS, **WIDTHS, "experts": 8, "expert_hidden_dim": 256},
     decode={"rows": 16, "source_lengths": (8,), "length_ratio": 1.0, "length_margin": 2},
 )
 

@@ -11,25 +11,13 @@ from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.mesh import Mesh
+from tests.model.examples import WIDTHS
 
+LENGTHS = {"source_length": 16, "target_length": 16}
 CONFIG = load_config("demo").replace(
     mesh=Mesh(),
-    model={
-        "model_dim": 16,
-        "hidden_dim": 32,
-        "expert_hidden_dim": 32,
-        "heads": 2,
-        "head_dim": 8,
-        "experts": 8,
-        "num_groups": 8,
-    },
-    data={
-        "rows": 8,
-        "source_length": 16,
-        "target_length": 16,
-        "source_vocabulary": 320,
-        "target_vocabulary": 320,
-    },
+    model={**WIDTHS, "expert_hidden_dim": 32, "experts": 8, "num_groups": 8},
+    data={"rows": 8} | LENGTHS | dict.fromkeys(("source_vocabulary", "target_vocabulary"), 320),
 )
 CROSSED = Mesh(("x", "y"), (2, 4), rules={"B": "x", "G": ("x", "y"), "E": ("y", "x"), "H": "y"})
 

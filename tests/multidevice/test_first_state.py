@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 
-from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import CONTROL, state_specs
@@ -13,19 +12,9 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+from tests.model.examples import MOE
 from tests.multidevice.compiled_function import control
 
-MODEL = Model(
-    encoder_layers=1,
-    decoder_layers=1,
-    moe_every=1,
-    model_dim=16,
-    hidden_dim=32,
-    heads=2,
-    head_dim=8,
-    experts=8,
-    num_groups=8,
-)
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 # The queries of all layers have one shape and are drawn together, but the encoder's are split otherwise.
 MESH = Mesh(("x", "y"), (4, 2), rules=TENSOR, overrides={"*encoder*query": {"M": "x", "N": None}})
@@ -33,7 +22,7 @@ MESH = Mesh(("x", "y"), (4, 2), rules=TENSOR, overrides={"*encoder*query": {"M":
 
 def first_state(mesh: Mesh):
     """Returns the state of step 0 as the devices hold it, and the results of collectives that made it."""
-    functions = StepFunctions(MODEL, Optimizer(min_factored_size=8), 40, 48, languages=3)
+    functions = StepFunctions(MOE, Optimizer(min_factored_size=8), 40, 48, languages=3)
     letters = {name: spec.letters for name, spec in state_specs(functions).items()}
     devices = runtime.start(mesh)
     program = devices.compile(
@@ -54,6 +43,6 @@ def test_every_device_draws_its_own_shards_of_the_same_state():
         for result in collectives
         for shape in re.findall(r"\w+\[([\d,]+)\]", result)
     ]
-    assert all(size <= 2 * MODEL.model_dim for size in sizes), collectives
+    assert all(size <= 2 * MOE.model_dim for size in sizes), collectives
     experts = state["parameters/encoder/block/moe_0/wi"]
     assert experts.addressable_shards[0].data.size < experts.size

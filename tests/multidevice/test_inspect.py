@@ -8,22 +8,10 @@ import pytest
 from gshard_nmt import inspect_config as inspect
 from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
+from tests.multidevice.test_equivalence import LAYERS
+from tests.multidevice.test_equivalence import SMALL as SIZES
 
-SMALL = (
-    "Model.encoder_layers = 1",
-    "Model.decoder_layers = 1",
-    "Model.moe_every = 1",
-    "Model.model_dim = 16",
-    "Model.hidden_dim = 32",
-    "Model.expert_hidden_dim = 32",
-    "Model.heads = 2",
-    "Model.head_dim = 8",
-    "Data.rows = 8",
-    "Data.source_length = 16",
-    "Data.target_length = 16",
-    "Data.source_vocabulary = 320",
-    "Data.target_vocabulary = 320",
-)
+SMALL = (*LAYERS, *SIZES)
 DECODER = (*SMALL, "Model.encoder_layers = 0")
 # Scripts of users read these keys.
 KEYS = {

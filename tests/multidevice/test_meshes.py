@@ -18,23 +18,13 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, annotations_in, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
+from tests.model.examples import MOE, WITHOUT_DROPOUT
 from tests.multidevice.collectives import Counts, axes_of, collectives, parse
 from tests.multidevice.compiled_function import control
 
 ROWS, LENGTH = 16, 16
-DENSE = Model(
-    encoder_layers=0,
-    decoder_layers=1,
-    model_dim=16,
-    hidden_dim=32,
-    heads=4,
-    head_dim=8,
-    experts=0,
-    input_dropout=0.0,
-    residual_dropout=0.0,
-    attention_dropout=0.0,
-)
-SPARSE = dataclasses.replace(DENSE, experts=8, moe_every=1, num_groups=8)
+SPARSE = dataclasses.replace(MOE, encoder_layers=0, heads=4, **WITHOUT_DROPOUT)
+DENSE = dataclasses.replace(SPARSE, experts=0)
 BATCH = {
     name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL")
     for name in BATCH_ARRAYS

@@ -10,7 +10,7 @@ import tensorflow as tf
 from gshard_nmt.model.figures import row_of
 from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.pipeline_schedule import Schedule
-from gshard_nmt.model.stack import Part, Total, declare_saved
+from gshard_nmt.model.stack import Part, Saved, Total
 from gshard_nmt.model.stages import Lettered
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
@@ -56,7 +56,7 @@ def pipeline_of(schedule: Schedule, mask) -> Pipeline:
             "rows": Total((ROWS, LENGTH), "BL"),
             "figures": Total((BLOCKS, WIDTH)),
         },
-        saved=declare_saved(parts_of({"mask": None}), (ROWS, LENGTH, WIDTH)),
+        saved=[[Saved((ROWS, LENGTH, WIDTH), tf.float32, "BLM")]],
     )
 
 

@@ -15,32 +15,15 @@ from gshard_nmt.run.arrays import CONTROL, state_specs
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
 from gshard_nmt.spmd.mesh import Mesh
+from tests.model.examples import NARROW, WITHOUT_DROPOUT, packed
 from tests.multidevice.collectives import axes_of, parse
 from tests.multidevice.compiled_function import control
 
 ROWS, LENGTH = 8, 8
 ONE = Mesh(("x",), (1,))
-DENSE = Model(
-    encoder_layers=2,
-    decoder_layers=4,
-    moe_every=1,
-    model_dim=8,
-    hidden_dim=16,
-    heads=2,
-    head_dim=4,
-    experts=0,
-    input_dropout=0.0,
-    residual_dropout=0.0,
-    attention_dropout=0.0,
-)
-MOE = dataclasses.replace(
-    DENSE,
-    experts=4,
-    num_groups=4,
-    capacity_factor=1.0,
-    second_expert="all",
-    router_z_loss_weight=0.01,
-)
+GATING = {"capacity_factor": 1.0, "second_expert": "all", "router_z_loss_weight": 0.01}
+SIZES = {**NARROW, "moe_every": 1, "experts": 4, "num_groups": 4}
+MOE = Model(encoder_layers=2, decoder_layers=4, **SIZES, **GATING, **WITHOUT_DROPOUT)
 
 
 def rules(data: str) -> dict:
@@ -82,18 +65,8 @@ def batch(order: np.ndarray) -> dict[str, np.ndarray]:
 
     Microbatches differ in their number of tokens.
     """
-    rng = np.random.default_rng(0)
-    arrays = {
-        "source_ids": rng.integers(4, 20, (ROWS, LENGTH)),
-        "target_inputs": rng.integers(4, 24, (ROWS, LENGTH)),
-        "target_labels": rng.integers(4, 24, (ROWS, LENGTH)),
-    }
-    segments = np.array([[1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 2, 2, 2, 2, 2]] * (ROWS // 2))
-    for side in ("source", "target"):
-        arrays[f"{side}_segments"] = segments
-        arrays[f"{side}_positions"] = np.where(segments, [0, 1, 2, 0, 1, 2, 3, 4], 0)
-        arrays[f"{side}_languages"] = np.where(segments, 1 + np.arange(ROWS)[:, np.newaxis] % 3, 0)
-    return {name: array[order].astype(np.int32) for name, array in arrays.items()}
+    segments = [[1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 2, 2, 2, 2, 2]] * (ROWS // 2)
+    return {name: array[order] for name, array in packed(segments, 20, 24).items()}
 
 
 class Recorded(StepFunctions):

@@ -3,7 +3,7 @@
 import pytest
 
 from gshard_nmt.inspection import equivalence
-from gshard_nmt.model.regularizers import Exchange
+from gshard_nmt.model.regularizers import exchange
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
@@ -36,9 +36,8 @@ def test_tokens_that_stay_at_home_need_no_communication():
     """The program has one all-to-all, in the branch for steps in which tokens travel."""
     mesh = Mesh(("x",), (4,), {"G": "x", "E": "x"})
 
-    def exchange(slots, draw):
-        slots = annotate(slots, "GECM")
-        return Exchange(draw[0] < 0.5, homes=4)(slots, "EGCM")
+    def exchanged(slots, draw):
+        return exchange(annotate(slots, "GECM"), "EGCM", draw[0] < 0.5, homes=4)
 
-    compiled = CompiledFunction(exchange, (8, 4, 2, 16), (1,), mesh=mesh, letters="EGCM")
+    compiled = CompiledFunction(exchanged, (8, 4, 2, 16), (1,), mesh=mesh, letters="EGCM")
     assert collectives(compiled.text, mesh) == {("all-to-all", "x"): 1}

@@ -20,6 +20,7 @@ from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
 from tests.integration.conftest import usual_flags
+from tests.model.examples import WITHOUT_DROPOUT
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 MESH = Mesh(("x",), (8,))
@@ -37,9 +38,7 @@ MODEL = Model(
     second_expert="all",
     dispatch="einsum",
     positions="sinusoidal",
-    input_dropout=0.0,
-    residual_dropout=0.0,
-    attention_dropout=0.0,
+    **WITHOUT_DROPOUT,
 )
 
 

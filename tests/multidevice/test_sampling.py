@@ -10,20 +10,11 @@ from gshard_nmt.run.arrays import weight_specs
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.mesh import Mesh
+from tests.model.examples import LAYERS, WIDTHS
 
 EOS, VOCABULARY = 1, 60
 CONFIG = load_config("demo").replace(
-    model={
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "moe_every": 1,
-        "model_dim": 16,
-        "hidden_dim": 32,
-        "heads": 2,
-        "head_dim": 8,
-        "experts": 4,
-        "expert_hidden_dim": 16,
-    },
+    model={**LAYERS, **WIDTHS, "experts": 4, "expert_hidden_dim": 16},
     decode={"rows": 4, "source_lengths": (6,), "length_margin": 0, "beam": 3},
 )
 SOURCES = [[*range(4 + n, 7 + n % 3 + n), EOS] for n in range(7)]

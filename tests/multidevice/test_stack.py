@@ -11,14 +11,12 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import initial_values
 from gshard_nmt.model.steps import StepFunctions
+from tests.model.examples import NARROW, packed
 
 LANGUAGE_MODEL = Model(
     encoder_layers=0,
     decoder_layers=2,
-    model_dim=8,
-    hidden_dim=12,
-    heads=2,
-    head_dim=4,
+    **NARROW,
     experts=4,
     moe_every=1,
     num_groups=2,
@@ -37,17 +35,8 @@ TRANSLATION = dataclasses.replace(
 
 def batch() -> dict[str, tf.Tensor]:
     """Returns two rows, each with two segments and padding."""
-    rng = np.random.default_rng(0)
-    arrays = {
-        "source_ids": rng.integers(4, 20, (2, 8)),
-        "target_inputs": rng.integers(4, 24, (2, 8)),
-        "target_labels": rng.integers(4, 24, (2, 8)),
-    }
-    for side in ("source", "target"):
-        arrays[f"{side}_segments"] = [[1, 1, 1, 2, 2, 2, 0, 0]] * 2
-        arrays[f"{side}_positions"] = [[0, 1, 2, 0, 1, 2, 0, 0]] * 2
-        arrays[f"{side}_languages"] = [[1, 1, 1, 2, 2, 2, 0, 0]] * 2
-    return {name: tf.constant(array, tf.int32) for name, array in arrays.items()}
+    arrays = packed([[1, 1, 1, 2, 2, 2, 0, 0]] * 2, 20, 24)
+    return {name: tf.constant(array) for name, array in arrays.items()}
 
 
 def loss_and_gradients(model: Model) -> dict[str, np.ndarray]:

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from gshard_nmt.inspection import hlo
 from gshard_nmt.model import optimizer as adafactor
-from gshard_nmt.model.config import Model
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
@@ -17,22 +16,12 @@ from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
+from tests.model.examples import MOE, packed
 from tests.multidevice.compiled_function import CompiledFunction, control
 
 ROWS, LENGTH = 8, 16
 # The dense layers of meshes are tested in test_meshes.py, encoders in test_equivalence.py.
-MODEL = Model(
-    encoder_layers=0,
-    decoder_layers=1,
-    moe_every=1,
-    model_dim=16,
-    hidden_dim=32,
-    heads=2,
-    head_dim=8,
-    experts=8,
-    num_groups=8,
-    capacity_factor=2.0,
-)
+MODEL = dataclasses.replace(MOE, encoder_layers=0)
 STEPS = StepFunctions(MODEL, Optimizer(min_factored_size=8), 40, 48, languages=3)
 CROSSED = {"B": "x", "G": ("x", "y"), "E": ("y", "x"), "V": "y", "H": "y"}
 ONE_DEVICE = Mesh(("x",), (1,))
@@ -45,18 +34,7 @@ PARAMETERS = weights_of(STATE)
 
 def batch() -> dict[str, np.ndarray]:
     """Returns rows of two sentences and padding."""
-    rng = np.random.default_rng(0)
-    segments = np.array([[1] * 7 + [2] * 6 + [0] * 3] * ROWS)
-    positions = np.array([[*range(7), *range(6), 0, 0, 0]] * ROWS)
-    arrays = {
-        "source_ids": rng.integers(4, 40, (ROWS, LENGTH)),
-        "target_inputs": rng.integers(4, 48, (ROWS, LENGTH)),
-        "target_labels": rng.integers(4, 48, (ROWS, LENGTH)),
-    }
-    for side in ("source", "target"):
-        arrays |= {f"{side}_segments": segments, f"{side}_positions": positions}
-        arrays[f"{side}_languages"] = np.where(segments, 1 + np.arange(ROWS)[:, np.newaxis] % 3, 0)
-    return {name: array.astype(np.int32) for name, array in arrays.items()}
+    return packed([[1] * 7 + [2] * 6 + [0] * 3] * ROWS, 40, 48)
 
 
 def letters(specs) -> dict[str, str]:

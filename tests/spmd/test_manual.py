@@ -1,13 +1,10 @@
 """Manual regions: annotations of the lowered function, and arguments that are refused."""
 
-import doctest
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd import sharding
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import (
@@ -20,18 +17,6 @@ from gshard_nmt.spmd.sharding import (
 
 MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
 ONE_DEVICE = Mesh(("x", "y"), (1, 1), rules={"B": "x", "H": "y"})
-
-
-@pytest.mark.parametrize("name", ["auto_to_manual", "manual_to_auto"])
-def test_the_example_of_the_docstring(name):
-    mesh = Mesh(("x", "y"), (2, 4), rules={"B": "x", "G": "x", "E": "x", "H": "y"})
-    names = vars(sharding) | {"annotations_of": annotations_of, "mesh": mesh, "tf": tf}
-    examples = doctest.DocTestFinder().find(getattr(sharding, name), name, globs=names)
-    assert examples[0].examples
-    runner = doctest.DocTestRunner()
-    report: list[str] = []
-    runner.run(examples[0], out=report.append)
-    assert runner.failures == 0, "".join(report)
 
 
 def round_trip(x):

@@ -29,6 +29,8 @@ API = (
     "shard",
     "mesh_split",
     "annotate_gradient",
+    "auto_to_manual",
+    "manual_to_auto",
 )
 
 

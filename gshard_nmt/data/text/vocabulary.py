@@ -212,11 +212,6 @@ class Vocabulary:
         tag_id = self.tag(first_tag(target))
         return [] if tag_id is None else [tag_id]
 
-    def encode_target(self, texts: Sequence[str], target: str) -> list[list[int]]:
-        """Returns the ids that the decoder writes: the tag of the language if any, the text, EOS."""
-        first = self.first(target)
-        return [[*first, *ids, EOS] for ids in self.encode(texts)]
-
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each list of ids, up to the first EOS.
 

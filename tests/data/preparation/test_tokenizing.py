@@ -5,7 +5,7 @@ import pytest
 from gshard_nmt.data.preparation import chunks, tokenizing
 from gshard_nmt.data.preparation.chunks import Chunk, Part
 from gshard_nmt.data.preparation.tokenizing import tokenize
-from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
+from gshard_nmt.data.text.vocabulary import EOS, Vocabulary, VocabularySpec, train_vocabulary
 
 SOURCES = ["un deux", "", "trois " * 9, "東京 x", "deux un trois"]
 TARGETS = ["one two", "x", "three", "Tokyo ü", "two one three " * 5]
@@ -44,15 +44,10 @@ def test_the_records_are_the_ids_of_the_vocabularies(
     monkeypatch.setattr(tokenizing, "ShardWriter", Writer)
     result = tokenize(tmp_path, parts, is_reversed, ("fr", "en", ""), models, (24, 24))
     source, target = map(Vocabulary.load, models)
-    pairs = [
-        (a, b)
-        for a, b in zip(
-            source.encode_source(SOURCES, "fr", "en"),
-            target.encode_target(TARGETS, "en"),
-            strict=True,
-        )
-        if len(a) <= 24 and len(b) <= 24
-    ]
+    targets = [[*target.first("en"), *ids, EOS] for ids in target.encode(TARGETS)]
+    sources = source.encode_source(SOURCES, "fr", "en")
+    both = zip(sources, targets, strict=True)
+    pairs = [(a, b) for a, b in both if len(a) <= 24 and len(b) <= 24]
     assert 1 < len(pairs) < 5
     assert written == pairs
     assert result["examples"] == len(pairs)
