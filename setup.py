@@ -62,12 +62,7 @@ EXTRAS = {
     "demo": ["django>=5.2,<6", "djangorestframework>=3.16", "sphinx>=8.2"],
     # libretranslatepy is the client that the tests of gshard-serve use.
     "dev": [
-        *(
-            "ctranslate2>=4.6,<5",
-            "hypothesis>=6.100",
-            "libretranslatepy>=2.1",
-            "mypy>=1.15",
-        ),
+        *("ctranslate2>=4.6,<5", "hypothesis>=6.100", "libretranslatepy>=2.1", "mypy>=1.15"),
         *("py3langid>=0.4,<0.5", "pytest>=8.3", "pytest-xdist>=3.6", "ruff>=0.12"),
     ],
 }

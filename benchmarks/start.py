@@ -56,10 +56,7 @@ def first_step(config: str, data: Path, workdir: Path, steps: int) -> float:
     arguments = [*flags(config), *settings, "--data", data, "--workdir", workdir]
     began, after = time.monotonic(), 0.0
     with subprocess.Popen(
-        command("train", *arguments),
-        env=environment.variables(),
-        stderr=subprocess.PIPE,
-        text=True,
+        command("train", *arguments), env=environment.variables(), stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         output = []

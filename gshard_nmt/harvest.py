@@ -203,9 +203,7 @@ def _is_locale(name: str) -> bool:
 
 
 def read_and_split(
-    catalogues: Sequence[Catalogue],
-    progress: Callable[[int], object] = int,
-    workers: int = 0,
+    catalogues: Sequence[Catalogue], progress: Callable[[int], object] = int, workers: int = 0
 ) -> Harvest:
     """Reads the catalogues, cleans their messages, removes duplicates, and splits them.
 

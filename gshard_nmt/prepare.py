@@ -10,13 +10,7 @@ from gshard_nmt.data.preparation.job import Job, Options
 from gshard_nmt.data.preparation.tokenizing import TOO_LONG
 from gshard_nmt.data.sets.corpus import CorpusPair, list_corpus
 from gshard_nmt.data.sets.directions import candidates
-from gshard_nmt.data.sets.manifest import (
-    FORMAT,
-    MANIFEST,
-    REPORTS,
-    files_of,
-    read_manifest,
-)
+from gshard_nmt.data.sets.manifest import FORMAT, MANIFEST, REPORTS, files_of, read_manifest
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import short_count

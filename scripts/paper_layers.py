@@ -105,9 +105,7 @@ def compiled_operator(equation: str, split: str, name: str, size: int):
     inputs, output = equation.split("->")
     specs = {
         str(i): ArraySpec(
-            tuple(sizes.get(letter, 4 * size) for letter in letters),
-            np.dtype(np.float32),
-            letters,
+            tuple(sizes.get(letter, 4 * size) for letter in letters), np.dtype(np.float32), letters
         )
         for i, letters in enumerate(inputs.split(","))
     }

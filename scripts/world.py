@@ -165,12 +165,7 @@ def main() -> int:
     )
     add("--seed", type=int, default=1, help="default 1")
     values = parser.parse_args()
-    ranges = {
-        "languages": (1, 520),
-        "related": (0, 1),
-        "pairs": (1, 10**9),
-        "seed": (0, 2**32 - 1),
-    }
+    ranges = {"languages": (1, 520), "related": (0, 1), "pairs": (1, 10**9), "seed": (0, 2**32 - 1)}
     for name, (least, most) in ranges.items():
         if not least <= (value := getattr(values, name)) <= most:
             parser.error(f"--{name} is {value}; it must be from {least} to {most}")

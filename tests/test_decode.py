@@ -6,12 +6,7 @@ import types
 
 import pytest
 
-from gshard_nmt.decode import (
-    Job,
-    chunk_size,
-    decode,
-    show_check,
-)
+from gshard_nmt.decode import Job, chunk_size, decode, show_check
 from gshard_nmt.decoding.progress import DecodingProgress
 from gshard_nmt.decoding.source_lines import SourceLines
 from gshard_nmt.decoding.text_translator import Hypothesis

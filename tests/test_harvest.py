@@ -9,12 +9,7 @@ from gshard_nmt import harvest as program
 from gshard_nmt.data.sets.corpus import find_pairs, read_pairs
 from gshard_nmt.data.text.normal_form import message_form
 from gshard_nmt.errors import UserError
-from gshard_nmt.harvest import (
-    Catalogue,
-    find_catalogues,
-    harvest,
-    read_and_split,
-)
+from gshard_nmt.harvest import Catalogue, find_catalogues, harvest, read_and_split
 from tests.data.reading.mo_file import mo
 
 CATALOGUE = """

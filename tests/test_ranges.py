@@ -9,15 +9,7 @@ import pytest
 
 from gshard_nmt import inspect_config as inspect
 from gshard_nmt.errors import UserError
-from gshard_nmt.ranges import (
-    above,
-    at_least,
-    between,
-    check,
-    one_of,
-    rate,
-    size,
-)
+from gshard_nmt.ranges import above, at_least, between, check, one_of, rate, size
 from gshard_nmt.settings.config import CLASSES
 from gshard_nmt.settings.gin_reader import load_config
 

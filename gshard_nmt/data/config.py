@@ -244,10 +244,7 @@ class Data:
     def shaping(self) -> dict[str, object]:
         """Returns the settings that `prepare` depends on, by name, as values for JSON."""
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in _NOT_SHAPING}
-        return fields | {
-            "languages": list(self.languages),
-            "subset_tags": list(self.subset_tags),
-        }
+        return fields | {"languages": list(self.languages), "subset_tags": list(self.subset_tags)}
 
 
 _PAIR = re.compile("[a-z]{2,3}-[a-z]{2,3}")

@@ -245,11 +245,7 @@ def _can_improve(state: _State, limits: "tf.Tensor", search: BeamSearch) -> "tf.
 
 
 def _advance(
-    state: _State,
-    step: DecoderStep,
-    limits: "tf.Tensor",
-    prefix: "tf.Tensor",
-    search: BeamSearch,
+    state: _State, step: DecoderStep, limits: "tf.Tensor", prefix: "tf.Tensor", search: BeamSearch
 ) -> _State:
     """Makes one step: feeds the newest tokens, updates the n-best and selects the next beams."""
     k, i = search.beam, state.i

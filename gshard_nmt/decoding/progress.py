@@ -21,10 +21,7 @@ class DecodingProgress(contextlib.ExitStack):
     """
 
     def __init__(
-        self,
-        total: int | None,
-        quiet: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        self, total: int | None, quiet: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Shows nothing yet, and if `quiet` never. `total` is None if the input is a stream."""
         super().__init__()

@@ -38,10 +38,7 @@ class ResumableFile:
     """
 
     def __init__(
-        self,
-        path: Path,
-        made_of: Mapping[str, str],
-        finished: Callable[[str], bytes] = str.encode,
+        self, path: Path, made_of: Mapping[str, str], finished: Callable[[str], bytes] = str.encode
     ) -> None:
         """Opens nothing yet. The path keeps its content until the end.
 

@@ -341,7 +341,7 @@ class TextTranslator:
         if len(target) >= (longest := self.of_ids.longest_target):
             raise UserError(
                 f"line {number}: the {forced} has {len(target)} tokens; this model can write at most "
-                f"{longest - 1}. Shorten the {forced}, or leave the line out.",
+                f"{longest - 1}. Shorten the {forced}, or leave the line out."
             )
 
     def _not_finite(self, line: Line) -> UserError:

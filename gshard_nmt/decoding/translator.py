@@ -15,12 +15,7 @@ import numpy as np
 
 from gshard_nmt.data.text.vocabulary import EOS
 from gshard_nmt.decoding import beam_search, expert_use, sampling
-from gshard_nmt.decoding.fitting import (
-    BatchShape,
-    batch_rows,
-    batch_shape,
-    least_rows,
-)
+from gshard_nmt.decoding.fitting import BatchShape, batch_rows, batch_shape, least_rows
 from gshard_nmt.model import decoder_step, decoding_weights
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import weight_specs

@@ -94,10 +94,7 @@ class Step:
 
 
 def step_of(
-    config: "Config",
-    weights: ArraySpecs,
-    state: ArraySpecs,
-    rounds_operands: bool,
+    config: "Config", weights: ArraySpecs, state: ArraySpecs, rounds_operands: bool
 ) -> Step:
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 

@@ -243,11 +243,7 @@ def report(ranking: Ranking, compiled: Compiled, name: str, topology: Topology) 
         lines.append(f"    and {len(rest)} more (see --json)")
     for number, (candidate, inspection) in enumerate(compiled, start=1):
         if candidate.name != THE_CONFIGS_MESH:
-            reasons = [
-                *why(candidate, ranking),
-                *candidate.gin_lines,
-                *inspection.does_not_fit[:1],
-            ]
+            reasons = [*why(candidate, ranking), *candidate.gin_lines, *inspection.does_not_fit[:1]]
             lines += ["", f"{number}. {candidate.title}", *(f"    {line}" for line in reasons)]
     return "\n".join(lines) + "\n"
 

@@ -23,13 +23,7 @@ from gshard_nmt.model.figures import LayerSums
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import TokenLoss
 from gshard_nmt.model.parameters import within
-from gshard_nmt.model.stack import (
-    SUMS,
-    Total,
-    Totals,
-    read_at,
-    write_at,
-)
+from gshard_nmt.model.stack import SUMS, Total, Totals, read_at, write_at
 from gshard_nmt.model.stages import join_microbatches, microbatches_of
 from gshard_nmt.model.token_counts import SIDES
 

@@ -71,12 +71,7 @@ def start(
 
 
 def step(
-    model: Model,
-    p: Values,
-    ids: "tf.Tensor",
-    mask: "tf.Tensor",
-    i: "tf.Tensor",
-    cache: Cache,
+    model: Model, p: Values, ids: "tf.Tensor", mask: "tf.Tensor", i: "tf.Tensor", cache: Cache
 ) -> tuple["tf.Tensor", Cache]:
     """Computes the log-probabilities of the next token of every hypothesis.
 

@@ -20,15 +20,7 @@ from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import Parameter, scoped, within
 from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.products import barrier
-from gshard_nmt.model.stack import (
-    SUMS,
-    Index,
-    Part,
-    Total,
-    Totals,
-    scanned,
-    unrolled,
-)
+from gshard_nmt.model.stack import SUMS, Index, Part, Total, Totals, scanned, unrolled
 from gshard_nmt.model.stages import (
     Lettered,
     Tensors,
@@ -292,11 +284,7 @@ class Blocks:
         return key.fold_each(names, self.repeats)
 
     def pipelined(
-        self,
-        weights: Values,
-        x: "tf.Tensor",
-        inputs: StackInputs,
-        memory: Sequence["tf.Tensor"],
+        self, weights: Values, x: "tf.Tensor", inputs: StackInputs, memory: Sequence["tf.Tensor"]
     ) -> tuple["tf.Tensor", Totals]:
         model, number = self.model, inputs.microbatches
         if inputs.moe is not None:

@@ -24,11 +24,7 @@ def lower_train_step(config: Config, functions: StepFunctions, mesh: Mesh) -> Lo
 def _train_step(config: Config, functions: StepFunctions) -> tuple[Callable, list, list]:
     """Returns the training step, the specs of its inputs and the letters of its outputs."""
     state = state_specs(functions)
-    return (
-        functions.train_step,
-        [state, batch_specs(config), CONTROL],
-        [_letters(state), {}],
-    )
+    return (functions.train_step, [state, batch_specs(config), CONTROL], [_letters(state), {}])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,13 +23,7 @@ from gshard_nmt.model import inheritance
 from gshard_nmt.model.inheritance import Origin, Origins
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import training_state
-from gshard_nmt.run.arrays import (
-    shape_text,
-    state_specs,
-    step_functions,
-    weight_specs,
-    weights_of,
-)
+from gshard_nmt.run.arrays import shape_text, state_specs, step_functions, weight_specs, weights_of
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
 from gshard_nmt.run.folder import IMPORTED, INIT, RunFolder

@@ -286,10 +286,7 @@ def _facts(state: TrainingState) -> dict[str, Any]:
 
 
 def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
-    return {
-        **as_groups(programs.state_specs),
-        "input": input_specs(programs.config.data),
-    }
+    return {**as_groups(programs.state_specs), "input": input_specs(programs.config.data)}
 
 
 def _letters(specs: Mapping[str, ArraySpecs]) -> dict[str, dict[str, str]]:

@@ -164,10 +164,7 @@ def _gpu_devices(topology: Topology) -> list[Any]:
 
 
 def compile_for(
-    topology: Topology,
-    devices: Runtime,
-    lowered: LoweredFunction,
-    donate: Sequence[int] = (),
+    topology: Topology, devices: Runtime, lowered: LoweredFunction, donate: Sequence[int] = ()
 ) -> Compiled:
     """Partitions and compiles a lowered function for the devices of a topology.
 

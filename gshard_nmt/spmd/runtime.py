@@ -125,8 +125,7 @@ def by_coordinates(devices: Sequence[Any]) -> Sequence[Any]:
     if any(device.platform != "tpu" for device in devices):
         return devices
     return sorted(
-        devices,
-        key=lambda d: (getattr(d, "slice_index", 0), *reversed(d.coords), d.core_on_chip),
+        devices, key=lambda d: (getattr(d, "slice_index", 0), *reversed(d.coords), d.core_on_chip)
     )
 
 
@@ -174,10 +173,7 @@ class Runtime:
         return jax.sharding.NamedSharding(self.devices, jax.sharding.PartitionSpec(*partition))
 
     def put(
-        self,
-        arrays: Mapping[str, np.ndarray],
-        specs: ArraySpecs,
-        rows: Sequence[int] | None = None,
+        self, arrays: Mapping[str, np.ndarray], specs: ArraySpecs, rows: Sequence[int] | None = None
     ) -> dict:
         """Places host arrays on the devices, each split as its letters say.
 

@@ -84,5 +84,5 @@ def test_the_targets_are_the_right_way_round(load, measured):
     text, figures = training.ratios(measured(seconds))
     assert [round(figure.median, 2) for figure in figures] == [1.2, 1.4, 1.5, 0.8, 1.5]
     assert [row.split("|")[4].strip() for row in text.splitlines()[2:]] == [
-        *("at most 1.05", "at most 1.15", "at most 1.05", "at least 0.9", "at least 1.85"),
+        *("at most 1.05", "at most 1.15", "at most 1.05", "at least 0.9", "at least 1.85")
     ]

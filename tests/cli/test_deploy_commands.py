@@ -162,10 +162,7 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
         ("--cors=example.org", "--cors is 'example.org'; it must be * or a scheme and a host"),
         ("--cors=https://example.org/", "--cors is 'https://example.org/'; it must be"),
         ("--checkpoint=worst", "--checkpoint"),
-        (
-            "--gin=Model.heads = 2",
-            "--gin 'Model.heads = 2': Model.heads cannot change now",
-        ),
+        ("--gin=Model.heads = 2", "--gin 'Model.heads = 2': Model.heads cannot change now"),
         ("--host=192.0.2.1", "--host 192.0.2.1 --port 5000: no server can listen there"),
     ],
 )

@@ -26,12 +26,7 @@ GOOD = {
     "train": {"config": "demo", "data": "data", "workdir": "new", "baselines_of": "run"},
     "adding": {"add_language": "nn", "init_from": "run", "data": "corpus", "workdir": "new"},
     "decode": {"workdir": "run", "lang": "fr", "input": "text", "output": "new"},
-    "eval": {
-        "workdir": "run",
-        "corpus": "corpus",
-        "baselines": "scores.json",
-        "report": "new",
-    },
+    "eval": {"workdir": "run", "corpus": "corpus", "baselines": "scores.json", "report": "new"},
     "published": {"workdir": "run", "test_set": "corpus", "report": "new"},
     "export": {"workdir": "run", "out": "new", "format": "savedmodel"},
     "native": {

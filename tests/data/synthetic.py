@@ -9,10 +9,7 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.manifest import PreparedPair, SplitData, pair_folder, write_manifest
 from gshard_nmt.data.sets.records import ShardWriter
-from gshard_nmt.data.sets.shards import (
-    PreparedData,
-    word_type,
-)
+from gshard_nmt.data.sets.shards import PreparedData, word_type
 from gshard_nmt.data.text.vocabulary import EOS, SPECIALS
 
 Ids = tuple[int, ...]

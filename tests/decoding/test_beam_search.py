@@ -245,11 +245,7 @@ def log_of(probabilities: dict[int, float], vocabulary: int) -> np.ndarray:
 # Like the test decoders of the authors: the likeliest token is the next number by a rule, then the four
 # numbers above it with falling probability. After a number with a digit 9 the end (0) is likely. If two
 # tokens are equally likely, the smaller number is a bit likelier.
-NEXT = {
-    "+1": lambda seen: seen[-1] + 1,
-    "sum": sum,
-    "fib": lambda seen: sum(seen[-2:]),
-}
+NEXT = {"+1": lambda seen: seen[-1] + 1, "sum": sum, "fib": lambda seen: sum(seen[-2:])}
 
 
 def number_decoder(rule):
@@ -268,10 +264,7 @@ def number_decoder(rule):
     [
         ("+1", ["2 3 4 5 6 7 8 9", "2 3 4 5 6 7 9", "2 3 4 5 6 8 9", "2 3 4 5 7 8 9"]),
         ("sum", ["1 2 4 9", "1 2 5 9", "1 2 4 8 16 32 64 29", "1 2 4 8 16 32 65 29"]),
-        (
-            "fib",
-            ["1 2 3 5 9", "1 2 3 6 9", "1 2 3 5 8 13 21 34 55 89", "1 2 3 5 8 13 21 34 55 90"],
-        ),
+        ("fib", ["1 2 3 5 9", "1 2 3 6 9", "1 2 3 5 8 13 21 34 55 89", "1 2 3 5 8 13 21 34 55 90"]),
     ],
 )
 @pytest.mark.parametrize("expansion", EXPANSIONS)

@@ -159,10 +159,7 @@ def test_a_whole_translation_of_the_search_comes_before_a_better_one_that_is_not
 
     model = translator(vocabulary, search, nbest=2)
     (two, one) = model.translate(["copy %s to all", "open all"], "fr", "en")
-    assert [(h.text, h.score) for h in two] == [
-        ("copy %s to alll", -1.0),
-        ("copy %s to all", -2.0),
-    ]
+    assert [(h.text, h.score) for h in two] == [("copy %s to alll", -1.0), ("copy %s to all", -2.0)]
     assert [h.score for h in one] == [0.0, -1.0]
     assert model.of_ids.scored == 0
 

@@ -8,13 +8,7 @@ import os
 import pytest
 
 from gshard_nmt.decoding import source_lines
-from gshard_nmt.decoding.source_lines import (
-    SourceLines,
-    Survey,
-    chosen_format,
-    rendered,
-    survey,
-)
+from gshard_nmt.decoding.source_lines import SourceLines, Survey, chosen_format, rendered, survey
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.errors import UserError
 

@@ -38,7 +38,9 @@ def test_new_figures_change_their_cells_only(tmp_path):
     changed = set(page.read_text().split("\n")) - set(TEXT.split("\n"))
     line = "| 1x2 | 128 | 4 | 14.8 | 16.0 | 1.56 | 1.25 | 41.9 | 20.0 | 3 | 2 | 0 |"
     # One more of the printed steps is predicted well then.
-    assert {text for text in changed if not text.startswith("- steps: 47 are printed; 25 ")} == {line}
+    assert {text for text in changed if not text.startswith("- steps: 47 are printed; 25 ")} == {
+        line
+    }
 
 
 def test_the_page_has_today_s_links_and_facts_and_every_contradiction_with_a_reason():

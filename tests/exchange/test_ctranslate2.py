@@ -48,10 +48,7 @@ def weights_of(model: Model, size: int) -> dict[str, np.ndarray]:
 def log_probs(model: Model, weights, source: list[int], target: list[int]) -> np.ndarray:
     """Returns our log probabilities of each next token, float[1 + tokens, V]."""
     batch = {}
-    for side, key, ids in (
-        ("source", "ids", [*source, EOS]),
-        ("target", "inputs", [BOS, *target]),
-    ):
+    for side, key, ids in (("source", "ids", [*source, EOS]), ("target", "inputs", [BOS, *target])):
         batch[f"{side}_{key}"] = tf.constant([ids], tf.int32)
         batch[f"{side}_segments"] = tf.ones([1, len(ids)], tf.int32)
         batch[f"{side}_positions"] = tf.range(len(ids))[None]
@@ -113,10 +110,7 @@ def test_a_long_sentence_has_its_sinusoids(tmp_path, vocabulary):  # noqa: F811
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"experts": 4, "moe_every": 1},
-            "Model.experts is 4; it must be 0\n",
-        ),
+        ({"experts": 4, "moe_every": 1}, "Model.experts is 4; it must be 0\n"),
         ({"encoder_layers": 0}, "Model.encoder_layers is 0; it must be at least 1"),
         ({"head_dim": 3}, "Model.heads * Model.head_dim is 6; it must be Model.model_dim = 8"),
     ],

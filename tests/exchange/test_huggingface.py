@@ -146,8 +146,7 @@ def test_a_start_that_is_eos_reads_its_embedding():
 
 
 @pytest.mark.parametrize(
-    ("name", "search"),
-    [("m2m_100", "greedy"), *[(name, "beam") for name in FAMILIES]],
+    ("name", "search"), [("m2m_100", "greedy"), *[(name, "beam") for name in FAMILIES]]
 )
 def test_the_translations_are_those_of_transformers(name, search):
     """Beam 4 without a length norm, until no hypothesis can improve."""

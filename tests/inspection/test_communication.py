@@ -210,10 +210,7 @@ ENTRY %main (x: f32[64]) -> f32[512] {{
         ("replica_groups=[2,4]<=[4,2]T(1,0)", (0, 2, 4, 6)),
         ("replica_groups=mesh['axis_0'=1,'axis_1'=8] {'axis_1'}", tuple(range(8))),
         ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}", (0, 2, 4, 6)),
-        (
-            "replica_groups=mesh['axis_0'=4,'axis_1'=2], device_ids=([2,4]T(1,0)) {'axis_1'}",
-            (0, 4),
-        ),
+        ("replica_groups=mesh['axis_0'=4,'axis_1'=2], device_ids=([2,4]T(1,0)) {'axis_1'}", (0, 4)),
         ("source_target_pairs={{0,1},{1,2}}", (0, 1)),
     ],
 )

@@ -19,10 +19,7 @@ MESH = Mesh(("x", "y"), (4, 2), rules={})
         ("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}", ["x"]),
         ("replica_groups=mesh['axis_0'=4,'axis_1'=1,'axis_2'=2] {'axis_2'}", ["y"]),
         # The devices of [4,2] read by columns form a mesh of [2,4]; groups are lines along its axis of 4.
-        (
-            "replica_groups=mesh['axis_0'=2,'axis_1'=4], device_ids=([4,2]T(1,0)) {'axis_1'}",
-            ["x"],
-        ),
+        ("replica_groups=mesh['axis_0'=2,'axis_1'=4], device_ids=([4,2]T(1,0)) {'axis_1'}", ["x"]),
         ("source_target_pairs={{0,2},{2,4},{4,6}}", ["x"]),
         ("source_target_pairs={{0,1},{1,0},{2,5}}", ["x", "y"]),
     ],

@@ -114,11 +114,7 @@ RUNS = {
     ),
     # Tokens go to groups by a slice, and come back by an all-gather along y.
     "folded": Run(
-        X_Y,
-        SPARSE,
-        {("all-to-all", "x y"): 4, ("all-gather", "y"): 4},
-        {"x", "y", "x y"},
-        {"y": 5},
+        X_Y, SPARSE, {("all-to-all", "x y"): 4, ("all-gather", "y"): 4}, {"x", "y", "x y"}, {"y": 5}
     ),
     "zero": Run({"DEVICES": 8}, DENSE, DENSE_GATHERED, {"x"}, {"x": DENSE_WEIGHTS + 1}),
 }

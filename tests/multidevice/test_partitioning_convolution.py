@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.multidevice.partitioning import (
-    MESHES,
-    Case,
-    assert_equal,
-    forward_collectives,
-    table,
-)
+from tests.multidevice.partitioning import MESHES, Case, assert_equal, forward_collectives, table
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,13 +4,7 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.spmd.sharding import annotate
-from tests.multidevice.partitioning import (
-    MESHES,
-    Case,
-    assert_equal,
-    forward_collectives,
-    table,
-)
+from tests.multidevice.partitioning import MESHES, Case, assert_equal, forward_collectives, table
 
 
 def einsum(equation):

@@ -205,7 +205,7 @@ def test_an_order_counts_tpu_devices_by_their_coordinates(monkeypatch):
     by_number = [cores[i] for i in (*range(4), *range(8, 12), *range(4, 8), *range(12, 16))]
     assert runtime.by_coordinates(cores) == by_number
     assert [core.coords[:2] for core in by_number[::2]][:5] == [
-        *((0, 0), (1, 0), (2, 0), (3, 0), (0, 1)),
+        *((0, 0), (1, 0), (2, 0), (3, 0), (0, 1))
     ]
     monkeypatch.setattr(jax.sharding, "Mesh", lambda devices, axes: devices)
     mesh = Mesh(("x", "y"), (2, 8), rules={})

@@ -8,13 +8,7 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.sharding import (
-    annotate,
-    mesh_split,
-    replicate,
-    shard,
-    split,
-)
+from gshard_nmt.spmd.sharding import annotate, mesh_split, replicate, shard, split
 from tests.multidevice.collectives import collectives
 from tests.multidevice.compiled_function import CompiledFunction
 from tests.multidevice.partitioning import ranks

@@ -22,10 +22,7 @@ def test_each_stage_sees_its_own_row_and_the_whole_of_the_others():
 
     def function(x, w, v):
         results = on_stages(
-            stage,
-            {"x": Lettered(x, "PBM")},
-            {"w": Lettered(w, "PMH")},
-            {"v": Lettered(v, "HM")},
+            stage, {"x": Lettered(x, "PBM")}, {"w": Lettered(w, "PMH")}, {"v": Lettered(v, "HM")}
         )
         return results["x"]
 

@@ -144,6 +144,4 @@ def test_the_settings_of_each_experiment_have_an_effect(name):
 def test_settings_of_prepare_alone_are_named():
     keys = [("Cleaning", "ratio"), ("Data", "rows"), ("Train", "steps")]
     lines = list(messages.void_settings(DEMO, keys))
-    assert [line.partition(" has no effect")[0] for line in lines] == [
-        "Cleaning.ratio",
-    ]
+    assert [line.partition(" has no effect")[0] for line in lines] == ["Cleaning.ratio"]

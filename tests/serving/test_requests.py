@@ -201,7 +201,7 @@ def test_tags_that_are_lost_or_in_disorder_leave_a_document():
 def test_a_document_is_written_many_times():
     _, join = html_parts("<b> a</b>")
     assert [join([line]) for line in ("B", "<&\0", "C")] == [
-        *("<b> B</b>", "<b> &lt;&amp;</b>", "<b> C</b>"),
+        *("<b> B</b>", "<b> &lt;&amp;</b>", "<b> C</b>")
     ]
 
 

@@ -5,13 +5,7 @@ import pathlib
 import pytest
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.settings.config import (
-    Decode,
-    Train,
-    configs_folder,
-    differences,
-    find_config,
-)
+from gshard_nmt.settings.config import Decode, Train, configs_folder, differences, find_config
 from gshard_nmt.settings.gin_reader import load_config
 
 

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, training_arrays
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.divides import (
-    check_can_decode,
-    check_decoding,
-    check_validation,
-    problems,
-)
+from gshard_nmt.settings.divides import check_can_decode, check_decoding, check_validation, problems
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec
 

@@ -32,9 +32,7 @@ def start(root: Path, name: str, **changes: object) -> "subprocess.Popen[bytes]"
     command = [sys.executable, "-X", "faulthandler", "-m", "gshard_nmt", "train"]
     with (root / "log").open("a") as stderr:
         return subprocess.Popen(
-            [*command, *map(str, flags), *gin(**changes)],
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
+            [*command, *map(str, flags), *gin(**changes)], stdout=subprocess.DEVNULL, stderr=stderr
         )
 
 

@@ -7,11 +7,7 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from gshard_nmt.spmd.lowering import (
-    ArraySpec,
-    as_jax_function,
-    lower,
-)
+from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
 

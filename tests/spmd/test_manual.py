@@ -7,13 +7,7 @@ import tensorflow as tf
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.sharding import (
-    annotate,
-    auto_to_manual,
-    manual_axes,
-    manual_to_auto,
-    rules,
-)
+from gshard_nmt.spmd.sharding import annotate, auto_to_manual, manual_axes, manual_to_auto, rules
 
 MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
 ONE_DEVICE = Mesh(("x", "y"), (1, 1), rules={"B": "x", "H": "y"})

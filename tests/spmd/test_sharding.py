@@ -8,18 +8,9 @@ import tensorflow as tf
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd import sharding
-from gshard_nmt.spmd.lowering import (
-    annotations_of,
-)
+from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.sharding import (
-    annotate,
-    mesh_split,
-    replicate,
-    rules,
-    shard,
-    split,
-)
+from gshard_nmt.spmd.sharding import annotate, mesh_split, replicate, rules, shard, split
 
 MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
 API = (

@@ -15,12 +15,7 @@ from typing import NamedTuple
 
 from gshard_nmt.data.language_codes import nearest
 from gshard_nmt.data.reading.rows import Input, SentencePair, one_line, score_of
-from gshard_nmt.data.reading.text_lines import (
-    LONGEST_LINE,
-    line_blocks,
-    lines,
-    without_compression,
-)
+from gshard_nmt.data.reading.text_lines import LONGEST_LINE, line_blocks, lines, without_compression
 from gshard_nmt.errors import UserError
 
 SAMPLE = 100

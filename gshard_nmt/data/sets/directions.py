@@ -86,10 +86,7 @@ def joined(direction: str, pairs: Sequence[CorpusPair], notes: list[str]) -> lis
 
 
 def choose(
-    config: Data,
-    pairs: Sequence[CorpusPair],
-    rows: Callable[[CorpusPair], int],
-    notes: list[str],
+    config: Data, pairs: Sequence[CorpusPair], rows: Callable[[CorpusPair], int], notes: list[str]
 ) -> list[CorpusPair]:
     """Returns the candidates that have enough text, from the largest language to the smallest.
 

@@ -16,12 +16,7 @@ from gshard_nmt.data.config import AUGMENTATIONS, Data
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.sets.examples import Example
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.data.text.vocabulary import (
-    EOS,
-    Vocabulary,
-    VocabularySpec,
-    train_vocabulary,
-)
+from gshard_nmt.data.text.vocabulary import EOS, Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.prepare import prepare
 
 SYLLABLES = ["lo", "wer", "new", "est", "wi", "de", "slo", "fl", "ow", "er", "東京"]

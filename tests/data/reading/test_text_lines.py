@@ -8,11 +8,7 @@ import pytest
 import zstandard
 
 from gshard_nmt.data.reading import text_lines
-from gshard_nmt.data.reading.text_lines import (
-    line_blocks,
-    lines,
-    without_compression,
-)
+from gshard_nmt.data.reading.text_lines import line_blocks, lines, without_compression
 from gshard_nmt.errors import UserError
 
 COMPRESS = {

@@ -76,10 +76,7 @@ def test_tabs_of_other_lines_do_not_move_the_columns(tmp_path):
         ("a\n", "line 1 has 1 column;"),
         ("a\tb\t1\na\tb\n", "line 2 has 2 columns; each line must have 3"),
         ("a\tb\n\nc\n", "line 3 has 1 column; each line must have 2"),
-        (
-            'a\tb\n"c\td"\te\n',
-            "line 2 has 3 columns.* a .csv file between commas or in quotes",
-        ),
+        ('a\tb\n"c\td"\te\n', "line 2 has 3 columns.* a .csv file between commas or in quotes"),
         ("a\tb\t1\n" * 100 + "a\tb\tgood\n", "line 101 has the score 'good'"),
     ],
 )

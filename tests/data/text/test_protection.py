@@ -6,15 +6,7 @@ import time
 import pytest
 
 from gshard_nmt.data.text.normal_form import placeholders
-from gshard_nmt.data.text.protection import (
-    MOST,
-    decode,
-    encode,
-    put_back,
-    spans,
-    symbol,
-    take_out,
-)
+from gshard_nmt.data.text.protection import MOST, decode, encode, put_back, spans, symbol, take_out
 from gshard_nmt.data.text.vocabulary import (
     Vocabulary,
     VocabularySpec,

@@ -9,14 +9,7 @@ from gshard_nmt.evaluation import metrics, translations
 from gshard_nmt.evaluation.opening import open_systems
 from gshard_nmt.evaluation.report import comparison
 from gshard_nmt.evaluation.significance import Comparison, adjusted_p_values
-from gshard_nmt.evaluation.systems import (
-    Budget,
-    System,
-    Systems,
-    adjusted,
-    score_lines,
-    scored,
-)
+from gshard_nmt.evaluation.systems import Budget, System, Systems, adjusted, score_lines, scored
 from tests.evaluation.made_systems import made_test, result_of, system_of
 from tests.evaluation.run_folders import make_run
 from tests.evaluation.sentences import noisy, sentences

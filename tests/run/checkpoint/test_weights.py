@@ -155,8 +155,7 @@ def test_a_run_without_checkpoints_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "newest", "-1", "1.5", "average", "average:", "average:x", "٣", "last:weights"],
+    "text", ["", "newest", "-1", "1.5", "average", "average:", "average:x", "٣", "last:weights"]
 )
 def test_other_words_are_an_error(text):
     with pytest.raises(UserError, match=r"it must be best, last, a step such as 500, or average:N"):
