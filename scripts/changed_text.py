@@ -10,6 +10,7 @@ corpus gives the same files.
 
 import argparse
 import gzip
+import itertools
 import random
 import re
 from pathlib import Path
@@ -89,6 +90,12 @@ def typing_errors(source: str, target: str, draw: random.Random) -> Rows:
 CHANGES = (capitals, emoji, placeholders, addresses, numbers, no_punctuation, typing_errors)
 
 
+def two_sentences(rows: list[Rows]) -> list[Rows]:
+    """Returns each sentence that ends as one, with the next such sentence in the same line."""
+    ends = [row for row in rows if all(text.endswith((".", "!", "?")) for text in row)]
+    return [(f"{a[0]} {b[0]}", f"{a[1]} {b[1]}") for a, b in itertools.pairwise(ends)]
+
+
 def rows_of(folder: Path, languages: list[str]) -> list[Rows]:
     files = [folder / f"test.{language}.gz" for language in languages]
     lines = [gzip.decompress(file.read_bytes()).decode().split("\n")[:-1] for file in files]
@@ -108,13 +115,16 @@ def main() -> None:
     for folder in sorted(arguments.corpus.glob("*-en")):
         languages = [folder.name.removesuffix("-en"), "en"]
         rows = rows_of(folder, languages)
+        kinds = {"two_sentences": two_sentences(rows)}
         for change in CHANGES:
             draw = random.Random(f"{change.__name__} {folder.name}")
             changed = [(row, change(*row, draw)) for row in rows]
-            kept = [after for before, after in changed if after != before][: arguments.lines]
+            kinds[change.__name__] = [after for before, after in changed if after != before]
+        for kind, changed_rows in kinds.items():
+            kept = changed_rows[: arguments.lines]
             if not kept:
                 continue
-            made = arguments.out / change.__name__ / folder.name
+            made = arguments.out / kind / folder.name
             made.mkdir(parents=True, exist_ok=True)
             for side, language in enumerate(languages):
                 text = "".join(f"{row[side]}\n" for row in kept)
