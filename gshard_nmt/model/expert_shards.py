@@ -12,11 +12,12 @@ the same in any order, bit for bit. If the mesh splits the hidden units too, eac
 devices, and its last bits depend on their number.
 """
 
+import functools
 from collections.abc import Mapping
 
 from gshard_nmt.model import blocks, layers
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.stack import run_time_zeros
+from gshard_nmt.model.stack import read, run_time_zeros, write
 from gshard_nmt.spmd.sharding import (
     Mesh,
     active_mesh,
@@ -36,6 +37,8 @@ LETTERS = {
     "wo_bias": "E_",
 }
 """The letters of an expert's weights. Their dimension M is whole on each device."""
+MOST_TOKENS = 8192
+"""The most tokens that reach a device at a time. More are cut into pieces, to bound the memory."""
 
 
 def mixture(weights: Tensors, by_token: Tensors, activation: str = "relu") -> "tf.Tensor":
@@ -47,10 +50,32 @@ def mixture(weights: Tensors, by_token: Tensors, activation: str = "relu") -> "t
         `weight` [G, S, A] in the dtype of `tokens`.
       activation: one of `layers.ACTIVATIONS`.
     """
-    mesh = active_mesh()
+    tokens, mesh = by_token["tokens"], active_mesh()
+    num_groups, group_size, _ = tokens.shape.as_list()
     if mesh is None or mesh.num_devices == 1 or tf.executing_eagerly():
-        return _own_outputs(weights, activation, 0, True, by_token)
-    return _on_devices(mesh, weights, activation, by_token)
+        outputs_of = functools.partial(_own_outputs, weights, activation, 0, True)
+        size = piece_size(num_groups, group_size)
+    else:
+        outputs_of = functools.partial(_on_devices, mesh, weights, activation)
+        _, _, groups = mesh.partition("EHG")
+        size = piece_size(-(-num_groups // mesh.axis_size(groups)), group_size)
+    if size == group_size:
+        return outputs_of(by_token)
+
+    def piece(start, outputs):
+        part = {name: read(x, start, size, axis=1) for name, x in by_token.items()}
+        outputs = write(outputs, start, outputs_of(part), axis=1)
+        return start + size, annotate(outputs, "GSM")
+
+    empty = annotate(run_time_zeros(tokens.shape, tokens.dtype), "GS_")
+    start = [tf.zeros([], tf.int32), empty]
+    return tf.while_loop(lambda start, _: start < group_size, piece, start)[1]
+
+
+def piece_size(num_groups: int, group_size: int) -> int:
+    """Returns how many tokens of each group run at a time. It divides S."""
+    most = min(max(1, MOST_TOKENS // num_groups), group_size)
+    return max(n for n in range(1, most + 1) if group_size % n == 0)
 
 
 def _on_devices(mesh: Mesh, weights: Tensors, activation: str, by_token: Tensors) -> "tf.Tensor":

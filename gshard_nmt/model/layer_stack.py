@@ -255,7 +255,8 @@ class Blocks:
             weights = [name for name in declared if name.split("/")[0] in names]
             low_precision = [name for name in weights if not declared[name].keep_float32]
             part_apply = functools.partial(apply, names)
-            parts.append(Part(weights, part_apply, low_precision, model.remat_keeps))
+            keeps = model.remat_keeps if self.mode.training else "inputs"
+            parts.append(Part(weights, part_apply, low_precision, keeps))
         return parts
 
     def annotate_gradient(self, name: str, gradient: "tf.Tensor") -> "tf.Tensor":

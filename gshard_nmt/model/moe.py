@@ -128,7 +128,8 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
     with tf.name_scope("gating"):
         routing = route(tokens, p["gate"], is_token, moe.rules, mode)
         routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
-        by_slots = dispatch.BY_SLOTS.get(moe.dispatch, dispatch.by_gather)
+        has_room = moe.dispatch in ("dense", "blocks")
+        by_slots = dispatch.by_gather if has_room else dispatch.BY_SLOTS[moe.dispatch]
         to_experts, to_tokens = by_slots(routing, moe.gating.experts, tokens.dtype)
         at_home = regularizers.stays_at_home(
             moe.gating_dropout, tokens.shape[0], moe.gating.experts, mode
@@ -136,14 +137,16 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
     with tf.name_scope("dispatch"):
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
         inputs = regularizers.exchange(to_experts(tokens), "EGCM", *at_home)
-        inputs = _kept(mode, inputs, "EGM")
+        inputs = inputs if has_room else _kept(mode, inputs, "EGM")
     with tf.name_scope("experts"):
         hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs, moe.activation), "EGCH")
         hidden = layers.dropout(hidden, moe.expert_dropout, mode, "expert")
         outputs = annotate(layers.project("EGCH,EHM->EGCM", hidden, p, "wo"), "EGCM")
     with tf.name_scope("combine"):
         # Shape: [E, G, C, M] -> [G, E, C, M], the second all-to-all: to the devices of the tokens.
-        outputs = _kept(mode, regularizers.exchange(outputs, "GECM", *at_home), "GEM")
+        outputs = regularizers.exchange(outputs, "GECM", *at_home)
+        # Room for all tokens in every expert would be too much to keep.
+        outputs = outputs if has_room else _kept(mode, outputs, "GEM")
         return to_tokens(outputs), routing
 
 

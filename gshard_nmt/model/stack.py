@@ -401,14 +401,15 @@ def run_time_zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
     return tf.broadcast_to(zero, shape)
 
 
-def read(x: "tf.Tensor", start: "tf.Tensor", size: int) -> "tf.Tensor":
-    """Returns `size` elements of the first dimension of x from `start` on; start is int32[]."""
-    sizes = [size, *x.shape.as_list()[1:]]
+def read(x: "tf.Tensor", start: "tf.Tensor", size: int, axis: int = 0) -> "tf.Tensor":
+    """Returns `size` elements of one dimension of x from `start` on; start is int32[]."""
+    sizes = x.shape.as_list()
+    sizes[axis] = size
     if tf.executing_eagerly():
-        return tf.slice(x, _starts(x, start, 0), sizes)
+        return tf.slice(x, _starts(x, start, axis), sizes)
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-    return gen_xla_ops.xla_dynamic_slice(x, _starts(x, start, 0), tf.constant(sizes))
+    return gen_xla_ops.xla_dynamic_slice(x, _starts(x, start, axis), tf.constant(sizes))
 
 
 def write(x: "tf.Tensor", start: "tf.Tensor", new: "tf.Tensor", axis: int = 0) -> "tf.Tensor":

@@ -21,6 +21,7 @@ POLICIES = {
     ),
     "switch": dataclasses.replace(BY_ROW, gating=Gating(5, routing="switch")),
     "geglu": dataclasses.replace(BY_ROW, activation="geglu"),
+    "biases": dataclasses.replace(BY_ROW, activation="swish", biases=True),
 }
 
 

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from gshard_nmt.model import expert_shards
 from gshard_nmt.model.gating import Gating
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
@@ -111,6 +112,14 @@ def test_tokens_move_and_experts_stay():
         experts = {str(list(p.shape)).replace(" ", "") for p in declare_moe(DIM, RULES).values()}
         assert gathered
         assert not [shape for shape in gathered if any(expert in shape for expert in experts)]
+
+
+def test_pieces_change_no_bit(monkeypatch):
+    """With at most 24 tokens on a device, a piece has half of the 4 positions of each row."""
+    monkeypatch.setattr(expert_shards, "MOST_TOKENS", 24)
+    mesh = "data and experts"
+    assert expert_shards.piece_size(ROWS // 2, LENGTH) == 2
+    np.testing.assert_array_equal(Layer(MESHES[mesh])(), result_of(mesh))
 
 
 @pytest.mark.parametrize("mesh", ["one", "experts"])

@@ -56,7 +56,9 @@ CASES = {
         2,
         mesh(2, 2, 2),
     ),
-    "experts, circular": Case(MOE, {"stages": 2, "schedule": "circular"}, 2, mesh(2, 2, 2)),
+    "experts, circular": Case(
+        MOE, {"stages": 2, "schedule": "circular", "remat_keeps": "projections"}, 2, mesh(2, 2, 2)
+    ),
 }
 
 
