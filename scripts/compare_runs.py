@@ -26,9 +26,12 @@ PREFIX = "dev_nll/"
 def nats(run: Path) -> list[float]:
     """Returns the means of the last validation of a run, one for each of `COLUMNS`."""
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    last = next(
-        row for row in map(json.loads, reversed(lines)) if any(k.startswith(PREFIX) for k in row)
-    )
+    validations = [row for row in map(json.loads, lines) if any(k.startswith(PREFIX) for k in row)]
+    if not validations:
+        raise SystemExit(
+            f"{run} has no validation by language; train it with Train.dev_every above 0"
+        )
+    last = validations[-1]
     tokens = json.loads((run / "budget.json").read_text(encoding="utf-8"))["tokens_by_language"]
     by_size = [last[PREFIX + language] for language in sorted(tokens, key=tokens.get, reverse=True)]
     quarter = max(1, len(by_size) // 4)

@@ -34,6 +34,14 @@ def test_differences_are_seed_by_seed(tmp_path, monkeypatch, capsys):
     ]
 
 
+def test_a_run_without_validations_is_named(tmp_path, monkeypatch):
+    run = make_run(tmp_path / "base", [1.0, 1.0, 1.0, 1.0])
+    (tmp_path / "base" / "metrics.jsonl").write_text('{"step": 1}\n')
+    monkeypatch.setattr("sys.argv", ["x", f"base={run}"])
+    with pytest.raises(SystemExit, match="has no validation by language; train it with Train"):
+        compare_runs.main()
+
+
 def test_a_run_that_has_not_ended_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["x", f"base={tmp_path}"])
     with pytest.raises(SystemExit):

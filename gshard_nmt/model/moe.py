@@ -41,9 +41,14 @@ class MoE:
     shared_expert_dim: int = 0
 
     @property
+    def has_room(self) -> bool:
+        """Whether every token has a slot in every expert, so that no choice is dropped."""
+        return self.dispatch in ("dense", "blocks")
+
+    @property
     def rules(self) -> Gating:
-        """The settings of the gate, with a slot for every token if the dispatch drops none."""
-        if self.dispatch in dispatch.BY_SLOTS:
+        """The settings of the gate, with the capacity of the dispatch."""
+        if not self.has_room:
             return self.gating
         return dataclasses.replace(self.gating, capacity=sys.maxsize)
 
@@ -128,8 +133,7 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
     with tf.name_scope("gating"):
         routing = route(tokens, p["gate"], is_token, moe.rules, mode)
         routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
-        has_room = moe.dispatch in ("dense", "blocks")
-        by_slots = dispatch.by_gather if has_room else dispatch.BY_SLOTS[moe.dispatch]
+        by_slots = dispatch.by_gather if moe.has_room else dispatch.BY_SLOTS[moe.dispatch]
         to_experts, to_tokens = by_slots(routing, moe.gating.experts, tokens.dtype)
         at_home = regularizers.stays_at_home(
             moe.gating_dropout, tokens.shape[0], moe.gating.experts, mode
@@ -137,7 +141,7 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
     with tf.name_scope("dispatch"):
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
         inputs = regularizers.exchange(to_experts(tokens), "EGCM", *at_home)
-        inputs = inputs if has_room else _kept(mode, inputs, "EGM")
+        inputs = _kept(moe, mode, inputs, "EGM")
     with tf.name_scope("experts"):
         hidden = annotate(layers.activated(p, "EGCM,EMH->EGCH", inputs, moe.activation), "EGCH")
         hidden = layers.dropout(hidden, moe.expert_dropout, mode, "expert")
@@ -145,16 +149,17 @@ def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", R
     with tf.name_scope("combine"):
         # Shape: [E, G, C, M] -> [G, E, C, M], the second all-to-all: to the devices of the tokens.
         outputs = regularizers.exchange(outputs, "GECM", *at_home)
-        # Room for all tokens in every expert would be too much to keep.
-        outputs = outputs if has_room else _kept(mode, outputs, "GEM")
-        return to_tokens(outputs), routing
+        return to_tokens(_kept(moe, mode, outputs, "GEM")), routing
 
 
-def _kept(mode: Mode, slots: "tf.Tensor", letters: str) -> "tf.Tensor":
+def _kept(moe: MoE, mode: Mode, slots: "tf.Tensor", letters: str) -> "tf.Tensor":
     """Keeps slots [E, G, C, M] or [G, E, C, M], without their dimension C, for the backward pass.
 
-    With thousands of experts C is 2 or 4, and a TPU would keep such an array with 8 rows for C.
+    With thousands of experts C is 2 or 4, and a TPU would keep such an array with 8 rows for C. Slots for
+    all tokens in every expert would be too much to keep.
     """
+    if moe.has_room:
+        return slots
     first, second, capacity, model_dim = slots.shape.as_list()
     # Shape: [E, G, C, M] -> [E, G C, M]
     merged = tf.reshape(slots, [first, second * capacity, model_dim])

@@ -9,6 +9,7 @@ import tensorflow as tf
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import counter_random
 from gshard_nmt.model.gating import Gating
+from gshard_nmt.model.kept_results import recorder
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import initial_values
@@ -63,6 +64,15 @@ def by_oracle(p, x, is_token, rules: MoE) -> np.ndarray:
             for e, _, weight in triples:
                 out[g, s] += weight * np.maximum(tokens[s] @ p["wi"][e], 0) @ p["wo"][e]
     return out.reshape(x.shape)
+
+
+@pytest.mark.parametrize("dispatch", ["gather", "einsum", "dense", "blocks"])
+def test_slots_are_kept_unless_every_token_has_one_in_every_expert(dispatch):
+    rules = dataclasses.replace(RULES, dispatch=dispatch)
+    keep, results = recorder("experts")
+    moe_layer(*layer(rules), rules, Mode(training=True, keep=keep))
+    slots = ["EGM", "GEM"] if dispatch in ("gather", "einsum") else []
+    assert [letters for _, letters in results if letters in ("EGM", "GEM")] == slots
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.0, 4.0])
