@@ -28,7 +28,7 @@ def nats(run: Path) -> list[float]:
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     validations = [row for row in map(json.loads, lines) if any(k.startswith(PREFIX) for k in row)]
     if not validations:
-        raise SystemExit(
+        raise ValueError(
             f"{run} has no validation by language; train it with Train.dev_every above 0"
         )
     last = validations[-1]
@@ -66,7 +66,10 @@ def main() -> None:
                 f"{argument!r} must be a name, = and the folders of finished runs; "
                 f"{', '.join(map(str, missing[:1]))} is none"
             )
-        results[name] = np.array([nats(run) for run in runs])
+        try:
+            results[name] = np.array([nats(run) for run in runs])
+        except ValueError as error:
+            parser.error(str(error))
     base = next(iter(results.values()))
     if any(len(values) != len(base) for values in results.values()):
         parser.error("each name must have as many runs as the first one")
