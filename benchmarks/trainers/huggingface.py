@@ -22,6 +22,14 @@ START = EOS = 2
 def main() -> None:
     workload = Workload.of_command_line(__doc__)
     torch.set_num_threads(len(workload.cores))
+    train, facts = prepared(workload, [])
+    take_turns(train, facts)
+
+
+def prepared(
+    workload: Workload, losses: list[float], device: str = "cpu"
+) -> tuple[Callable[[], None], Callable[[], dict]]:
+    """Returns the work of one turn, which appends its losses, and a function that returns the facts."""
     is_low = workload.precision == "bfloat16"
     if workload.variant == "products":
         torch.set_float32_matmul_precision("medium")
@@ -30,13 +38,16 @@ def main() -> None:
     model = model_of(workload)
     if workload.variant == "weights":
         model = model.to(torch.bfloat16)
+    model = model.to(device)
     optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-2)
-    source, target = (torch.tensor(workload.sentences(side)) for side in ("source", "target"))
-    mask = torch.ones_like(source)
+    source, target = (
+        torch.tensor(workload.sentences(side), device=device) for side in ("source", "target")
+    )
+    # Flash attention, which PyTorch has on GPUs, takes no mask, and no token is padding.
+    mask = torch.ones_like(source) if device == "cpu" else None
     is_autocast = is_low and workload.variant not in ("weights", "products")
-    low = torch.autocast("cpu", torch.bfloat16, enabled=is_autocast)
+    low = torch.autocast(device, torch.bfloat16, enabled=is_autocast)
     forward = torch.compile(model) if workload.variant == "compiled" else model
-    losses = []
 
     def step(forward: Callable) -> None:
         optimizer.zero_grad()
@@ -59,7 +70,7 @@ def main() -> None:
             step(model)  # a loss in bfloat16 moves in steps of 0.06
         return facts_of(model) | {"gflop": flops / 1e9, "losses": checked(losses)}
 
-    take_turns(train, facts)
+    return train, facts
 
 
 def facts_of(model: torch.nn.Module) -> dict:

@@ -162,8 +162,6 @@ def model_of(config: Mapping[str, Any]) -> Model:
             "experts": config["num_experts"],
             "moe_every": next(iter(steps.values())),
             "expert_stacks": "both" if len(steps) == 2 else next(iter(steps)),
-            # Evaluation drops no choice: an expert has a slot for each token.
-            "eval_capacity_factor": float(config["num_experts"]),
         }
     return Model(
         encoder_layers=config["encoder_layers"],

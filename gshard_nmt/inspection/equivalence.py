@@ -175,7 +175,6 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
             # 0 means that the capacity factor gives the capacity. A configured capacity was chosen for
             # the full size.
             "capacity": 0,
-            "eval_capacity": 0,
         }
     return dataclasses.replace(model, **changes)
 

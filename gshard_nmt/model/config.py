@@ -128,8 +128,8 @@ class Model:
     """How tokens reach their experts: "gather" (indices, fast on a CPU and for large groups), "einsum"
     (one-hot products, fast on a TPU; GShard Algorithm 2), "dense" ("gather" with room for every token
     in every expert, so no token loses an expert; the work is that of every expert on every token) or
-    "blocks" (each token visits its own experts, without capacity; "dense" in training). Decoding always
-    uses "blocks"."""
+    "blocks" (each token visits its own experts, without capacity; "dense" in training). Validation and
+    decoding always use "blocks"."""
 
     # Gating
     routing: str = "top2"
@@ -141,24 +141,18 @@ class Model:
     (GShard section 2.2)."""
 
     eval_second_expert: str = "all"
-    """The same in evaluation, which draws no random numbers: "all", "none" or "threshold"."""
+    """The same in validation and decoding, which draw no random numbers: "all", "none" or "threshold"."""
 
     second_expert_threshold: float = 0.2
     """The policy "threshold" sends a token to its second expert if w2 is above this number."""
 
     capacity_factor: float = 2.0
     """The number of slots per token, summed over all experts, in training. The capacity of an expert is
-    C = capacity_factor * S / E, rounded. The paper has 2."""
-
-    eval_capacity_factor: float = 2.0
-    """The same in evaluation."""
+    C = capacity_factor * S / E, rounded. The paper has 2. Validation and decoding have no limit."""
 
     capacity: int = 0
     """C, the slots of an expert in a group, in training. If it is not 0, it replaces
     capacity_factor."""
-
-    eval_capacity: int = 0
-    """The same in evaluation."""
 
     capacity_rounding: str = "up"
     """How the capacity is rounded: "up", "down", "nearest" or "multiple_of_4" (as the authors' code)."""
@@ -254,9 +248,9 @@ class Model:
         between(1, MOST_LAYERS, "decoder_layers", "moe_every"),
         size("model_dim", "hidden_dim", "heads", "head_dim", "minimum_capacity"),
         size("experts", "expert_hidden_dim", "shared_expert_dim", "num_groups", least=0),
-        size("group_size", "capacity", "eval_capacity", least=0),
+        size("group_size", "capacity", least=0),
         size("max_positions", "position_offset", least=0),
-        above(0, "capacity_factor", "eval_capacity_factor"),
+        above(0, "capacity_factor"),
         # The weight of a second expert is at most 1/2.
         between(0, 0.5, "second_expert_threshold"),
         at_least(0, "aux_loss_weight", "z_loss_weight", "router_z_loss_weight"),
@@ -366,7 +360,13 @@ class Model:
         return Schedule(self.stages, microbatches, visits)
 
     def moe(self, training: bool) -> MoE:
-        """Returns the settings of the MoE layers. Settings of the same name have the same value."""
+        """Returns the settings of the MoE layers. Settings of the same name have the same value.
+
+        Outside training the experts have no capacity limit, and each token visits its own experts only.
+        With a limit, a translation would depend on the other sentences of the batch. A validation has
+        batches of one language, whose tokens choose the same few experts: with a limit it would drop
+        many choices that neither training nor decoding drops.
+        """
         mine = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         gating, moe = (
             {
@@ -377,16 +377,7 @@ class Model:
             for kind in (Gating, MoE)
         )
         if not training:
-            own = ("second_expert", "capacity", "capacity_factor")
-            gating |= {name: mine[f"eval_{name}"] for name in own}
+            gating["second_expert"] = self.eval_second_expert
+            moe |= {"num_groups": 0, "group_size": 0, "dispatch": "blocks"}
         moe["hidden_dim"] = self.expert_hidden_dim or self.hidden_dim
         return MoE(gating=Gating(**gating), **moe)
-
-    def moe_for_decoding(self) -> MoE:
-        """Returns the settings of the MoE layers for decoding, which drop no choice of a token.
-
-        The experts have no capacity limit. With a limit, a translation would depend on the other
-        sentences of the batch. Each token visits its own experts only.
-        """
-        moe = self.moe(training=False)
-        return dataclasses.replace(moe, num_groups=0, group_size=0, dispatch="blocks")

@@ -45,7 +45,7 @@ def start(
             "Model.encoder_layers is 0, and a language model has no source to translate. To decode, "
             "train a model that has an encoder."
         )
-    moe = model.moe_for_decoding() if model.experts else None
+    moe = model.moe(training=False) if model.experts else None
     memory, _ = transformer.encode(model, p, batch, Mode(), moe)
     b = memory.shape[0]
     # With one sentence in each row, its segment is 1 and padding is 0.
@@ -86,7 +86,7 @@ def step(
     """
     b, k = ids.shape.as_list()
     slots = mask.shape[-1]
-    moe = model.moe_for_decoding() if model.experts else None
+    moe = model.moe(training=False) if model.experts else None
     positions = tf.broadcast_to(i, [b, k])
     x = transformer.embed(model, p, "target", ids, positions)
     is_token = tf.ones([b, k], tf.bool)

@@ -295,7 +295,7 @@ class StepFunctions:
         """
         model, mode = self.model, Mode()
         batch = _annotated(batch)
-        moe = model.moe_for_decoding()
+        moe = model.moe(training=False)
         counters = {
             side: UseCounter(batch[f"{side}_languages"], self.languages, model.experts)
             for side in token_counts.SIDES

@@ -34,6 +34,7 @@ class Setting:
 REMOVED: tuple[Key, ...] = (
     *(("Mesh", "partitioner"), ("Cleaning", "modules"), ("Train", "on_divergence")),
     *(("Data", name) for name in ("maximum_pairs", "source_model", "target_model")),
+    *(("Model", name) for name in ("eval_capacity", "eval_capacity_factor")),
 )
 """Settings that have left. The config.gin of older runs has them, and such lines are skipped."""
 

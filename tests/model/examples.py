@@ -17,7 +17,7 @@ MOE = Model(**LAYERS, **WIDTHS, experts=8, num_groups=8)
 SMALL = Model(
     encoder_layers=4, decoder_layers=2, model_dim=16, hidden_dim=24, heads=2, head_dim=4, experts=4
 )
-SMALL = dataclasses.replace(SMALL, num_groups=2, eval_capacity_factor=4.0, max_positions=8)
+SMALL = dataclasses.replace(SMALL, num_groups=2, max_positions=8)
 DENSE = dataclasses.replace(SMALL, experts=0)
 FOREIGN = dataclasses.replace(
     SMALL,

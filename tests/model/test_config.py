@@ -64,13 +64,13 @@ def test_settings_that_make_no_sense_are_refused(change, message):
     assert str(error.value) == message
 
 
-def test_evaluation_has_a_policy_and_a_capacity_of_its_own():
+def test_only_training_has_a_capacity():
     model = dataclasses.replace(
-        SMALL, second_expert="random", capacity=3, eval_second_expert="threshold", eval_capacity=5
+        SMALL, second_expert="random", capacity=3, eval_second_expert="threshold"
     )
-    training, evaluation = model.moe(training=True).gating, model.moe(training=False).gating
-    assert (training.second_expert, training.slots(100)) == ("random", 3)
-    assert (evaluation.second_expert, evaluation.slots(100)) == ("threshold", 5)
+    training, evaluation = model.moe(training=True), model.moe(training=False)
+    assert (training.rules.second_expert, training.rules.slots(100)) == ("random", 3)
+    assert (evaluation.rules.second_expert, evaluation.rules.slots(100)) == ("threshold", 100)
 
 
 OTHER = {
@@ -108,7 +108,7 @@ def test_every_setting_of_the_experts_reaches_them():
     assert wider.moe(training=True).hidden_dim == 96
 
 
-def test_decoding_drops_no_choice_and_knows_no_groups():
-    moe = dataclasses.replace(SMALL, group_size=4).moe_for_decoding()
+def test_evaluation_knows_no_groups():
+    moe = dataclasses.replace(SMALL, group_size=4).moe(training=False)
     assert (moe.dispatch, moe.num_groups, moe.group_size) == ("blocks", 0, 0)
     assert moe.gating == SMALL.moe(training=False).gating

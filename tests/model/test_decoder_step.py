@@ -84,9 +84,9 @@ def test_decoding_computes_the_dense_mixture(monkeypatch, routing):
     model = dataclasses.replace(SMALL, routing=routing)
     p, batch = parameters(model), rows([ONE], [TWO], length=8)
     results = []
-    by_blocks = model.moe_for_decoding()
+    by_blocks = model.moe(training=False)
     for moe in (by_blocks, dataclasses.replace(by_blocks, dispatch="dense")):
-        monkeypatch.setattr(type(model), "moe_for_decoding", lambda _, moe=moe: moe)
+        monkeypatch.setattr(type(model), "moe", lambda *_, moe=moe, **__: moe)
         cache = decoder_step.start(model, p, batch, 2, 1)
         mask = tf.eye(2, batch_shape=[2])
         ids = tf.constant([[3, 5], [3, 9]])

@@ -185,6 +185,15 @@ def test_evaluation_adds_up_over_batches_and_draws_nothing():
     assert float(both["tokens"]) == len(ONE[1]) + len(TWO[1])
 
 
+def test_evaluation_drops_no_choice_of_tokens_that_want_the_same_experts():
+    # In training, an expert has room for one token of a group: five of six equal rows would lose theirs.
+    model = dataclasses.replace(SMALL, capacity=1, num_groups=1)
+    p, steps = parameters(model), functions(model)
+    (one,) = steps.eval_step(p, rows([ONE], length=8))
+    (six,) = steps.eval_step(p, rows(*[[ONE]] * 6, length=8))
+    assert float(six["nll_sum"]) == pytest.approx(6 * float(one["nll_sum"]), rel=1e-5)
+
+
 @pytest.mark.parametrize(("stacks", "layers"), [("both", 3), ("encoder", 2), ("decoder", 1)])
 def test_the_auxiliary_losses_are_added_once_for_each_moe_layer(stacks, layers):
     """SMALL has two MoE layers in its encoder and one in its decoder; the metrics are means."""

@@ -104,29 +104,26 @@ def test_a_deeper_model_computes_the_same_function(settings):
 
 
 @pytest.mark.parametrize("settings", TOGETHER.values(), ids=TOGETHER)
-def test_an_upcycled_model_computes_the_dense_function_if_nothing_is_dropped(settings):
-    # A token's two experts are equal and their weights add up to 1. Every expert has room for all tokens.
-    roomy = dataclasses.replace(SMALL, eval_capacity=8, **settings)
+def test_an_upcycled_model_computes_the_dense_function(settings):
+    # A token's two experts are equal and their weights add up to 1.
+    model = dataclasses.replace(SMALL, **settings)
     dense = dataclasses.replace(DENSE, **settings)
-    assert nll(roomy, started(dense, roomy)) == pytest.approx(old_nll(dense), rel=1e-6)
+    assert nll(model, started(dense, model)) == pytest.approx(old_nll(dense), rel=1e-6)
 
 
 def test_the_experts_of_an_upcycled_model_are_equal_and_its_gate_is_new():
-    roomy = dataclasses.replace(SMALL, eval_capacity=8)
-    weights = started(DENSE, roomy)
+    weights = started(DENSE, SMALL)
     wi = weights["encoder/block/moe_0/wi"]
     np.testing.assert_array_equal(wi[:, 0], wi[:, 3])
     # The gate is new: each token can choose.
-    assert nll(
-        roomy, weights | {"encoder/block/moe_0/wi": wi * [[[[1]], [[2]], [[3]], [[4]]]]}
-    ) != (pytest.approx(old_nll(DENSE), rel=1e-6))
-    one_expert = dataclasses.replace(roomy, routing="switch")
+    other = weights | {"encoder/block/moe_0/wi": wi * [[[[1]], [[2]], [[3]], [[4]]]]}
+    assert nll(SMALL, other) != pytest.approx(old_nll(DENSE), rel=1e-6)
+    one_expert = dataclasses.replace(SMALL, routing="switch")
     assert nll(one_expert, weights) != pytest.approx(old_nll(DENSE), rel=1e-4)
 
 
 def test_with_four_times_the_experts_a_token_stays_in_a_group_of_old_experts(monkeypatch):
-    old = dataclasses.replace(SMALL, eval_capacity=8)
-    more = dataclasses.replace(old, experts=16)
+    old, more = SMALL, dataclasses.replace(SMALL, experts=16)
     # A large noise decides the group of every token, and the old columns its two experts.
     monkeypatch.setattr(starting_arrays, "GROUP_NOISE", 1e3)
     weights = started(old, more)
