@@ -92,8 +92,9 @@ def check(steps: int, peak_tflops: float | None) -> None:
 
 
 def workload_of(fields: str) -> Workload:
+    ours = {"experts": 8, "precision": "bfloat16"}
     try:
-        return Workload(cores=(0,), **({"experts": 8, "precision": "bfloat16"} | json.loads(fields)))
+        return Workload(**ours | json.loads(fields) | {"cores": (0,), "steps": 1, "settings": ()})
     except (ValueError, TypeError) as error:
         raise UserError(
             f"--workload is {fields!r} ({error}); give JSON such as "
@@ -127,7 +128,7 @@ def lower(folder: Path, settings: list[str], workload: Workload) -> None:
             flops = (jitted.lower(*places).cost_analysis() or {}).get("flops", float("nan"))
     np.savez(folder / "batch.npz", **batch_of(config))
     np.savez(folder / "control.npz", **steps.control())
-    facts = {"mesh": dataclasses.asdict(config.mesh), "flops": flops, "work": str(workload)}
+    facts = {"mesh": dataclasses.asdict(config.mesh), "flops": flops}
     (folder / "step.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(f"{folder}: the lowered step of {workload}")
 
@@ -155,11 +156,15 @@ def run(folder: Path, steps: int, peak_tflops: float | None) -> None:
 
 
 def time_peer(workload: Workload, steps: int, peak_tflops: float | None) -> None:
-    import torch
-    from trainers import huggingface
-
+    try:
+        import torch
+        from trainers import huggingface
+    except ImportError as error:
+        raise UserError(f"peer needs PyTorch and Hugging Face transformers ({error}).") from None
     if not torch.cuda.is_available():
-        raise UserError("PyTorch finds no GPU; on CPUs, benchmarks/training.py compares with peers.")
+        raise UserError(
+            "PyTorch finds no GPU; on CPUs, benchmarks/training.py compares with peers."
+        )
     losses: list[float] = []
     train, facts = huggingface.prepared(workload, losses, "cuda")
 
@@ -167,12 +172,15 @@ def time_peer(workload: Workload, steps: int, peak_tflops: float | None) -> None
         train()
         return losses[-1]
 
-    step()
-    flops = facts()["gflop"] * 1e9
+    way = f", {workload.variant}" if workload.variant else ""
     model = "NllbMoe" if workload.experts else "M2M100"
-    way = workload.variant or "by autocast"
-    name = f"{model}, {workload.precision} {way}, 1 x {torch.cuda.get_device_name()}"
-    time_steps(step, steps, name, workload.places, flops, peak_tflops)
+    name = f"{model}, {workload.precision}{way}, 1 x {torch.cuda.get_device_name()}"
+    try:
+        for _ in range(WARM_UP):
+            step()
+        time_steps(step, steps, name, workload.places, facts()["gflop"] * 1e9, peak_tflops)
+    except RuntimeError as error:  # such as too little memory
+        raise UserError(f"{name}: {error}") from None
 
 
 def time_steps(
@@ -218,9 +226,7 @@ def read(folder: Path) -> tuple[Mesh, float, dict[str, dict[str, np.ndarray]]]:
     return mesh, flops, arguments
 
 
-def compiled(
-    artifact: Path, devices: runtime.Runtime, donate: tuple[int, ...] = ()
-) -> Program:
+def compiled(artifact: Path, devices: runtime.Runtime, donate: tuple[int, ...] = ()) -> Program:
     stored = program_cache.load(artifact)
     if stored is None:
         raise UserError(

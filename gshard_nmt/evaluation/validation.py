@@ -86,8 +86,8 @@ class Validation:
         """Returns the settings that scores depend on. Scores with other settings are not compared."""
         train, decode = self._programs.config.train, self._programs.config.decode
         settings = {name: getattr(train, name) for name in ("dev_batches", "bleu_sentences")}
-        if self._programs.config.model.experts:
-            settings["drops"] = False  # earlier versions dropped choices in validation
+        if self._programs.config.model.experts and train.metric.startswith("dev_nll"):
+            settings["expert_capacity"] = None  # earlier versions had a limit in validation
         if train.bleu_sentences:
             search = ("beam", "length_norm", "alpha", "length_ratio", "length_margin", "expansion")
             settings |= {name: getattr(decode, name) for name in search}

@@ -335,16 +335,18 @@ class StepFunctions:
         counters: Sequence[LayerCounter | None] = (None, None),
     ) -> Forward:
         """Computes the model and the loss of its target tokens; one of `counters` for each stack."""
-        model = self.model
+        model, microbatches = self.model, self.microbatches
         moe = model.moe(mode.training) if model.experts else None
+        if moe and not mode.training:
+            microbatches = 0  # stages cannot dispatch by blocks, so a pipeline works as in decoding
         memory: tf.Tensor | None = None
         encoder: Totals = {}
         if model.encoder_layers:
             memory, encoder = transformer.encode(
-                model, parameters, batch, mode, moe, counters[0], self.microbatches
+                model, parameters, batch, mode, moe, counters[0], microbatches
             )
         logits, decoder = transformer.decode(
-            model, parameters, memory, batch, mode, moe, counters[1], self.microbatches
+            model, parameters, memory, batch, mode, moe, counters[1], microbatches
         )
         with tf.name_scope("loss"):
             loss = token_loss(

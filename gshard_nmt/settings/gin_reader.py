@@ -153,9 +153,8 @@ class _Reader(gin.config_parser.ParserDelegate):
                 name, field, value = statement.selector, statement.arg_name, statement.value
                 name = "/".join(filter(None, (statement.scope, name)))
                 # A value that `prepare` would have used must be an error.
-                is_void = (
-                    opened and (name, field) in REMOVED and (name in ("Mesh", "Train") or not value)
-                )
+                is_unread = name not in ("Data", "Cleaning") or not value
+                is_void = opened and (name, field) in REMOVED and is_unread
                 if not field:
                     self._macros[name] = Setting(value, where)
                 elif not is_void:

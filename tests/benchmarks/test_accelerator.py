@@ -38,7 +38,9 @@ def run_without_tensorflow(*arguments: object) -> subprocess.CompletedProcess:
 
 def test_a_lowered_step_runs_without_tensorflow(load, tmp_path):
     folder = tmp_path / "step"
-    load("accelerator").lower(folder, [f"{name} = {v}" for name, v in SMALL.items()])
+    program = load("accelerator")
+    settings = [f"{name} = {v}" for name, v in SMALL.items()]
+    program.lower(folder, settings, program.workload_of('{"precision": "float32"}'))
     done = run_without_tensorflow("run", folder, "--steps", 3, "--peak_tflops", 1)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^2 x cpu .* ms a step .* in 3 steps\), [\d,]+ places/s", done.stdout, re.M)
@@ -54,13 +56,18 @@ def test_a_lowered_step_runs_without_tensorflow(load, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("lower", "--setting", "Model.expert = 3"), "Model.expert"),
-        (("run", "--steps", "0"), "--steps is 0"),
-        (("run", "--peak_tflops", "0"), "--peak_tflops is 0"),
+        (("lower", "STEP", "--setting", "Model.expert = 3"), "Model.expert"),
+        (
+            ("lower", "STEP", "--workload", '{"expert": 3}'),
+            "fields of benchmarks/trainers/workload.py",
+        ),
+        (("lower", "STEP", "--workload", "experts=3"), "give JSON"),
+        (("run", "STEP", "--steps", "0"), "--steps is 0"),
+        (("peer", "--peak_tflops", "0"), "--peak_tflops is 0"),
     ],
 )
 def test_a_wrong_setting_or_number_is_an_error(load, tmp_path, monkeypatch, capsys, words, message):
-    command, *flags = words
-    monkeypatch.setattr(sys, "argv", ["accelerator.py", command, str(tmp_path / "step"), *flags])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["accelerator.py", *words])
     assert load("accelerator").main() == 2
     assert message in capsys.readouterr().err

@@ -64,11 +64,11 @@ def test_settings_that_make_no_sense_are_refused(change, message):
     assert str(error.value) == message
 
 
-def test_only_training_has_a_capacity():
-    model = dataclasses.replace(
-        SMALL, second_expert="random", capacity=3, eval_second_expert="threshold"
-    )
+def test_only_training_has_a_capacity_and_groups():
+    policies = {"second_expert": "random", "eval_second_expert": "threshold"}
+    model = dataclasses.replace(SMALL, capacity=3, group_size=4, **policies)
     training, evaluation = model.moe(training=True), model.moe(training=False)
+    assert (evaluation.dispatch, evaluation.num_groups, evaluation.group_size) == ("blocks", 0, 0)
     assert (training.rules.second_expert, training.rules.slots(100)) == ("random", 3)
     assert (evaluation.rules.second_expert, evaluation.rules.slots(100)) == ("threshold", 100)
 
@@ -106,9 +106,3 @@ def test_every_setting_of_the_experts_reaches_them():
     assert arrived["experts"] == 4
     wider = dataclasses.replace(SMALL, hidden_dim=48, expert_hidden_dim=96)
     assert wider.moe(training=True).hidden_dim == 96
-
-
-def test_evaluation_knows_no_groups():
-    moe = dataclasses.replace(SMALL, group_size=4).moe(training=False)
-    assert (moe.dispatch, moe.num_groups, moe.group_size) == ("blocks", 0, 0)
-    assert moe.gating == SMALL.moe(training=False).gating

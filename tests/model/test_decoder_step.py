@@ -1,6 +1,5 @@
 """Decoding token by token: the same log-probabilities as with teacher forcing."""
 
-import dataclasses
 import functools
 
 import numpy as np
@@ -76,20 +75,3 @@ def test_eager_and_compiled_writes_fill_the_slots_of_one_step_only(step, axis):
     compiled = tf.function(write, jit_compile=True, autograph=False)
     np.testing.assert_array_equal(write(*arguments), arrays[2])
     np.testing.assert_array_equal(compiled(*arguments), arrays[2])
-
-
-@pytest.mark.parametrize("routing", ["top2", "switch"])
-def test_decoding_computes_the_dense_mixture(monkeypatch, routing):
-    """The log-probabilities are those of a model that runs every expert on every token."""
-    model = dataclasses.replace(SMALL, routing=routing)
-    p, batch = parameters(model), rows([ONE], [TWO], length=8)
-    results = []
-    by_blocks = model.moe(training=False)
-    for moe in (by_blocks, dataclasses.replace(by_blocks, dispatch="dense")):
-        monkeypatch.setattr(type(model), "moe", lambda *_, moe=moe, **__: moe)
-        cache = decoder_step.start(model, p, batch, 2, 1)
-        mask = tf.eye(2, batch_shape=[2])
-        ids = tf.constant([[3, 5], [3, 9]])
-        results.append(decoder_step.step(model, p, ids, mask, tf.constant(0), cache)[0])
-    assert by_blocks.dispatch == "blocks"
-    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)

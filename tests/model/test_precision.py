@@ -14,9 +14,7 @@ from gshard_nmt.model.parameters import initial_values
 from gshard_nmt.model.steps import StepFunctions
 from tests.model.examples import WIDTHS, packed
 
-FLOAT32 = Model(
-    encoder_layers=2, decoder_layers=2, **WIDTHS, experts=4, num_groups=2
-)
+FLOAT32 = Model(encoder_layers=2, decoder_layers=2, **WIDTHS, experts=4, num_groups=2)
 BFLOAT16 = dataclasses.replace(FLOAT32, activation_dtype="bfloat16")
 KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
 

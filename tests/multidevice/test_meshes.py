@@ -279,7 +279,7 @@ def annotations(model: Model) -> int:
     ("model", "count"),
     [
         (DENSE, 5),  # queries, keys, values, context and hidden units; weights follow their letters
-        (SPARSE, 15),
+        (SPARSE, 24),  # validation sends tokens to experts by blocks
     ],
     ids=["dense", "sparse"],
 )

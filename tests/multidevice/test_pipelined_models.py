@@ -11,7 +11,7 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.guard import FINE
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.arrays import CONTROL, state_specs
+from gshard_nmt.run.arrays import CONTROL, state_specs, weights_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -147,6 +147,26 @@ def test_a_pipelined_step_equals_that_of_the_unrolled_stack(name):
         assert results["overflow_fraction"] > 0
     stacks = sum(case.model.depth(stack) > 0 for stack in ("encoder", "decoder"))
     assert permutes_in_loops(text, case.mesh) == 2 * stacks
+
+
+@pytest.mark.slow
+def test_validation_of_a_pipeline_with_experts_equals_that_of_the_unrolled_stack():
+    case = CASES["experts, circular"]
+
+    def nll(model: Model, microbatches: int, mesh: Mesh) -> float:
+        steps = StepFunctions(model, Optimizer(), 20, 24, languages=3, microbatches=microbatches)
+        state = state_specs(steps)
+        arrays = {n: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for n in BATCH_ARRAYS}
+        inputs = [weights_of(state), arrays]
+        devices = runtime.start(mesh)
+        program = devices.compile("nll", lambda: lower(steps.eval_step, inputs, [{}], mesh))
+        values = weights_of(training_state(state)), batch(np.arange(ROWS))
+        (sums,) = program(*map(devices.put, values, inputs))
+        return float(sums["nll_sum"])
+
+    model = dataclasses.replace(case.model, stack="pipeline", **case.pipeline)
+    result = nll(model, case.microbatches, case.mesh)
+    assert result == pytest.approx(nll(case.model, 1, ONE), rel=1e-5)
 
 
 DROPOUT = {"input_dropout": 0.1, "residual_dropout": 0.2, "attention_dropout": 0.3}

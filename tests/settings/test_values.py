@@ -77,7 +77,7 @@ def test_the_text_reads_back_as_the_same_config(tmp_path_factory, seed, factor, 
 
 def test_a_run_of_an_older_version_opens(tmp_path):
     path = tmp_path / "config.gin"
-    path.write_text("Mesh.shape = (2,)\nMesh.partitioner = 'gspmd'\n")
+    path.write_text("Mesh.shape = (2,)\nMesh.partitioner = 'gspmd'\nModel.eval_capacity = 4\n")
     assert tuple(values.read_run_config(path).mesh.shape) == (2,)
     assert tuple(load_config(str(path)).mesh.shape) == (2,)
     with pytest.raises(UserError, match="Mesh has no setting 'partitioner'"):
