@@ -51,7 +51,6 @@ PARTS = {
     "decoding": Part(6, ("decoding.py",)),
     "first-line": Part(0.5, ("decoding.py", "--first")),
     "start": Part(2, ("start.py",)),
-    "preparation": Part(2, ("preparation.py",)),
 }
 """The parts in the order in which they run."""
 

@@ -1,15 +1,10 @@
-"""The benchmarks of decoding and of preparation: every system does the same work."""
-
-import pathlib
-import sys
+"""The benchmark of decoding: every system does the same work."""
 
 import numpy as np
 import pytest
 
 from gshard_nmt.decoding.fitting import batch_shape
 from gshard_nmt.run.arrays import step_functions
-
-FOLDER = pathlib.Path(__file__).parents[2] / "benchmarks"
 
 
 def workload_of(load, **sizes):
@@ -51,44 +46,3 @@ def test_the_weights_forbid_the_end_of_a_sentence(load):
     )
     assert log_probs[..., ours.EOS].numpy().max() < -1000
     assert np.delete(log_probs.numpy(), ours.EOS, axis=-1).min() > -100
-
-
-@pytest.fixture
-def run_preparation(load, tmp_path, monkeypatch, capsys):
-    """Runs the benchmark with times of its own; returns what it prints, and the calls of the program."""
-    preparation = load("preparation")
-    monkeypatch.chdir(tmp_path)  # without data/demo
-    calls = []
-
-    def run(seconds, *flags):
-        times = iter(seconds)
-
-        def prepare(arguments, out, *own):
-            calls.append((out, own))
-            return next(times)
-
-        monkeypatch.setattr(preparation, "prepare", prepare)
-        monkeypatch.setattr(preparation, "bare", lambda columns, models: 2.0)
-        command = ["preparation.py", "--rows", "20", "--page", "never", "--languages", "fr", "de"]
-        monkeypatch.setattr(sys, "argv", [*command, *flags])
-        preparation.main()
-        assert next(times, None) is None
-        return capsys.readouterr().out, calls
-
-    return run
-
-
-def test_preparation_is_compared_with_bare_sentencepiece(run_preparation):
-    # CPU seconds: new vocabularies; and in each round the start, and the two ways.
-    seconds = [9, *(2, 5, 8), *(2, 7, 10), *(2, 6, 7)]
-    out, calls = run_preparation(seconds, "--rounds", "3")
-    assert out.startswith("40 pairs of fr, de. The start takes 2.0 CPU seconds")
-    assert "With new vocabularies, all takes 9.0 CPU seconds." in out
-    assert "| bare SentencePiece |   50000.0 |                     1.00 | 1.00 to 1.00 |\n" in out
-    assert "| filters off        |  100000.0 |                     2.00 | 1.50 to 2.50 |\n" in out
-    assert "| default filters    |  150000.0 |                     3.00 | 2.50 to 4.00 |\n" in out
-    assert "`benchmarks/preparation.py --rows 20" in out
-    assert out.endswith("docs/performance.md is unchanged, because of --page never.\n")
-    assert len({folder for folder, _ in calls}) == 7  # the models, and each way in each round
-    assert "Cleaning.filters = []" in calls[2][1]
-    assert "Cleaning.filters = []" not in calls[3][1]
