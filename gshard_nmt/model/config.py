@@ -360,7 +360,7 @@ class Model:
         return Schedule(self.stages, microbatches, visits)
 
     def moe(self, training: bool) -> MoE:
-        """Returns the settings of the MoE layers. Settings of the same name have the same value.
+        """Returns the settings of the MoE layers. In training, those of the same name are equal.
 
         Outside training the experts have no capacity limit, and each token visits its own experts only.
         With a limit, a translation would depend on the other sentences of the batch. A validation has

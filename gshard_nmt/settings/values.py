@@ -36,7 +36,8 @@ REMOVED: tuple[Key, ...] = (
     *(("Data", name) for name in ("maximum_pairs", "source_model", "target_model")),
     *(("Model", name) for name in ("eval_capacity", "eval_capacity_factor")),
 )
-"""Settings that have left. The config.gin of older runs has them, and such lines are skipped."""
+"""Settings that have left. The config.gin of older runs has them, and such lines are skipped.
+`gin_reader` refuses values of Data and Cleaning that say something."""
 
 
 def read_run_config(path: pathlib.Path) -> Config:

@@ -75,9 +75,10 @@ def test_a_scan_stores_the_gradients_of_weights_that_are_cast_to_bfloat16_in_bfl
     weights = {name: tf.TensorSpec(weight.shape, weight.dtype) for name, weight in p.items()}
 
     def gradients(p):
+        mode = Mode(training=True, key=counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32)))
         with tf.GradientTape() as tape:
             tape.watch(p)
-            total, _ = steps._loss(p, batch(), Mode(training=False))
+            total, _ = steps._loss(p, batch(), mode)
         return tape.gradient(total, p)
 
     graph = tf.function(gradients, autograph=False).get_concrete_function(weights).graph
