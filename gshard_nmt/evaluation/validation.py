@@ -87,7 +87,8 @@ class Validation:
         train, decode = self._programs.config.train, self._programs.config.decode
         settings = {name: getattr(train, name) for name in ("dev_batches", "bleu_sentences")}
         if self._programs.config.model.experts and train.metric.startswith("dev_nll"):
-            settings["expert_capacity"] = None  # no limit, as earlier versions had
+            # None is no limit. Earlier versions had one, so their scores are not compared.
+            settings["expert_capacity"] = None
         if train.bleu_sentences:
             search = ("beam", "length_norm", "alpha", "length_ratio", "length_margin", "expansion")
             settings |= {name: getattr(decode, name) for name in search}
