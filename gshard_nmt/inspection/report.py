@@ -68,13 +68,17 @@ def _memory(inspection: Inspection) -> list[str]:
 
 def _communication(inspection: Inspection) -> list[str]:
     has_times = inspection.topology.chip is not None
-    rows = [("kind", "count", "bytes", "time", "group size")]
-    for name, sources in _by_kind(inspection).items():
+    rows = [("kind", "count", "bytes", "time", "group size", "mesh axes")]
+    by_kind = _by_kind(inspection)
+    for name, axes in dict.fromkeys(
+        (s.kind, s.axes) for of_kind in by_kind.values() for s in of_kind
+    ):
+        sources = [source for source in by_kind[name] if source.axes == axes]
         count = f"{sum(source.count for source in sources):,}"
         nbytes = size_text(sum(source.bytes_per_step for source in sources))
         groups = ", ".join(map(str, sorted({source.group_size for source in sources})))
         time = _milliseconds(_seconds(sources)) if has_times else "-"
-        rows.append((name, count, nbytes, time, groups))
+        rows.append((name, count, nbytes, time, groups, " ".join(axes) or "-"))
     title = "COMMUNICATION of one device in a step"
     if len(rows) == 1:
         return [title, "  none"]

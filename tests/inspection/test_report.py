@@ -26,6 +26,17 @@ def test_the_report_tells_memory_communication_and_compute(inspection):
     assert sum(shares) == 100
 
 
+def test_collectives_over_different_axes_of_one_size_have_rows_of_their_own(inspection):
+    first, *others = inspection.sources
+    second = dataclasses.replace(first, axes=("y",), count=3, seconds=0.5)
+    text = report.report(dataclasses.replace(inspection, sources=(first, second, *others)), 1e12)
+    rows = [line.split() for line in text.splitlines() if line.startswith("    all-to-all ")]
+    assert rows[:2] == [
+        ["all-to-all", "4", "4.00", "MiB", "1,000.00", "ms", "8", "x"],
+        ["all-to-all", "3", "3.00", "MiB", "500.00", "ms", "8", "y"],
+    ]
+
+
 def test_an_unexpected_collective_gets_a_setting_that_keeps_the_configs_own(inspection):
     expected, unexpected = report.report(inspection, 1e12).split("UNEXPECTED")
     assert "all-gather f32[64]" not in expected

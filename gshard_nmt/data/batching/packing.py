@@ -11,6 +11,7 @@ padding. Here the languages of the two examples are 0 and 4:
                                   target_labels    5 1 6 4 1 0
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -45,22 +46,37 @@ def pack(
     scheduling as generalized bin packing", for packing with two lengths.
     """
     # A length is counted in parts of both limits, so that the two sides count alike.
-    size = source_lengths * target_length + target_lengths * source_length
+    sizes = source_lengths * target_length + target_lengths * source_length
     longest = np.maximum(source_lengths * target_length, target_lengths * source_length)
-    rows = np.empty(len(size), np.int64)
-    room_source = np.full(len(size), source_length, np.int64)
-    room_target = np.full(len(size), target_length, np.int64)
-    left = np.full(len(size), 2 * source_length * target_length, np.int64)
-    begun = 0
-    for e in np.argsort(-longest, kind="stable").tolist():
-        s, t = source_lengths[e], target_lengths[e]
-        fits = np.flatnonzero((room_source[:begun] >= s) & (room_target[:begun] >= t))
-        row = fits[left[fits].argmin()] if len(fits) else begun
-        begun += row == begun
-        room_source[row] -= s
-        room_target[row] -= t
-        left[row] -= size[e]
-        rows[e] = row
+    order = np.argsort(-longest, kind="stable")
+    examples = zip(
+        *(x[order].tolist() for x in (source_lengths, target_lengths, sizes)), strict=True
+    )
+    least = source_lengths.min(initial=source_length), target_lengths.min(initial=target_length)
+    rooms: list[tuple[int, int]] = []
+    n = len(order)
+    # The rows that may still get an example, fullest first: the room left in each, times n, plus the row.
+    open_rows: list[int] = []
+    rows = np.empty(n, np.int64)
+    for example, (s, t, size) in zip(order.tolist(), examples, strict=True):
+        # A row before `place` has less room in sum than the example needs.
+        for place in range(bisect_left(open_rows, size * n), len(open_rows)):
+            left, row = divmod(open_rows[place], n)
+            room = rooms[row]
+            if room[0] >= s and room[1] >= t:
+                del open_rows[place]
+                break
+        else:
+            left, row, room = (
+                2 * source_length * target_length,
+                len(rooms),
+                (source_length, target_length),
+            )
+            rooms.append(room)
+        rooms[row] = room = room[0] - s, room[1] - t
+        if room[0] >= least[0] and room[1] >= least[1]:
+            insort(open_rows, (left - size) * n + row)
+        rows[example] = row
     return rows
 
 

@@ -106,20 +106,22 @@ def permute(index: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> np
     )
     bits = np.frexp((size - np.uint64(1)).astype(np.float64))[1]
     half = np.maximum((bits + 1) // 2, 1).astype(np.uint64)
-    result = _feistel(index, half, key)
+    numbers = np.arange(_ROUNDS, dtype=np.uint64)[:, None]
+    keys = mixed(key + (numbers + np.uint64(1)) * _GOLDEN + numbers)
+    result = _feistel(index, half, keys)
     outside = np.flatnonzero(result >= size)
     while outside.size:
-        result[outside] = _feistel(result[outside], half[outside], key[outside])
+        result[outside] = _feistel(result[outside], half[outside], keys[:, outside])
         outside = outside[result[outside] >= size[outside]]
     return result.astype(np.int64)
 
 
-def _feistel(value: np.ndarray, half: np.ndarray, key: np.ndarray) -> np.ndarray:
+def _feistel(value: np.ndarray, half: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Applies the network to uint64[n]. `keys` is uint64[rounds, n]."""
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = value >> half, value & mask
-    for number in range(_ROUNDS):
-        key = key + _GOLDEN
-        left, right = right, left ^ (mixed(right ^ mixed(key + np.uint64(number))) & mask)
+    for key in keys:
+        left, right = right, left ^ (mixed(right ^ key) & mask)
     return (left << half) | right
 
 

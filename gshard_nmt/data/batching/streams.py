@@ -206,16 +206,15 @@ class Streams:
             [stream.counts for stream in streams],
         )
         config = self._config
-        for stream, examples in zip(streams, chunks, strict=True):
-            rows = pack(
-                examples.source_lengths,
-                examples.target_lengths,
-                config.source_length,
-                config.target_length,
-            )
-            number = stream.position[CHUNKS:].sum()
-            key = key_of(config.seed, _ROW_ORDER, stream.number, number)
-            rows = permute(rows, rows.max() + 1, key)
+        lengths = (config.source_length, config.target_length)
+        packed = [pack(e.source_lengths, e.target_lengths, *lengths) for e in chunks]
+        numbers = [stream.position[CHUNKS:].sum() for stream in streams]
+        keys = key_of(config.seed, _ROW_ORDER, [stream.number for stream in streams], numbers)
+        # One call for all streams, because a call costs more than its arithmetic.
+        sizes = np.repeat([rows.max() + 1 for rows in packed], self._draws.chunk)
+        permuted = permute(np.concatenate(packed), sizes, np.repeat(keys, self._draws.chunk))
+        rows_of_streams = permuted.reshape(len(streams), self._draws.chunk)
+        for stream, examples, rows in zip(streams, chunks, rows_of_streams, strict=True):
             order = np.argsort(rows, kind="stable")
             stream.examples, stream.rows = examples.take(order), rows[order]
 

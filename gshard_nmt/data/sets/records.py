@@ -226,6 +226,7 @@ class ShardReader:
         self._counts = np.array([count for *_, count in shards], np.int64)
         self._ends = np.cumsum(self._counts)
         self._open = OpenShards() if opened is None else opened
+        self._paths: dict[int, Path] = {}
 
     def __len__(self) -> int:
         return int(self._counts.sum())
@@ -270,7 +271,8 @@ class ShardReader:
         name, size, count = self._shards[shard]
         folder = self._copies.source
         try:
-            path = self._copies.path(name, size)
+            path = self._paths.get(shard) or self._copies.path(name, size)
+            self._paths[shard] = path
             read = functools.partial(self._open.read, path, size, count, places)
             return patiently_or_fail(read, path, f"--data {folder}")
         except FileNotFoundError as error:
