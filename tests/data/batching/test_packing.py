@@ -80,19 +80,16 @@ def test_every_token_is_kept_once_with_its_segment_and_position(candidates):
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 7)), min_size=1, max_size=30))
-def test_packed_rows_have_room_for_their_examples_and_none_is_begun_too_early(lengths):
+def test_each_example_goes_into_the_fullest_row_that_has_room_for_it(lengths):
     sides = np.array(lengths).T
     rows = pack(*sides, SOURCE_LENGTH, TARGET_LENGTH)
-    used = np.stack([np.bincount(rows, side) for side in sides])
-    assert (used <= [[SOURCE_LENGTH], [TARGET_LENGTH]]).all()
-    assert sorted(set(rows.tolist())) == list(range(rows.max() + 1))
-    # The first example of a row had no room in the rows before it: it is the longest of its row.
-    size = np.maximum(sides[0] * TARGET_LENGTH, sides[1] * SOURCE_LENGTH)
-    order = np.argsort(-size, kind="stable")
-    for row in range(1, rows.max() + 1):
-        first = next(e for e in order if rows[e] == row)
-        before = order[: np.flatnonzero(order == first)[0]]
-        for earlier in range(row):
-            inside = before[rows[before] == earlier]
-            room = [SOURCE_LENGTH, TARGET_LENGTH] - sides[:, inside].sum(1)
-            assert (sides[:, first] > room).any()
+    longest = np.maximum(sides[0] * TARGET_LENGTH, sides[1] * SOURCE_LENGTH)
+    rooms: list[np.ndarray] = []
+    for e in np.argsort(-longest, kind="stable"):
+        fits = [row for row, room in enumerate(rooms) if (sides[:, e] <= room).all()]
+        best = min(fits, key=lambda row: rooms[row] @ [TARGET_LENGTH, SOURCE_LENGTH], default=None)
+        if best is None:
+            best = len(rooms)
+            rooms.append(np.array([SOURCE_LENGTH, TARGET_LENGTH]))
+        assert rows[e] == best
+        rooms[best] = rooms[best] - sides[:, e]

@@ -66,6 +66,11 @@ def test_permute_is_a_permutation(size, key):
     np.testing.assert_array_equal(np.sort(permuted), np.arange(size))
 
 
+def test_the_order_of_old_runs_stays():
+    order = [3, 1, 2, 4, 9, 5, 7, 0, 10, 8, 6]
+    assert permute(np.arange(11), 11, key_of(1, 2)).tolist() == order
+
+
 def test_each_combination_of_numbers_has_a_key_of_its_own():
     keys = np.concatenate(
         [key_of(seed, word, np.arange(50)) for seed in range(3) for word in range(4)]
