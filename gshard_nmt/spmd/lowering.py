@@ -189,7 +189,7 @@ def _tensorflow():
             "the cache has no lowered function for this config, mesh and version of gshard-nmt, and "
             f"without TensorFlow it cannot be made ({error}). Install TensorFlow with pip install "
             "tensorflow, or start the run once on a machine that has it and copy the run folder here. "
-            "gshard-decode and gshard-eval read the programs in it only with --trust_programs."
+            "Programs other than gshard-train read those in it only with --trust_programs."
         ) from None
     # TensorFlow only traces and lowers, so it must not reserve the memory of a GPU.
     tf.config.set_visible_devices([], "GPU")
