@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from gshard_nmt import outputs, paths
 from gshard_nmt.data.batching.batches import dev_pairs
 from gshard_nmt.data.language_codes import folder_tag
@@ -130,7 +128,7 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
             "another --workdir."
         )
     outputs.check_folder("--workdir", request.data, replaced=True)
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = Terminal(stderr=True)
     # `join` needs the temporary folder of the data itself.
     with outputs.temporary_folder(request.data.with_name(f"{request.data.name}.parts")) as folder:
         targets = {pair["target"] for pair in old.data["pairs"]}

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from gshard_nmt.data.schedule import of_part
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError, did_you_mean
@@ -22,6 +20,7 @@ from gshard_nmt.run.lock import InUseError
 from gshard_nmt.run.progress import TimeLimit
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.processes import ALONE
+from gshard_nmt.terminal import Terminal
 
 Train = Callable[[Config, Path, Path], bool]
 """(config, prepared data, run folder) -> whether the run is finished, as `train.train`."""
@@ -139,8 +138,7 @@ class _Trainer:
     prefix: str = ""
 
     def say(self, text: str) -> None:
-        console = Console(stderr=True, highlight=False, markup=False)
-        console.print(f"{self.prefix}{text}", soft_wrap=True)
+        Terminal(stderr=True).print(f"{self.prefix}{text}")
 
     def train_language(self, language: str, tokens: int) -> bool:
         """Trains the model of a language, or trains it on. Returns False if the time is over."""

@@ -75,7 +75,7 @@ def verify(workdir: Path, step: int | None = None) -> None:
             outcome, unread = "cannot be read", failure(folder, problem)
         if problems:
             damaged[folder] = problems
-        _say(f"step {number}: {tensors} tensors, {outcome}")
+        Terminal().print(f"step {number}: {tensors} tensors, {outcome}")
     if damaged:
         lines = [f"\n  {folder}: {text}" for folder, texts in damaged.items() for text in texts]
         raise UserError(
@@ -155,7 +155,7 @@ def diff(first: tuple[Path, int | None], second: tuple[Path, int | None]) -> Non
         cells = [cells for _, cells in rows]
         Terminal().print(table(f"{left.label} and {right.label}", columns, cells, left=range(4)))
     equal = len(common) - len(changed)
-    _say(f"equal to the bit: {equal} of {equal + len(rows)} tensors")
+    Terminal().print(f"equal to the bit: {equal} of {equal + len(rows)} tensors")
 
 
 def _facts(tensor: Tensor) -> tuple[Any, ...]:
@@ -223,7 +223,9 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
         with contextlib.closing(writer):
             groups = {"parameters": means}
             writer.save(newest.step, groups, letters, newest.facts, average_of=labels)
-    _say(f"{out}: the mean of {', '.join(labels)}; decode with gshard-decode --workdir {out}")
+    Terminal().print(
+        f"{out}: the mean of {', '.join(labels)}; decode with gshard-decode --workdir {out}"
+    )
 
 
 def _open(workdir: Path) -> Checkpoints:
@@ -253,7 +255,3 @@ def _shown(items: Sequence[Item], title: str) -> Iterator[Item]:
     console = Terminal(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         yield from progress.track(items, description=title)
-
-
-def _say(text: str) -> None:
-    Terminal().print(text)

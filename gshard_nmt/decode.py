@@ -267,7 +267,7 @@ def check_output(source: Path | None, output: Path | None, run: RunFolder) -> No
 
 def written_instead(path: Path, output: Path) -> Path | None:
     """Returns the file that an output is first written to, if a path is that file."""
-    first = (outputs.partial_file(output), progress_file(output))
+    first = (outputs.partial_path(output), progress_file(output))
     return next((file for file in first if outputs.is_same_file(path, file)), None)
 
 

@@ -91,7 +91,7 @@ def export(
         (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     origin = f"{translator.origin} of {workdir}, {size_text(size)}"
-    _say(f"{out}: {origin}. To load it, {FORMATS[form].format(out=str(out))}.")
+    Terminal().print(f"{out}: {origin}. To load it, {FORMATS[form].format(out=str(out))}.")
 
 
 _Weights = Mapping[str, np.ndarray]
@@ -112,7 +112,7 @@ def _savedmodel(config: Config, run: RunFolder) -> _Write:
         decode, ids = config.decode, translator.of_ids
         lengths = sorted(decode.source_lengths)
         shown = ", ".join(map(str, lengths))
-        _say(f"{translator.origin}: tracing the search for sources of {shown} tokens")
+        Terminal().print(f"{translator.origin}: tracing the search for sources of {shown} tokens")
         model = saved_model.TrainedModel(
             config,
             ids.search,
@@ -183,10 +183,6 @@ def _directions(run: RunFolder) -> list[run_folders.Direction]:
     return [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
 
 
-def _say(text: str) -> None:
-    Terminal().print(text)
-
-
 def export_smaller(
     workdir: Path, out: Path, languages: Sequence[str], corpus: Path, checkpoint: str = "best"
 ) -> None:
@@ -235,7 +231,7 @@ def export_smaller(
     with outputs.new_folder(out) as folder:
         run_folders.write_run(folder, config, contents, cut, facts)
     old, new = (sum(array.nbytes for array in arrays.values()) for arrays in (weights, cut))
-    _say(
+    Terminal().print(
         f"{out}: a smaller model of {translator.origin}, {size_text(new)} of weights for "
         f"{size_text(old)} ({1 - new / old:.0%} less); decode with gshard-decode --workdir {out}. To see "
         f"the BLEU that it loses, give gshard-eval --workdir with the old folder and with {out}."

@@ -59,11 +59,16 @@ def write(path: Path, content: bytes | str) -> None:
         raise
     # Then a rename outlives a power cut. Some file systems cannot do this; the file is complete anyway.
     with contextlib.suppress(OSError):
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Writes the content of a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

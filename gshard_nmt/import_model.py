@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 import gshard_nmt
 from gshard_nmt import files, outputs
@@ -25,6 +24,7 @@ from gshard_nmt.model.transformer import declare
 from gshard_nmt.run.folder import IMPORTED, RUN_FORMAT
 from gshard_nmt.settings.config import Config, Decode, Train
 from gshard_nmt.spmd.mesh import Mesh
+from gshard_nmt.terminal import Terminal
 
 LONGEST = 256
 """The most tokens of a sentence that is translated whole."""
@@ -95,7 +95,7 @@ def import_model(
         write_run(folder, config, vocabularies, weights, facts)
     count = sum(array.size for array in weights.values())
     first = f"--lang {directions[0][0]} --target {directions[0][1]}"
-    Console(highlight=False, markup=False, soft_wrap=True).print(
+    Terminal().print(
         f"{workdir}: a model of the type {contents['model_type']} with {count:,} weights and "
         f"{len(directions):,} directions; decode with gshard-decode --workdir {workdir} {first}"
     )

@@ -114,8 +114,8 @@ def is_same_file(first: Path, second: Path) -> bool:
         return False
 
 
-def partial_file(path: Path) -> Path:
-    """Returns the path of the file that `text_file` writes before it is complete."""
+def partial_path(path: Path) -> Path:
+    """Returns the path that has what is finished of a file or folder until it is complete."""
     target = Path(os.path.realpath(path))
     return target.with_name(f"{target.name}.partial")
 
@@ -124,7 +124,7 @@ def partial_file(path: Path) -> Path:
 def text_file(path: Path) -> Iterator[TextIO]:
     """Opens a text file in UTF-8 that takes the place of `path` if the block ends without an error.
 
-    Until then the text is in `partial_file(path)`, and `path` keeps its content. After an error or an
+    Until then the text is in `partial_path(path)`, and `path` keeps its content. After an error or an
     interruption it stays there, and a note of the exception says so. The text for a pipe or a device goes
     into it at once.
 
@@ -136,7 +136,7 @@ def text_file(path: Path) -> Iterator[TextIO]:
         with path.open("a", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
-    target, partial = Path(os.path.realpath(path)), partial_file(path)
+    target, partial = Path(os.path.realpath(path)), partial_path(path)
     with locked(partial) as descriptor:
         os.ftruncate(descriptor, 0)
         try:

@@ -37,8 +37,9 @@ AUGMENTATIONS = (
         "title",
         "capitals",
     ),
-    *("placeholders", "copies"),
+    *("placeholders", "copies"),  # the last ones, because they need the text as it will be
 )
+"""The variations of `text/variations.py`, in the order in which a sentence pair gets several of them."""
 SMALLEST_VOCABULARY = 320
 LARGEST_SPARE_TAGS = 1000
 SMALLEST_LENGTH = 4

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.errors import UserError, did_you_mean
+from gshard_nmt.ranges import MOST
 
 Entry = Mapping[str, Any]
 """A phase as the config writes it."""
@@ -32,7 +33,6 @@ RAMP_PARTS = 8
 """A ramp is a staircase of this number of equal steps, so that each part has constant rates."""
 
 _KEYS = ("from_step", "temperature", "weights", "ramp")
-_MOST = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,13 +131,13 @@ def _check(entry: Any, place: str) -> None:
             )
     for key in ("from_step", "ramp"):
         value = entry.get(key, 0 if key == "ramp" else None)
-        if not isinstance(value, int | float) or not 0 <= value <= _MOST or value != int(value):
+        if not isinstance(value, int | float) or not 0 <= value <= MOST or value != int(value):
             raise _error(
-                f"in {place}, {key} is {value!r}; it must be a whole number of steps from 0 to {_MOST}"
+                f"in {place}, {key} is {value!r}; it must be a whole number of steps from 0 to {MOST}"
             )
     place += f" (from_step {int(entry['from_step'])})"
     value = entry.get("temperature", 1.0)
-    if not isinstance(value, int | float) or not 0 < value <= _MOST:
+    if not isinstance(value, int | float) or not 0 < value <= MOST:
         raise _error(
             f"in {place}, temperature is {value!r}; it must be a number above 0, such as 5.0"
         )

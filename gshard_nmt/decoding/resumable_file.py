@@ -26,7 +26,7 @@ _COMMIT = fields({"lines": whole(), "bytes": whole(), "sha256": text()})
 
 def progress_file(output: Path) -> Path:
     """Returns the path of the record of a partial file."""
-    partial = outputs.partial_file(output)
+    partial = outputs.partial_path(output)
     return partial.with_name(f"{partial.name}.progress")
 
 
@@ -49,7 +49,7 @@ class ResumableFile:
         self._finished = finished
         self.lines = 0
         self._path, self._made_of = path, dict(made_of)
-        self._partial, self._progress = outputs.partial_file(path), progress_file(path)
+        self._partial, self._progress = outputs.partial_path(path), progress_file(path)
         self._digest, self._bytes = hashlib.sha256(), 0
         self._waiting: list[str] = []
         self._until = contextlib.ExitStack()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt.data.language_codes import same, understand
+from gshard_nmt.data.reading import text_lines
 from gshard_nmt.data.reading.rows import listed
-from gshard_nmt.data.sets.corpus import read_lines
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.translations import TestSet
 
@@ -139,7 +139,7 @@ def read(
 
 def _read(paths: Sequence[Path]) -> list[list[str]]:
     """Returns the lines of files that must have the same number of lines, at least one."""
-    texts = [read_lines(path) for path in paths]
+    texts = [list(text_lines.lines(path)) for path in paths]
     for path, lines in zip(paths, texts, strict=True):
         if not lines:
             raise UserError(f"{path} is empty; it must have a line for each sentence.")

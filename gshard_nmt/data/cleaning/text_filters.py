@@ -175,7 +175,9 @@ def addresses(rows: Block, _: About) -> Mask:
     first, second = (
         np.array(list(map(normal_form.may_have_address, side.lines))) for side in rows.sides
     )
-    return rows.check(first != second, lambda *sides: not any(map(normal_form.has_address, sides)))
+    return rows.check(
+        first != second, lambda *sides: not any(map(normal_form.ADDRESS.search, sides))
+    )
 
 
 def placeholders(rows: Block, _: About) -> Mask:

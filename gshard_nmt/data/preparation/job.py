@@ -8,13 +8,10 @@ A row of the corpus goes this way, and each arrow is a stage of units in the wor
 
 import dataclasses
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from gshard_nmt import files, outputs
 from gshard_nmt.data.cleaning import filters, report
@@ -51,6 +48,7 @@ from gshard_nmt.data.sets.manifest import (
 from gshard_nmt.data.text.vocabulary import vocabulary_of
 from gshard_nmt.data.worker_pool import DaskPool, WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
+from gshard_nmt.terminal import Terminal
 
 _VERSION = 1
 """Changes whenever the same text and settings would give other prepared data."""
@@ -86,7 +84,7 @@ class Job:
         out: Path,
         old_key: str | None,
         options: Options,
-        console: Console,
+        console: Terminal,
     ) -> None:
         """Checks the existing vocabularies and the filters, and does nothing else yet.
 
@@ -100,7 +98,7 @@ class Job:
         filters.identity(options.cleaning)
         self._config, self._pairs, self._out = config, pairs, out
         self._old_key, self._options, self._console = old_key, options, console
-        self.partial = partial_folder(out)
+        self.partial = outputs.partial_path(out)
         self._pool = WorkerPool(options.workers or usable_cpus())
         if options.scheduler:
             self._pool = DaskPool(options.scheduler, self.partial)
@@ -132,10 +130,10 @@ class Job:
         pairs = self._choose(texts, notes)
         facts = self._facts(pairs, texts)
         if facts["key"] == self._old_key:
-            self._say(f"{self._out} is up to date")
+            self._console.print(f"{self._out} is up to date")
             return
         for note in notes:
-            self._say(f"note: {note}.")
+            self._console.print(f"note: {note}.")
         directions = all_directions(config, pairs)
         clean = clean_all(work, cleaning, pairs, texts)
         train_texts = [(d, clean[folder_of(d.pair), "train"]) for d in directions]
@@ -143,7 +141,7 @@ class Job:
         kept = _rest(directions, reasons)
         models = self._models(pairs)
         if models is None:
-            self._say("training the vocabularies")
+            self._console.print("training the vocabularies")
             samples = sample_all(work, config, [(d, text) for d, text in train_texts if text.rows])
             # A language that is left out gets no tag.
             models = train_all(work, config, samples, [(d.source, d.target) for d in kept])
@@ -168,11 +166,8 @@ class Job:
         cleaned = [clean[folder_of(pair), "train"] for pair in pairs]
         alarms = report.write_report([text.to_report() for text in cleaned], folder)
         for alarm in (*alarms, *_alarms(trains, config)):
-            self._say(f"warning: {alarm}")
+            self._console.print(f"warning: {alarm}")
         outputs.replace_folder(folder, self._out)
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False)
 
     def _choose(self, texts: Texts, notes: list[str]) -> list[CorpusPair]:
         def rows(pair: CorpusPair) -> int:
@@ -212,12 +207,6 @@ class Job:
         for side, path in zip(SIDES, paths, strict=True):
             files.write(path, models[side])
         return paths
-
-
-def partial_folder(out: Path) -> Path:
-    """Returns the folder that has the finished work while `out` is being made."""
-    place = Path(os.path.realpath(out))
-    return place.with_name(f"{place.name}.partial")
 
 
 def _make_folder(

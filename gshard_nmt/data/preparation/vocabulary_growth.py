@@ -19,7 +19,6 @@ import math
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -34,6 +33,7 @@ from gshard_nmt.data.text.vocabulary import (
     SPACE,
     Vocabulary,
     first_tag,
+    model_proto,
     source_tag,
     target_tag,
     with_tags,
@@ -198,9 +198,7 @@ def _may_be_piece(text: str) -> bool:
 
 def _with_pieces(vocabulary: Vocabulary, old: Vocabulary, parts: Parts) -> Vocabulary:
     """Returns a vocabulary with new pieces after its own. Its scores let old pieces go first."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.content)
+    model = model_proto(vocabulary.content)
     for piece, score in _scores(old, parts).items():
         model.pieces.add(piece=piece, score=score, type=model.SentencePiece.NORMAL)
     number = 0
@@ -237,12 +235,7 @@ def grown_together(
     A longer piece that only one side has learned splits no text of the other one. A token that both have,
     and that splits no text yet, keeps its id.
     """
-    from sentencepiece import sentencepiece_model_pb2
-
-    models = {
-        side: sentencepiece_model_pb2.ModelProto.FromString(old.content)
-        for side, old in olds.items()
-    }
+    models = {side: model_proto(old.content) for side, old in olds.items()}
     places = {side: {p.piece: p for p in model.pieces} for side, model in models.items()}
     named = set.intersection(*map(set, places.values()))
     names = [
@@ -303,10 +296,10 @@ class Newcomer:
         return lines
 
 
-def grow_pair(new: Newcomer, data: PreparedData, folder: Path, say: Callable[..., Any]) -> None:
+def grow_pair(new: Newcomer, data: PreparedData, folder: Path, say: Callable[[str], None]) -> None:
     """Writes both vocabularies into a folder, with new pieces on the sides that have the language.
 
-    `data` is the prepared data of the run, and `say` prints a line; it takes the options of rich.
+    `data` is the prepared data of the run, and `say` prints a line.
     """
     lines, is_joint = new.lines(), new.config.vocabulary == "joint"
     paths = {side: new.vocabularies / name for side, name in zip(SIDES, VOCABULARIES, strict=True)}
@@ -346,9 +339,7 @@ def grow_pair(new: Newcomer, data: PreparedData, folder: Path, say: Callable[...
             )
             say(
                 f"{path.name}: {olds[side].size:,} pieces, and {len(pieces[side])} new ones for "
-                f"{new.language}; its text needs {after:.1f} tokens a line instead of {before:.1f}.",
-                markup=False,
-                soft_wrap=True,
+                f"{new.language}; its text needs {after:.1f} tokens a line instead of {before:.1f}."
             )
 
 

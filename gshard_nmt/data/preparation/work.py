@@ -20,7 +20,6 @@ import gc
 import hashlib
 import itertools
 import json
-import os
 import re
 import shutil
 import time
@@ -29,12 +28,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from gshard_nmt import outputs
+from gshard_nmt import files, outputs
 from gshard_nmt.data.worker_pool import WorkerPool
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import duration_text
+from gshard_nmt.terminal import Terminal
 
 _VERSION = 6
 """Changes whenever the function of a stage gives other files for the same arguments."""
@@ -85,7 +83,7 @@ def key_of(*parts: object) -> str:
 class WorkFolder:
     """A folder with the files of finished units. A context manager: it holds a lock meanwhile."""
 
-    def __init__(self, path: Path, pool: WorkerPool, console: Console) -> None:
+    def __init__(self, path: Path, pool: WorkerPool, console: Terminal) -> None:
         self.path = path
         self._pool, self._console = pool, console
         self._unfinished = path / "unfinished"
@@ -143,7 +141,7 @@ class WorkFolder:
                     said = now
                     left = duration_text((rest - here) * (now - begin) / max(here, 1))
                     count = f"{total - rest + here:,} of {total:,} {unit_name}"
-                    self._console.print(f"{what}: {count}, {left} left", soft_wrap=True)
+                    self._console.print(f"{what}: {count}, {left} left")
         return [done[i] for i in range(len(units))]
 
     def run_groups(
@@ -185,16 +183,16 @@ def do_unit(call: functools.partial[Mapping[str, Any]], place: Path, scratch: Pa
         content = json.dumps(dict(call(temporary)), ensure_ascii=False)
         for path in temporary.rglob("*"):
             if path.is_file():
-                _sync(path)
+                files.sync(path)
         # The result comes last, so a unit with a result is complete.
         (temporary / _RESULT).write_text(content, encoding="utf-8")
-        _sync(temporary / _RESULT)
+        files.sync(temporary / _RESULT)
         try:
             temporary.rename(place)
         except OSError:
             if _read(place) is None:  # otherwise another worker has done the unit too
                 raise
-        _sync(place.parent)
+        files.sync(place.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     # The objects of the result lie among those of the text, so they would keep its memory from being used
@@ -208,15 +206,6 @@ def _read(folder: Path) -> Finished | None:
     except (OSError, ValueError):
         return None
     return Finished(folder, result) if isinstance(result, dict) else None
-
-
-def _sync(path: Path) -> None:
-    """Writes the content of a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @functools.cache

@@ -36,13 +36,11 @@ _MARKUP = frozenset(("bpt", "ept", "ph", "it", "ut"))
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
-def read_input(source: Input) -> Iterator[SentencePair]:
-    """Yields the rows of an input. Memory does not grow with the size of its files."""
-    return itertools.chain.from_iterable(read_blocks(source))
-
-
 def read_blocks(source: Input) -> Iterator[list[SentencePair]]:
-    """Yields the rows of an input in lists, some of which may be empty. Raises as `read_input` does."""
+    """Yields the rows of an input in lists, some of which may be empty.
+
+    Memory does not grow with the size of its files.
+    """
     return _READERS[source.format](source)
 
 

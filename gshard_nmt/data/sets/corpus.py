@@ -30,12 +30,12 @@ from gshard_nmt.data.reading.layout import (
     split_of,
     split_pair,
 )
-from gshard_nmt.data.reading.reader import read_blocks, read_input
+from gshard_nmt.data.reading.reader import read_blocks
 from gshard_nmt.data.reading.rows import Input, SentencePair, listed
-from gshard_nmt.data.reading.text_lines import lines, without_compression
+from gshard_nmt.data.reading.text_lines import without_compression
 from gshard_nmt.errors import UserError
 
-__all__ = ["ENGLISH", "SPLITS", "Input", "SentencePair", "read_blocks", "read_input"]
+__all__ = ["ENGLISH", "SPLITS", "Input", "SentencePair", "read_blocks"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,10 +203,6 @@ def read_pairs(pair: CorpusPair, split: str, source: str, target: str) -> Iterat
     for text in inputs:
         for block in read_blocks(text):
             yield from (row[:2] for row in block)
-
-
-def read_lines(path: Path) -> list[str]:
-    return list(lines(path))
 
 
 def write_pairs(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Self
 
+from gshard_nmt.data.config import AUGMENTATIONS
 from gshard_nmt.data.text.capitals import upper
 from gshard_nmt.data.text.protection import MOST, put_back, spans, take_out
 
@@ -208,17 +209,6 @@ def copies(pair: Pair, draw: Draw) -> Pair:
 
 
 VARIATIONS: dict[str, Callable[[Pair, Draw], Pair]] = {
-    "joined": joined,
-    "numbers": numbers,
-    "values": values,
-    "emoji": emoji,
-    "final_punctuation": final_punctuation,
-    "typos": typos,
-    "first_letter": first_letter,
-    "title": title,
-    "capitals": capitals,
-    # These need the text as it will be.
-    "placeholders": placeholders,
-    "copies": copies,
+    name: globals()[name] for name in AUGMENTATIONS
 }
 """All variations, in the order in which a pair gets several of them."""

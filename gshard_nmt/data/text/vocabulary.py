@@ -133,13 +133,13 @@ class Vocabulary:
     def algorithm(self) -> str:
         """The algorithm of the model: "unigram" or "bpe"; "word" or "char" if it has no subwords."""
         return {1: "unigram", 2: "bpe", 3: "word", 4: "char"}[
-            _parsed(self.content).trainer_spec.model_type
+            model_proto(self.content).trainer_spec.model_type
         ]
 
     @functools.cached_property
     def subwords(self) -> dict[str, tuple[int, float]]:
         """The id and the score of each piece of text: no special id, tag, byte or symbol of a user."""
-        pieces = _parsed(self.content).pieces
+        pieces = model_proto(self.content).pieces
         return {p.piece: (i, p.score) for i, p in enumerate(pieces) if p.type == p.NORMAL}
 
     def keys(self) -> list[tuple[str, str]]:
@@ -147,14 +147,14 @@ class Vocabulary:
 
         The kind is "special" for the first ids, "control" for a tag, "byte", or "text".
         """
-        pieces = _parsed(self.content).pieces
+        pieces = model_proto(self.content).pieces
         kinds = {pieces[0].CONTROL: "control", pieces[0].BYTE: "byte"}
         keys = [(kinds.get(p.type, "text"), p.piece) for p in pieces]
         return [("special", str(i)) for i in range(SPECIALS)] + keys[SPECIALS:]
 
     def split_pieces(self, pieces: Sequence[str]) -> list[list[int]]:
         """Returns the ids into which this vocabulary splits each piece of another one, as it stands."""
-        model = _parsed(self.content)
+        model = model_proto(self.content)
         spec = model.normalizer_spec
         spec.name, spec.precompiled_charsmap = "identity", b""
         spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
@@ -294,7 +294,7 @@ def train_vocabulary(texts: Sequence[str], spec: VocabularySpec, path: Path) -> 
             "with letters to the train files of the corpus."
         ) from error
     content = model.getvalue()
-    parsed = _parsed(content)
+    parsed = model_proto(content)
     if parsed.normalizer_spec.HasField("normalization_rule_tsv"):
         # Without the path of its rules, equal texts give equal files.
         parsed.normalizer_spec.ClearField("normalization_rule_tsv")
@@ -340,7 +340,7 @@ def with_tags(
     missing = [tag for tag in tags if vocabulary.tag(tag) is None]
     if not missing:
         return vocabulary
-    model = _parsed(vocabulary.content)
+    model = model_proto(vocabulary.content)
     spares = [
         piece
         for piece in model.pieces
@@ -359,7 +359,8 @@ def with_tags(
     return Vocabulary(model.SerializeToString(deterministic=True))
 
 
-def _parsed(model: bytes) -> Any:
+def model_proto(model: bytes) -> Any:
+    """Returns the ModelProto of the content of a model file."""
     from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2.ModelProto.FromString(model)

@@ -14,11 +14,11 @@ import pytest
 from gshard_nmt import files
 from gshard_nmt.cli.flags import Command
 from gshard_nmt.cli.runner import run
-from gshard_nmt.data.preparation.job import partial_folder
 from gshard_nmt.data.sets import manifest
 from gshard_nmt.data.sets.corpus import read_blocks, write_pairs
 from gshard_nmt.data.sets.records import ShardWriter
 from gshard_nmt.errors import UserError
+from gshard_nmt.outputs import partial_path
 from gshard_nmt.prepare import prepare
 from tests.data.preparation.small_corpus import CONFIG, content, sentences, write_corpus
 from tests.data.preparation.test_job import ALONE
@@ -74,7 +74,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, monkeypatch):
         patch.setattr("gshard_nmt.data.preparation.inputs.read_blocks", read_and_change)
         with pytest.raises(UserError, match=rf"^{file} has changed while it was read\. Wait until"):
             prepare(CONFIG, corpus, out, ALONE)
-    assert not list((partial_folder(out) / "read").glob("fr-en_train*"))
+    assert not list((partial_path(out) / "read").glob("fr-en_train*"))
     with pytest.raises(UserError, match=r"fr\.gz has 60 lines, .*en\.gz has 61\."):
         prepare(CONFIG, corpus, out, ALONE)
 
@@ -144,7 +144,7 @@ def test_a_full_disk_at_each_kind_of_write(tmp_path, monkeypatch, capsys):
     rows = sentences("fr", "train", 60)
     write_pairs(corpus / "fr-en", "train", "fr", "en", [*rows, ("", "empty"), rows[0]])
     prepare(dataclasses.replace(CONFIG, source_vocabulary=340), corpus, out, ALONE)
-    old, partial, sizes = content(out), partial_folder(out), {}
+    old, partial, sizes = content(out), partial_path(out), {}
     shutil.copytree(out, whole)
 
     def measure(kind, path, write):
@@ -153,7 +153,7 @@ def test_a_full_disk_at_each_kind_of_write(tmp_path, monkeypatch, capsys):
         return result
 
     with monkeypatch.context() as patch:
-        on_each_write(patch, partial_folder(whole), measure)
+        on_each_write(patch, partial_path(whole), measure)
         prepare(CONFIG, corpus, whole, ALONE)
     assert set(sizes) == WRITTEN
     finished: set[pathlib.Path] = set()
@@ -192,6 +192,6 @@ def test_a_full_disk_in_a_worker_process(tmp_path, monkeypatch, capsys):
     corpus, out = write_corpus(tmp_path / "corpus", ["fr"]), tmp_path / "out"
     with full_disk(), pytest.raises(OSError, match="File too large") as error:
         prepare(CONFIG, corpus, out, dataclasses.replace(ALONE, workers=2))
-    assert error.value.filename == str(partial_folder(out))
-    assert not partial_folder(out).exists()
+    assert error.value.filename == str(partial_path(out))
+    assert not partial_path(out).exists()
     prepare(CONFIG, corpus, out, ALONE)

@@ -10,11 +10,12 @@ import pytest
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.preparation import chunks, work
 from gshard_nmt.data.preparation.inputs import fingerprint
-from gshard_nmt.data.preparation.job import Options, partial_folder
+from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
+from gshard_nmt.outputs import partial_path
 from gshard_nmt.prepare import prepare
 from tests.data.preparation.small_corpus import CLEANING, CONFIG, content, sentences, write_corpus
 
@@ -79,7 +80,7 @@ def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch, calls):
         patch.setattr(work, "do_unit", interrupted)
         with pytest.raises(KeyboardInterrupt) as error:
             prepare(CONFIG, corpus, out, ALONE)
-    partial = partial_folder(out)
+    partial = partial_path(out)
     assert str(error.value) == (
         f"interrupted. Finished work is in {partial}; the same command goes on from there."
     )

@@ -110,6 +110,6 @@ def test_the_key_of_a_unit_has_the_keys_of_its_files_and_not_the_place_of_the_fo
 def test_a_line_of_progress_now_and_then_has_the_time_left(tmp_path, monkeypatch):
     stream, times = io.StringIO(), itertools.count(0, 8)
     monkeypatch.setattr(work_module.time, "monotonic", lambda: next(times))
-    console = Console(file=stream, width=100, highlight=False)
+    console = Console(file=stream, highlight=False, soft_wrap=True)
     run(tmp_path / "work", tmp_path / "log", console=console)
     assert stream.getvalue() == "shouting: 5 of 6 units, 3 s left\n"

@@ -63,7 +63,7 @@ def test_a_corpus_in_a_bucket_is_read_like_a_local_one(tmp_path, bucket, monkeyp
     for first, second in zip(local, remote, strict=True):
         assert [text.name for text in first.texts] == [text.name for text in second.texts]
         for text, other in zip(first.texts, second.texts, strict=True):
-            assert list(corpus.read_input(text)) == list(corpus.read_input(other))
+            assert list(corpus.read_blocks(text)) == list(corpus.read_blocks(other))
 
 
 def test_an_error_of_the_store_names_the_file(bucket, monkeypatch):
@@ -156,5 +156,5 @@ def test_no_file_ends_in_another_error_than_a_message(tmp_path, name):
     for content in contents:
         path.write_bytes(content)
         with contextlib.suppress(UserError):
-            for row in corpus.read_input(text):
-                f"{row.source}{row.target}".encode()
+            for block in corpus.read_blocks(text):
+                "".join(f"{row.source}{row.target}" for row in block).encode()

@@ -3,7 +3,7 @@
 import pytest
 
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets.corpus import find_pairs, read_input, read_pairs, write_pairs
+from gshard_nmt.data.sets.corpus import find_pairs, read_pairs, write_pairs
 from gshard_nmt.data.sets.directions import candidates, choose, directions_of, joined
 from gshard_nmt.errors import UserError
 
@@ -79,7 +79,7 @@ def test_a_second_folder_of_a_language_is_read_too(tmp_path):
     usable = candidates(Data(), find_pairs(tmp_path))
     (pair,) = usable.pairs
     assert (pair.source, pair.target, pair.language) == ("fr", "en", "fr")
-    rows = [row[:2] for text in pair.inputs("train") for row in read_input(text)]
+    rows = list(read_pairs(pair, "train", "fr", "en"))
     assert rows == [("un", "one"), ("deux", "two"), ("trois", "three")]
     names = [text.name for text in pair.inputs("train")]
     assert names == ["en-fr/train.en", "fr-en/train.fr", "fra-eng/a.tsv"]
@@ -128,7 +128,7 @@ def test_a_pair_has_the_same_order_in_all_corpora(tmp_path):
     pairs = [*find_pairs(tmp_path / "main"), *find_pairs(tmp_path / "back", subset="back")]
     main, back = joined("all", pairs, [])
     assert (main.language, back.language) == ("fr-de", "fr-de")
-    assert [row[:2] for row in read_input(back.inputs("train")[0])] == [("d", "c")]
+    assert list(read_pairs(back, "train", "fr", "de")) == [("d", "c")]
 
 
 def test_languages_with_too_few_pairs_are_noted(tmp_path):

@@ -28,10 +28,6 @@ def protected(text: str) -> list[str]:
     return take_out(text, spans(text))[1]
 
 
-def test_each_name_of_the_setting_has_a_variation():
-    assert list(VARIATIONS) == list(AUGMENTATIONS)
-
-
 @pytest.mark.parametrize("name", [name for name in AUGMENTATIONS if name != "numbers"])
 def test_what_must_not_change_stays_and_equal_draws_give_equal_pairs(name):
     for pair in PAIRS:
