@@ -29,7 +29,7 @@ from gshard_nmt.data.sets.shards import ADDED, PreparedData, join
 from gshard_nmt.decoding.text_translator import load_translator
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.language_guard import SHARES, Comparison, Outcome, choose, save_average
-from gshard_nmt.run.arrays import step_functions, weight_specs
+from gshard_nmt.run.arrays import letters_of, step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.weights import average
 from gshard_nmt.run.folder import INIT, RunFolder, data_differences
@@ -300,18 +300,15 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
             f"{1 - chosen.share:g} of {old_origin} of {old.path}",
             f"{chosen.share:g} of {origin}",
         )
-        letters = {name: spec.letters for name, spec in specs.items()}
-        folder = save_average(
-            new, config.train, averaged(chosen.share), letters, chosen.scores, names
-        )
+        weights, letters = averaged(chosen.share), letters_of(specs)
+        folder = save_average(new, config.train, weights, letters, chosen.scores, names)
         is_best = config.train.metric in chosen.scores
         use = "gshard-decode uses it" if is_best else f"decode with --checkpoint {folder.name}"
-        console.print(f"{folder} has this average; {use}", soft_wrap=True)
+        console.print(f"{folder} has this average; {use}")
     elif chosen.loses:
         console.print(
             "Old languages lose with each average too, so none is saved. Train anew in another --workdir "
             "with --gin 'Train.freeze = (\"decoder/*\",)', with a lower Optimizer.learning_rate, or with "
             "less of the new language in Data.schedule.",
             style="bold",
-            soft_wrap=True,
         )

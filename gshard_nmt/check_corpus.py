@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.progress import Progress
-
 from gshard_nmt import files
 from gshard_nmt.data.cleaning import languages, scan
 from gshard_nmt.data.cleaning.overlap import OverlapSearch
@@ -18,7 +16,7 @@ from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, list_corpus, read_pa
 from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
-from gshard_nmt.terminal import Terminal, shown
+from gshard_nmt.terminal import Terminal, progress_bar, shown
 
 _LEAST_COPIES = 3
 _MISSING = {
@@ -68,8 +66,7 @@ def check_corpus(
     groups: dict[frozenset[str], list[CorpusPair]] = {}
     for pair in pairs:
         groups.setdefault(pair.languages, []).append(pair)
-    progress_console = Terminal(stderr=True)
-    with Progress(console=progress_console, disable=not progress_console.is_terminal) as progress:
+    with progress_bar() as progress:
         for same in progress.track(groups.values(), description="checking"):
             some_scans, leaks = _check_pairs(same)
             scans += some_scans

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rich.progress import Progress
-
 from gshard_nmt import outputs
 from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.errors import UserError
@@ -31,7 +29,7 @@ from gshard_nmt.evaluation.systems import System, Systems, scored
 from gshard_nmt.evaluation.test_sets import Published, open_folder
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.terminal import Terminal
+from gshard_nmt.terminal import Terminal, progress_bar
 
 # The command line gets these from here, because it imports programs and not their parts.
 __all__ = ["Request", "calibrate", "check_names", "evaluate", "open_folder"]
@@ -191,7 +189,6 @@ def _check_report(folder: Path) -> None:
 @contextlib.contextmanager
 def _progress(description: str, total: int) -> Iterator[Callable[[], None]]:
     """Shows a progress bar in a terminal. Yields the function that moves it by one."""
-    console = Terminal(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
+    with progress_bar() as progress:
         task = progress.add_task(description, total=total)
         yield functools.partial(progress.advance, task)

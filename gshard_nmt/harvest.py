@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.progress import Progress
-
 from gshard_nmt import outputs
 from gshard_nmt.data.cleaning.report import ranked
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
@@ -28,7 +26,7 @@ from gshard_nmt.data.sets.corpus import ENGLISH, SPLITS, find_pairs, write_pairs
 from gshard_nmt.data.text.normal_form import message_form, sentence_form
 from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
-from gshard_nmt.terminal import Terminal, table
+from gshard_nmt.terminal import Terminal, progress_bar, table
 
 REPORT = "corpus.json"
 
@@ -82,7 +80,6 @@ def harvest(out: Path, roots: Sequence[Path] = (), system: bool = True) -> None:
     With `system`, the system's locale folders and the packages of this Python are searched too. `out` is
     complete at any time, and a corpus of an earlier harvest is replaced.
     """
-    console = Terminal(stderr=True)
     for root in roots:
         if not root.is_dir():
             raise UserError(f"--root {root}: there is no such folder.")
@@ -91,7 +88,7 @@ def harvest(out: Path, roots: Sequence[Path] = (), system: bool = True) -> None:
     searched = [*roots, *(_default_roots() if system else [])]
     catalogues = find_catalogues(searched)
     places = ", ".join(map(str, searched)) or "no folder"
-    with Progress(console=console, disable=not console.is_terminal) as progress:
+    with progress_bar() as progress:
         task = progress.add_task(f"reading {len(catalogues)} catalogues", total=len(catalogues))
         harvested = read_and_split(catalogues, lambda done: progress.update(task, advance=done))
     if harvested.unreadable:

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,12 @@ class Terminal(Console):
         super().__init__(highlight=False, markup=False, soft_wrap=True, stderr=stderr)
         if not self.is_terminal:
             self.width = _WIDEST
+
+
+def progress_bar(transient: bool = False) -> Progress:
+    """Returns a progress bar on stderr. If that is no terminal, it shows nothing."""
+    console = Terminal(stderr=True)
+    return Progress(console=console, disable=not console.is_terminal, transient=transient)
 
 
 def table(

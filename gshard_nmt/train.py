@@ -178,7 +178,7 @@ class _Trainer:
         self.profile = Profile(workdir / "tensorboard", self.start.profile, self.processes.index)
 
         # 5. The loop
-        with self.progress, interrupt:
+        with self.progress.bar, interrupt:
             try:
                 ending = self._loop(interrupt)
 

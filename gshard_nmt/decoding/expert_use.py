@@ -51,13 +51,9 @@ def count(
     examples, left_out = _fitting(config, texts)
     specs, data = batch_specs(config), config.data
     key = [repr(functions), [data.rows, data.source_length, data.target_length]]
-
-    def function(weights, batch):
-        return functions.expert_use(weights, batch)
-
     program = devices.compile(
         json.dumps(["expert use", *key]),
-        lambda: lower(function, [weight_specs(functions), specs], [{}], devices.mesh),
+        lambda: lower(functions.expert_use, [weight_specs(functions), specs], [{}], devices.mesh),
     )
     layers = functions.moe_layer_names()
     by_expert = (len(layers), len(texts), config.model.experts)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gshard_nmt.data.reading.rows import listed
+
 Measure = Callable[[Sequence[str]], list[int]]
 """Returns the length of each text in tokens, with everything that the encoder reads."""
 
@@ -107,7 +109,7 @@ def join(
 
 def pieces_note(numbers: Sequence[int], longest: int) -> str:
     """Returns the sentence that tells a user which lines were translated in pieces."""
-    first = _listed(numbers)
+    first = listed([f"{number:,}" for number in numbers], 5)
     if len(numbers) == 1:
         return f"line {first} has more than {longest} tokens, so it was translated in pieces."
     return (
@@ -119,18 +121,13 @@ def pieces_note(numbers: Sequence[int], longest: int) -> str:
 def lost_note(lost: Mapping[int, str]) -> str:
     """Returns the sentence that tells a user which lines have lost a value, such as the given ones."""
     number, value = next(iter(lost.items()))
+    first = listed([f"{line:,}" for line in lost], 5)
     if len(lost) == 1:
         return f"line {number:,} has lost {value[:40]!r}, which must not change."
     return (
         f"{len(lost):,} lines have lost text that must not change, such as {value[:40]!r} of line "
-        f"{number:,}: lines {_listed(list(lost))}."
+        f"{number:,}: lines {first}."
     )
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    """Returns the first few numbers, and how many there are more."""
-    first = ", ".join(f"{number:,}" for number in numbers[:5])
-    return first + (f" and {len(numbers) - 5:,} more" if len(numbers) > 5 else "")
 
 
 def _parts(text: str, end: re.Pattern[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gshard_nmt.data.text.protection import symbol
-from gshard_nmt.data.text.vocabulary import EOS, Vocabulary
+from gshard_nmt.data.text.vocabulary import EOS
 from gshard_nmt.decoding.confidence import Confidence, Evidence
 from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.decoding.fitting import fitted
@@ -31,7 +31,7 @@ from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
-from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
+from gshard_nmt.run.checkpoint.weights import Chosen, Loaded, load_weights
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config, Decode
 from gshard_nmt.settings.divides import check_decoding
@@ -70,18 +70,15 @@ class TextTranslator:
         self,
         run: RunFolder,
         translator: Translator,
-        step: int,
-        checkpoint: str = "",
-        origin: str = "",
+        loaded: Loaded,
         processes: Processes = ALONE,
         protection: Protection | None = None,
         nbest: int | None = None,
     ) -> None:
-        """Adds the vocabularies of a run to a translator of token ids.
+        """Adds the vocabularies of a run to a translator of token ids, which has the `loaded` weights.
 
-        `step` is that of the weights, of an average the newest one; `checkpoint` is their label, see
-        `weights.Loaded`, and `origin` what they are in words. `nbest` is the largest number of
-        translations of a line, and the translator of ids may have more for `protection` to choose from.
+        `nbest` is the largest number of translations of a line, and the translator of ids may have more
+        for `protection` to choose from.
         """
         self._protection, self._nbest = protection, nbest
         self._processes = processes
@@ -90,14 +87,9 @@ class TextTranslator:
         self.confidence: Confidence | None = None
         # It has the weights and the search.
         self.of_ids = translator
-        self._source, self._target = run.vocabularies()
-        self.step, self.checkpoint = step, checkpoint
-        self.origin = origin or f"step {step}"
+        self._source, self.target_vocabulary = run.vocabularies()
+        self.step, self.checkpoint, self.origin = loaded.step, loaded.label, loaded.origin
         self.longest_source = translator.longest_source
-
-    @property
-    def target_vocabulary(self) -> Vocabulary:
-        return self._target
 
     def rate(self, run: RunFolder, decode: Decode) -> None:
         """Gives each translation a confidence, if the run has one for these weights and this search."""
@@ -173,7 +165,7 @@ class TextTranslator:
                 self._check_lengths(first_line + start + i, "prefix", piece.ids, begin)
                 sources[i], begins[i] = [piece], begin
             pieces = [piece for parts in sources for piece in parts]
-            first = self._target.first(target)
+            first = self.target_vocabulary.first(target)
             forced = [
                 first + begin for begin, parts in zip(begins, sources, strict=True) for _ in parts
             ]
@@ -182,7 +174,9 @@ class TextTranslator:
                 starts_free, longest = list(map(len, forced)), self.of_ids.longest_target
                 score = functools.partial(self._run, "score_ids")
                 has_all = self._protection.placeholders
-                nbests = whole(self._target, pieces, nbests, starts_free, longest, score, has_all)
+                nbests = whole(
+                    self.target_vocabulary, pieces, nbests, starts_free, longest, score, has_all
+                )
             translations = zip(pieces, nbests, strict=True)
             for line, parts in zip(chunk, sources, strict=True):
                 of_parts = [self._decode(line, *next(translations)) for _ in parts]
@@ -221,8 +215,12 @@ class TextTranslator:
     def _given(self, texts: Sequence[str], pieces: Sequence[Piece]) -> list[list[int]]:
         """Returns the ids of a given translation of each piece, or of its beginning; no tags, no EOS."""
         return [
-            encode_translation(self._target, text, piece.outputs) if piece.outputs else ids
-            for text, piece, ids in zip(texts, pieces, self._target.encode(texts), strict=True)
+            encode_translation(self.target_vocabulary, text, piece.outputs)
+            if piece.outputs
+            else ids
+            for text, piece, ids in zip(
+                texts, pieces, self.target_vocabulary.encode(texts), strict=True
+            )
         ]
 
     def _pairs(
@@ -230,7 +228,7 @@ class TextTranslator:
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Returns the ids of whole lines, and of given translations without EOS."""
         pieces = self._read(lines, source, target)
-        first = self._target.first(target)
+        first = self.target_vocabulary.first(target)
         return [piece.ids for piece in pieces], [first + ids for ids in self._given(texts, pieces)]
 
     def _encode(self, lines: Sequence[Line], source: str, target: str) -> list[list[Piece]]:
@@ -263,11 +261,11 @@ class TextTranslator:
         nbest = nbest[: self._nbest]
         if piece.outputs or line.capitals:
             texts = [
-                decode_translation(self._target, ids, piece.outputs, line.capitals)
+                decode_translation(self.target_vocabulary, ids, piece.outputs, line.capitals)
                 for ids, _ in nbest
             ]
         else:
-            texts = self._target.decode([ids for ids, _ in nbest])
+            texts = self.target_vocabulary.decode([ids for ids, _ in nbest])
         return [
             Translation(text, score, len(ids) + 1)
             for text, (ids, score) in zip(texts, nbest, strict=True)
@@ -395,5 +393,4 @@ def load_translator(
         if config.decode.method == "beam":
             most = max(nbest, config.decode.beam)  # the best one that is whole may be any of them
     translator = Translator(config, functions, devices, loaded.weights, most, **limits)
-    about = (loaded.step, loaded.label, loaded.origin)
-    return TextTranslator(run, translator, *about, processes, protection, nbest)
+    return TextTranslator(run, translator, loaded, processes, protection, nbest)

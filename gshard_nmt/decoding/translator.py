@@ -18,7 +18,7 @@ from gshard_nmt.decoding import beam_search, expert_use, sampling
 from gshard_nmt.decoding.fitting import BatchShape, batch_rows, batch_shape, least_rows
 from gshard_nmt.model import decoder_step, decoding_weights
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run.arrays import weight_specs
+from gshard_nmt.run.arrays import letters_of, weight_specs
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
@@ -96,7 +96,7 @@ class Translator:
     @property
     def letters(self) -> dict[str, str]:
         """The letters of each array of weights that the search reads, by name."""
-        return {name: spec.letters for name, spec in self._specs.items()}
+        return letters_of(self._specs)
 
     def length_norms(self, longest: int) -> np.ndarray:
         """Returns the divisor of scores for each number of tokens from 0 to `longest`: float32[n + 1]."""

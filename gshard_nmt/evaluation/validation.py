@@ -95,13 +95,10 @@ class Validation:
             settings["source_lengths"] = list(decode.source_lengths)
         return settings
 
-    def _languages(self) -> list[str]:
-        return self._data.languages(self._programs.config.data)
-
     def _nll(self, weights: Mapping[str, Any]) -> dict[str, float]:
         """Returns nats per target token, for each language that has dev text."""
         config, nll = self._programs.config, {}
-        for language in self._languages():
+        for language in self._data.languages(config.data):
             total = tokens = 0.0
             batches = dev_batches(self._data, config.data, language, config.train.dev_batches)
             for batch in batches:
@@ -134,7 +131,7 @@ class Validation:
         config = self._programs.config
         pairs = [
             pair
-            for language in self._languages()
+            for language in self._data.languages(config.data)
             for pair in dev_pairs(self._data, config.data, language)
         ]
         _, vocabulary = self._run.vocabularies()

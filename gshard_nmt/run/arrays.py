@@ -98,6 +98,10 @@ def weight_specs(functions: StepFunctions) -> dict[str, ArraySpec]:
     return weights_of(state_specs(functions))
 
 
+def letters_of(specs: ArraySpecs) -> dict[str, str]:
+    return {name: spec.letters for name, spec in specs.items()}
+
+
 def batch_specs(config: Config) -> dict[str, ArraySpec]:
     """Returns shape, dtype and letters of every array of a batch: int32[B, L] each."""
     lengths = {"source": config.data.source_length, "target": config.data.target_length}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run.arrays import CONTROL, batch_specs, state_specs, weights_of
+from gshard_nmt.run.arrays import CONTROL, batch_specs, letters_of, state_specs, weights_of
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
@@ -24,7 +24,7 @@ def lower_train_step(config: Config, functions: StepFunctions, mesh: Mesh) -> Lo
 def _train_step(config: Config, functions: StepFunctions) -> tuple[Callable, list, list]:
     """Returns the training step, the specs of its inputs and the letters of its outputs."""
     state = state_specs(functions)
-    return (functions.train_step, [state, batch_specs(config), CONTROL], [_letters(state), {}])
+    return (functions.train_step, [state, batch_specs(config), CONTROL], [letters_of(state), {}])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class CompiledSteps:
     @functools.cached_property
     def _initializer(self) -> Program:
         """(control) -> (state)."""
-        outputs = [_letters(self.state_specs)]
+        outputs = [letters_of(self.state_specs)]
         return self.compile("initialize", self.functions.initialize, [CONTROL], outputs)
 
     def control(self) -> dict:
@@ -107,7 +107,3 @@ class CompiledSteps:
         return self.devices.compile(
             key, lambda: lower(function, inputs, letters, mesh), donate, meanwhile=meanwhile
         )
-
-
-def _letters(specs: ArraySpecs) -> dict[str, str]:
-    return {name: spec.letters for name, spec in specs.items()}

@@ -18,7 +18,8 @@ Say = Callable[[str], None]
 """Shows one line to the user."""
 
 _COPY_SECONDS = 60.0
-_LINE = fields({"step": whole()})
+LINE = fields({"step": whole()})
+"""The shape of a line of metrics.jsonl."""
 
 
 class MetricsLog:
@@ -179,6 +180,6 @@ def _cut(path: Path, step: int) -> None:
 
 def _stays(line: bytes, step: int) -> bool:
     try:
-        return line.endswith(b"\n") and bool(parse(line, _LINE)["step"] <= step)
+        return line.endswith(b"\n") and bool(parse(line, LINE)["step"] <= step)
     except ValueError:
         return False

@@ -83,12 +83,15 @@ class Interrupt:
 
 
 class TrainingProgress:
-    """Shows loss, speed and time left on stderr: a bar on a terminal, plain lines otherwise."""
+    """Shows loss, speed and time left on stderr: a bar on a terminal, plain lines otherwise.
+
+    `with progress.bar` shows the bar.
+    """
 
     def __init__(self, title: str, quiet: bool = False) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
         self._plain = not self._console.is_terminal
-        self._bar = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
@@ -97,20 +100,13 @@ class TrainingProgress:
             console=self._console,
             disable=self._plain,
         )
-        self._task = self._bar.add_task(title, total=None, metrics="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._task = self.bar.add_task(title, total=None, metrics="")
 
     def note(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(text, soft_wrap=True)
 
     def advance(self, step: int) -> None:
-        self._bar.update(self._task, completed=step)
+        self.bar.update(self._task, completed=step)
 
     def show(self, step: int, last_step: int, metrics: Mapping[str, float]) -> None:
         """Shows the metrics of a step. Waits for input of a twentieth of the time too."""
@@ -122,7 +118,7 @@ class TrainingProgress:
         )
         if metrics["share_input"] >= 0.05:
             text += f"  waits for input {metrics['share_input']:.0%}"
-        self._bar.update(self._task, metrics=text, total=last_step)
+        self.bar.update(self._task, metrics=text, total=last_step)
         if self._plain:
             left = duration_text(seconds * max(last_step - step, 0))
             self.note(f"step {step}/{last_step}  {text}  {seconds:.3f} s/step  {left} left")

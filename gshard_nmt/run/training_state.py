@@ -17,7 +17,7 @@ import numpy as np
 from gshard_nmt.data.batching.batches import new_position
 from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.arrays import as_groups, from_groups
+from gshard_nmt.run.arrays import as_groups, from_groups, letters_of
 from gshard_nmt.run.checkpoint.checkpoint import Groups, flat
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError, prepare_checksums
@@ -290,10 +290,7 @@ def _specs(programs: CompiledSteps) -> dict[str, ArraySpecs]:
 
 
 def _letters(specs: Mapping[str, ArraySpecs]) -> dict[str, dict[str, str]]:
-    return {
-        group: {name: spec.letters for name, spec in arrays.items()}
-        for group, arrays in specs.items()
-    }
+    return {group: letters_of(arrays) for group, arrays in specs.items()}
 
 
 _LITTLE_ENDIAN = np.dtype("<i8")

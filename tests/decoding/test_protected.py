@@ -19,6 +19,7 @@ from gshard_nmt.decoding.protected import (
 from gshard_nmt.decoding.source_lines import rendered
 from gshard_nmt.decoding.text_translator import TextTranslator
 from gshard_nmt.errors import UserError
+from gshard_nmt.run.checkpoint.weights import Loaded
 
 LINES = [
     *(
@@ -113,7 +114,7 @@ def translator(vocabulary, breaks=broken, protection=None, nbest=1):
     run = types.SimpleNamespace(vocabularies=lambda: (vocabulary, vocabulary))
     protection = protection or Protection()
     model = CopyingModel(vocabulary, breaks)
-    return TextTranslator(run, model, step=1, protection=protection, nbest=nbest)
+    return TextTranslator(run, model, Loaded({}, 1, "", ""), protection=protection, nbest=nbest)
 
 
 def texts(translator, lines, **options):

@@ -13,6 +13,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Restored, Retention
 from gshard_nmt.run.checkpoint.manifest import Manifest
+from gshard_nmt.run.checkpoint.weights import Loaded
 from gshard_nmt.spmd.processes import Processes
 from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
 
@@ -36,7 +37,7 @@ class Letters:
 
 def text_translator(nbest: int = 1) -> TextTranslator:
     run = types.SimpleNamespace(vocabularies=lambda: (Letters(), Letters()))
-    return TextTranslator(run, copying(nbest)[0], step=7)
+    return TextTranslator(run, copying(nbest)[0], Loaded({}, 7, "", "step 7"))
 
 
 def test_the_experts_are_counted_on_pairs_of_lines_that_both_have_text(monkeypatch):

@@ -87,10 +87,11 @@ def test_several_processes_leave_signals_to_the_runtime_and_stop_at_its_step():
 
 
 def test_without_a_terminal_each_logged_step_is_one_line(capsys):
-    with TrainingProgress("demo") as bar:
-        bar.note("starting [x]")
-        bar.advance(50)
-        bar.show(50, 200, METRICS)
+    progress = TrainingProgress("demo")
+    with progress.bar:
+        progress.note("starting [x]")
+        progress.advance(50)
+        progress.show(50, 200, METRICS)
     assert capsys.readouterr().err.splitlines() == [
         "starting [x]",
         "step 50/200  nll 1.500  aux 1.00  dropped 25.0%  12,346 tokens/s  waits for input 25%  "
@@ -99,9 +100,10 @@ def test_without_a_terminal_each_logged_step_is_one_line(capsys):
 
 
 def test_a_quiet_process_shows_nothing(capsys):
-    with TrainingProgress("demo", quiet=True) as bar:
-        bar.note("starting")
-        bar.show(50, 200, METRICS)
+    progress = TrainingProgress("demo", quiet=True)
+    with progress.bar:
+        progress.note("starting")
+        progress.show(50, 200, METRICS)
     assert capsys.readouterr().err == ""
 
 

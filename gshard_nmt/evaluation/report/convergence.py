@@ -1,18 +1,20 @@
 """How many tokens a run needs to reach a cross-entropy, as GShard Table 2, from its metrics.jsonl."""
 
+import contextlib
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from gshard_nmt import json_shape
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.report.tables import count_text, digits_text
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.log import LINE
 
 DEV, TRAINING = "dev_nll", "nll"
 """The cross-entropies that a run logs, in nats for each target token, without auxiliary losses."""
@@ -134,10 +136,6 @@ def _read_log(run: RunFolder) -> list[dict[str, Any]]:
     rows = []
     lines = run.metrics.read_bytes().splitlines() if run.metrics.exists() else []
     for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and "step" in row:
-            rows.append(row)
+        with contextlib.suppress(ValueError):
+            rows.append(json_shape.parse(line, LINE))
     return rows
