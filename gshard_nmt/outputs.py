@@ -228,7 +228,7 @@ def temporary_folder(place: Path) -> Iterator[Path]:
       OSError: the folder cannot be made.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(place)
+    temporary = place.with_name(f"{files.TEMPORARY_PREFIX}{place.name}")
     lock = temporary.with_name(f"{temporary.name}.lock")
     with locked(lock):
         try:
@@ -241,10 +241,6 @@ def temporary_folder(place: Path) -> Iterator[Path]:
 
 
 _NEW, _REPLACED = "new", ".replaced"
-
-
-def _temporary(place: Path) -> Path:
-    return place.with_name(f"{files.TEMPORARY_PREFIX}{place.name}")
 
 
 def _remove_temporary(temporary: Path, place: Path) -> None:

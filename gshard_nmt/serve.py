@@ -86,11 +86,6 @@ class Server:
         # uvicorn handles signals only in the main thread. Here the command handles them.
         threading.Thread(target=self._run, args=(listener,), name="http", daemon=True).start()
 
-    @property
-    def waiting(self) -> int:
-        """The number of requests that wait for their translations."""
-        return len(self._batcher.unfinished)
-
     def wait(self) -> None:
         """Waits until the server ends, which it does only if it fails or is stopped."""
         # The system may deliver a signal to another thread. Python handles it when this one wakes up.

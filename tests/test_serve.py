@@ -98,7 +98,7 @@ def test_fifty_clients_get_their_own_answers_from_shared_batches():
 
         with concurrent.futures.ThreadPoolExecutor(50) as clients:
             answers = [clients.submit(ask, i) for i in range(50)]
-            wait_for(lambda: server.waiting == 50)
+            wait_for(lambda: len(server._batcher.unfinished) == 50)
             translator.gate.set()
             for i, answer in enumerate(answers):
                 text = [f"A{i}>en", f"B{i}>en\nC{i}>en"]
@@ -115,7 +115,7 @@ def test_a_server_that_stops_does_not_wait_for_ever():
         with concurrent.futures.ThreadPoolExecutor() as threads:
             connection = connect(server)
             answer = threads.submit(post, connection, RIGHT)
-            wait_for(lambda: server.waiting == 1)
+            wait_for(lambda: len(server._batcher.unfinished) == 1)
             assert not server.stop(grace=0.01, closing=0.3)
             status, content = answer.result()
             assert status == 503

@@ -18,14 +18,19 @@ class Killed(BaseException):
     """What a kill does, as far as a test can."""
 
 
+def fail_once(run, fails, step, **settings):
+    """Starts a run whose validation after a step fails."""
+    fails.add(step)
+    with pytest.raises(RuntimeError, match="no memory left"):
+        run(**settings)
+    fails.clear()
+
+
 def test_a_validation_that_fails_is_made_up_for(run, validations):
     seen, fails = validations
-    fails.add(3)
-    with pytest.raises(RuntimeError, match="no memory left"):
-        run(dev_every=3)
+    fail_once(run, fails, 3, dev_every=3)
     # The steps so far are not lost.
     assert final(run) == (3, 3.0, 300)
-    fails.clear()
     assert run(dev_every=3)
     assert seen == [3, 6]
     assert final(run) == (6, 6.0, 600)
@@ -63,10 +68,7 @@ def test_a_validation_is_made_up_for_once_though_the_run_is_killed_after_it(
     run, validations, monkeypatch
 ):
     seen, fails = validations
-    fails.add(3)
-    with pytest.raises(RuntimeError, match="no memory left"):
-        run(dev_every=3)
-    fails.clear()
+    fail_once(run, fails, 3, dev_every=3)
 
     def die(*_):
         raise Killed
@@ -84,10 +86,7 @@ def test_a_validation_is_made_up_for_once_though_the_run_is_killed_after_it(
 
 def test_the_last_validation_is_made_up_for_too(run, validations, capsys):
     seen, fails = validations
-    fails.add(6)
-    with pytest.raises(RuntimeError, match="no memory left"):
-        run(dev_every=100)
-    fails.clear()
+    fail_once(run, fails, 6, dev_every=100)
     assert run(dev_every=100)
     assert seen == [6]
     assert len(calls) == 6
@@ -99,10 +98,7 @@ def test_the_last_validation_is_made_up_for_too(run, validations, capsys):
 
 def test_a_validation_that_was_owed_may_end_the_run(run, validations, capsys):
     seen, fails = validations
-    fails.add(3)
-    with pytest.raises(RuntimeError, match="no memory left"):
-        run(dev_every=1, patience=2)
-    fails.clear()
+    fail_once(run, fails, 3, dev_every=1, patience=2)
     assert run(dev_every=1, patience=2)
     assert seen == [1, 2, 3]
     assert final(run)[0] == 3

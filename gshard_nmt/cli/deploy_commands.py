@@ -190,7 +190,7 @@ def _serve(values: FlagValues) -> None:
     translator = load_translator(*model, fits=fits, protection=protection)
     translator.rate(run, config.decode)
     sys.stderr.write("gshard-serve: compiling the programs of all batch shapes\n")
-    translator.warm_up()
+    translator.of_ids.warm_up()
     limits = Limits(values.max_characters, seconds=values.timeout)
     server = Server(
         translator, directions, translator.of_ids.rows, address, limits, origins=values.cors

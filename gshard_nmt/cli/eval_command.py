@@ -110,7 +110,7 @@ def _calibrate(
 
     del changes  # the translators have them
     Chosen.parse(values.checkpoint)
-    text, work = (read_corpora(values), values.sentences), translators.with_evidence
+    text, work = (read_corpora(values), values.sentences), translators.from_first("hypotheses")
     calibrate(RunFolder(workdirs[0]), *text, work, values.checkpoint)
 
 
@@ -158,10 +158,11 @@ def _evaluate(
         workdirs[1:],
         values.name,
         command_text("gshard-eval", values),
-        translators.expert_use if values.routing else None,
+        translators.from_first("expert_use") if values.routing else None,
     )
     corpus = None if published else read_corpora(values)
-    evaluate(workdirs[0], corpus, values.split, report, translators.translate, request)
+    translate = translators.from_first("translate")
+    evaluate(workdirs[0], corpus, values.split, report, translate, request)
 
 
 EVAL = Command(

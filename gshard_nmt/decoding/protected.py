@@ -288,7 +288,7 @@ def whole(
 
 def _invents(vocabulary: Vocabulary, ids: Sequence[int], count: int) -> bool:
     texts, _ = protection.decode(vocabulary, ids, count)
-    return any(map(protection.has_placeholder, texts))
+    return any(map(protection.INVENTED.search, texts))
 
 
 @functools.lru_cache(maxsize=4)

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,10 @@ class Choices:
 
 
 class RunTranslators:
-    """Translates with the models of run folders, and loads each when it is first used."""
+    """Translates with the models of run folders, and loads each when it is first used.
+
+    Several processes make all calls together, see `from_first`.
+    """
 
     def __init__(
         self,
@@ -63,25 +66,25 @@ class RunTranslators:
             collections.OrderedDict()
         )
 
+    def from_first(self, method: str) -> Callable[..., Any]:
+        """Returns a method, which process 0 calls with a run folder and values that JSON can write.
+
+        The other processes are in `follow` then, and call it too.
+        """
+
+        def called(workdir: Path | str, *arguments: Any) -> Any:
+            return call(self._processes, self, method, str(workdir), *arguments)
+
+        return called
+
     def translate(
-        self,
-        workdir: Path | str,
-        source: str,
-        target: str,
-        lines: Sequence[str],
-        checkpoint: str = "best",
+        self, workdir: Path | str, source: str, target: str, lines: Sequence[str], checkpoint: str
     ) -> tuple[list[str], str, str]:
         """Translates lines with the model of a run folder, and says on stderr how many were too long.
 
-        Process 0 calls it, and the other processes are in `follow`. Returns the best translation of each
-        line, a text that names the training step and the search, and the label of the checkpoint.
+        Returns the best translation of each line, a text that names the training step and the search, and
+        the label of the checkpoint.
         """
-        arguments = str(workdir), source, target, list(lines), checkpoint
-        return call(self._processes, self, "translate_together", *arguments)
-
-    def translate_together(
-        self, workdir: str, source: str, target: str, lines: Sequence[str], checkpoint: str
-    ) -> tuple[list[str], str, str]:
         best, made_by, label = self.hypotheses(workdir, source, target, lines, checkpoint)
         in_pieces = [number for number, line in enumerate(best, 1) if line.pieces > 1]
         if in_pieces and self._processes.is_first:
@@ -93,26 +96,17 @@ class RunTranslators:
         return [translation.text for translation in best], made_by, label
 
     def hypotheses(
-        self, workdir: str, source: str, target: str, lines: Sequence[str], checkpoint: str
+        self, workdir: Path | str, source: str, target: str, lines: Sequence[str], checkpoint: str
     ) -> tuple[list[Hypothesis], str, str]:
-        """Returns the best translation of each line, in each process that calls it."""
+        """Returns the best translation of each line, with what it was made by, as `translate`."""
         translator, search = self._translator(workdir, checkpoint)
         best = [nbest[0] for nbest in translator.translate(lines, source, target)]
         return best, translator.made_by(search), translator.checkpoint
 
-    def with_evidence(self, *arguments: Any) -> tuple[list[Hypothesis], str, str]:
-        """Returns what `hypotheses` does. Process 0 calls it, and the others are in `follow`."""
-        return call(self._processes, self, "hypotheses", *arguments)
-
     def expert_use(
-        self, workdir: Path | str, tests: Sequence[Sequence], checkpoint: str = "best"
+        self, workdir: Path | str, tests: Sequence[Sequence], checkpoint: str
     ) -> ExpertUse:
         """Counts which experts the model of a run folder uses for text."""
-        return call(self._processes, self, "expert_use_together", str(workdir), tests, checkpoint)
-
-    def expert_use_together(
-        self, workdir: str, tests: Sequence[Sequence], checkpoint: str
-    ) -> ExpertUse:
         translator, _ = self._translator(workdir, checkpoint)
         return translator.expert_use(tests)
 
@@ -120,14 +114,14 @@ class RunTranslators:
         """Does what process 0 does, until it ends the calls."""
         follow(self._processes, self)
 
-    def _translator(self, workdir: str, checkpoint: str) -> tuple[TextTranslator, str]:
-        key = workdir, checkpoint
+    def _translator(self, workdir: Path | str, checkpoint: str) -> tuple[TextTranslator, str]:
+        key = str(workdir), checkpoint
         if key in self._loaded:
             self._loaded.move_to_end(key)
             return self._loaded[key]
         if len(self._loaded) == _MOST:
             self._loaded.popitem(last=False)  # before the next one needs its memory
-        run = RunFolder(paths.folder_path("workdir", workdir), self._trust_programs)
+        run = RunFolder(paths.folder_path("workdir", str(workdir)), self._trust_programs)
         config = self._changes.apply(read_run_config(run.config))
         fits = not self._changes.name_a_mesh
         protection = trained_protection(config)  # as gshard-decode: this is what users get

@@ -106,10 +106,6 @@ class TextTranslator:
         """Whether tags in a line stay as they are."""
         return self._protection is not None and self._protection.placeholders
 
-    def warm_up(self) -> None:
-        """Compiles all programs and runs them once, so that no translation waits for a compiler."""
-        self.of_ids.warm_up()
-
     def follow(self) -> None:
         """Translates together with process 0, until it ends the calls (`ending`)."""
         follow(self._processes, self.of_ids)

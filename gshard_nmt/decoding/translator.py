@@ -143,7 +143,7 @@ class Translator:
         self._compile(shape for shape, _ in self._batches(sources, prefixes))
 
     def warm_up(self) -> None:
-        """Compiles the program of each shape of batch, and runs it once."""
+        """Compiles the program of each shape of batch, and runs it once: no translation waits for it."""
         self.translate_ids([[EOS] * length for length in self._config.decode.source_lengths])
 
     def score_ids(

@@ -5,12 +5,13 @@ The main one alone is enough for a report.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.reading.rows import listed
-from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, first_pairs, read_pairs
+from gshard_nmt.data.sets.corpus import CorpusPair, find_pairs, read_pairs
 from gshard_nmt.data.sets.directions import joined, with_one_test_set
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.translations import TestSet
@@ -58,7 +59,9 @@ def test_sets(
             rows = [
                 row
                 for pair in pairs.get(language, ())
-                for row in first_pairs(read_pairs(pair, split, source, target), sentences)
+                for row in itertools.islice(
+                    read_pairs(pair, split, source, target), sentences or None
+                )
             ]
         except UserError as error:
             notes.append(f"{source}-{target} is not scored: {error}")

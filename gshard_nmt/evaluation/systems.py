@@ -222,7 +222,7 @@ class System:
             known = [r for r in results if getattr(r, name) is not None]
             values = [getattr(r, name) for r in known]
             drawn = [d for r in known if (d := self._drawn[name].get(r.direction)) is not None]
-            average[key] = mean(values)
+            average[key] = float(np.mean(values)) if values else None
             average[f"{name}_ci95"] = significance.interval_of_mean(
                 values, np.array(drawn) if values and len(drawn) == len(values) else None
             )
@@ -364,11 +364,6 @@ def adjusted(results: Sequence[Result]) -> list[Result]:
 def key_of(values: Mapping[str, object], test: TestSet) -> str:
     """Returns the key of a test set in a mapping: its direction or its language; "" if it has none."""
     return next((key for key in (test.direction_name, test.language) if key in values), "")
-
-
-def mean(values: Iterable[float]) -> float | None:
-    numbers = list(values)
-    return float(np.mean(numbers)) if numbers else None
 
 
 def labels(results: Sequence[Result]) -> list[str]:

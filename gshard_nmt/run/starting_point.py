@@ -31,7 +31,7 @@ from gshard_nmt.run.starting_arrays import Recipe, assemble, is_whole, placed
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs
-from gshard_nmt.spmd.processes import ALONE, Processes
+from gshard_nmt.spmd.processes import Processes
 from gshard_nmt.spmd.runtime import Runtime
 from gshard_nmt.terminal import Terminal, table
 
@@ -153,7 +153,8 @@ class StartingPoint:
 
         A mean of several checkpoints has no moments. All processes call this together.
         """
-        checkpoints, choice = self._checkpoints(processes), Chosen.parse(self.init.checkpoint)
+        checkpoints = Checkpoints.of(self.run, self.config.train, processes)
+        choice = Chosen.parse(self.init.checkpoint)
         loaded = load_weights(checkpoints, choice, placed(devices, self.old_specs))
         arrays: dict[str, Any] = {f"parameters/{n}": array for n, array in loaded.weights.items()}
         specs = {f"parameters/{name}": spec for name, spec in self.old_specs.items()}
@@ -183,7 +184,8 @@ class StartingPoint:
         knowledge. So are weights that have another shape, except for the rows of known pieces.
         """
         choice = Chosen.parse(self.init.checkpoint)
-        loaded = load_weights(self._checkpoints(ALONE), choice, placed(devices, self.old_specs))
+        checkpoints = Checkpoints.of(self.run, self.config.train)
+        loaded = load_weights(checkpoints, choice, placed(devices, self.old_specs))
         specs = weights_of(self.specs)
         known = {}
         for name, match in self.rows.items():
@@ -194,9 +196,6 @@ class StartingPoint:
         same = {n: o for n, o in self.origins.items() if n in known or is_whole(n, o, recipe)}
         recipe = dataclasses.replace(recipe, origins=same)
         return assemble(devices, recipe, loaded.weights, learned), loaded.origin
-
-    def _checkpoints(self, processes: Processes) -> Checkpoints:
-        return Checkpoints.of(self.run, self.config.train, processes)
 
     def _recipe(self, old_specs: ArraySpecs) -> Recipe:
         """Returns what each array of the state begins with; moments follow their weights."""

@@ -114,9 +114,10 @@ def started(monkeypatch):
         events.append(("load", config, run.path, nbest, checkpoint, fits))
         return types.SimpleNamespace(
             origin="step 7 (Train.ema)",
-            warm_up=lambda: events.append(("warm up",)),
             rate=lambda run, decode: None,
-            of_ids=types.SimpleNamespace(rows=2 * config.decode.rows),
+            of_ids=types.SimpleNamespace(
+                rows=2 * config.decode.rows, warm_up=lambda: events.append(("warm up",))
+            ),
         )
 
     def server(translator, directions, rows, address, limits, origins):

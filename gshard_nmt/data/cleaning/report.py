@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from gshard_nmt import files
 from gshard_nmt.data.cleaning.duplicates import hashes
+from gshard_nmt.data.sets.manifest import pair_folder
 
 JSON = "cleaning.json"
 TOO_MUCH = 0.1
@@ -75,8 +76,7 @@ class Direction:
     @property
     def name(self) -> str:
         """The languages with the subset, such as "de-en" or "de-en.back"."""
-        pair = f"{self.source}-{self.target}"
-        return f"{pair}.{self.subset}" if self.subset else pair
+        return pair_folder(self.source, self.target, self.subset)
 
     @property
     def remaining(self) -> int:

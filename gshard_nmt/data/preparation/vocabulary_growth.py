@@ -25,7 +25,7 @@ import sentencepiece
 
 from gshard_nmt import files
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets.corpus import CorpusPair, first_pairs, read_pairs
+from gshard_nmt.data.sets.corpus import CorpusPair, read_pairs
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
@@ -292,7 +292,7 @@ class Newcomer:
         for pair in self.pairs:
             side = int(pair.source != self.language)
             rows = read_pairs(pair, "train", pair.source, pair.target)
-            lines += [row[side] for row in first_pairs(rows, LINES)]
+            lines += [row[side] for row in itertools.islice(rows, LINES)]
         return lines
 
 

@@ -18,14 +18,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from gshard_nmt.data.language_codes import names_language, nearest
-from gshard_nmt.data.reading.rows import (
-    Input,
-    SentencePair,
-    encodable,
-    make_pair,
-    one_line,
-    score_of,
-)
+from gshard_nmt.data.reading.rows import Input, SentencePair, make_pair, one_line, score_of
 from gshard_nmt.data.reading.text_lines import blocks, line_blocks, lines
 from gshard_nmt.data.reading.tsv import read_tsv
 from gshard_nmt.errors import UserError
@@ -110,8 +103,11 @@ def _keys(source: Input, texts: Mapping[str, Any]) -> list[str]:
 
 
 def _text(text: str, line: str) -> str:
-    # An escape may be half of a pair of UTF-16, for instance if a program has cut an emoji.
-    return one_line(encodable(text) if "\\u" in line else text)
+    if "\\u" in line:
+        # An escape may be half of a pair of UTF-16, for instance if a program has cut an emoji. No file
+        # can hold it, so U+FFFD takes its place.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return one_line(text)
 
 
 def read_tmx(source: Input) -> Iterator[list[SentencePair]]:

@@ -67,14 +67,6 @@ def one_line(text: str) -> str:
     return text
 
 
-def encodable(text: str) -> str:
-    """Returns a text with U+FFFD in place of each half of a surrogate pair, which no file can hold.
-
-    JSON can spell such a half with an escape, for instance if a program has cut an emoji.
-    """
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def score_of(value: object, where: str) -> float | None:
     """Returns a score, which is a number, its text or None, as a number or None."""
     if value is None:

@@ -14,8 +14,7 @@ lie in the corpus folder itself.
 import collections
 import dataclasses
 import gzip
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gshard_nmt import files, paths
@@ -214,8 +213,3 @@ def write_pairs(
         path = folder / f"{split}.{language}.gz"
         text = "".join(f"{row[column]}\n" for row in rows)
         files.write(path, gzip.compress(text.encode(), compresslevel=4, mtime=0))
-
-
-def first_pairs(rows: Iterable[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-    """Returns the first `limit` rows, or all rows if `limit` is 0."""
-    return list(itertools.islice(rows, limit or None))

@@ -90,11 +90,11 @@ _PLAIN = r"""(?P<plain>\s++|(?<![^\W\d_])[^\W\d_]++(?=[\s,;!?)"'»”]|\.?$|\.\s
 _SPAN = re.compile("|".join((_PLAIN, *_KINDS)))
 _SPAN_OR_NUMBER = re.compile("|".join((_PLAIN, *_KINDS, _NUMBER)))
 
-_INVENTED = re.compile(
+INVENTED = re.compile(
     r"%(?:\(\w+\)|\d+\$)?[-+#0]*+\d*+(?:\.\d++)?(?:hh|h|ll|l|q|j|z|t)?[diouxXeEfFgGcsp](?![A-Za-z])"
     r"|\$?\{\w{0,60}\}|</?[A-Za-z]\w{0,20}/?>"
 )
-"""What no language writes, unlike some that `spans` finds."""
+"""Placeholders and tags that only a program can mean, unlike some that `spans` finds."""
 
 _MARK = "\U0010fffd"
 """A private character that stands for a value in SentencePiece. No text has it."""
@@ -111,11 +111,6 @@ def spans(text: str, numbers: bool = False) -> list[tuple[int, int]]:
         return []
     pattern = _SPAN_OR_NUMBER if numbers else _SPAN
     return [match.span() for match in pattern.finditer(text) if match.lastgroup != "plain"]
-
-
-def has_placeholder(text: str) -> bool:
-    """Returns whether a text without values has a placeholder or tag that only a program can mean."""
-    return bool(_INVENTED.search(text))
 
 
 def take_out(

@@ -42,10 +42,6 @@ def script_of(character: str) -> str:
     return "CJK" if script in _JAPANESE else "" if script in _NO_SCRIPT else script
 
 
-def scripts_of(text: str) -> set[str]:
-    return {script_of(character) for character in set(text)} - {""}
-
-
 @functools.cache
 def scripts_of_language(tag: str) -> frozenset[str]:
     """Returns the scripts that a language is written in; nothing for a language that is not known.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gshard_nmt.decoding.documents.markup import Line
 from gshard_nmt.errors import UserError
 
 _WITH_TARGETS = {".po": "catalogue", ".pot": "catalogue", ".xlf": "xliff", ".xliff": "xliff"}
@@ -31,6 +32,25 @@ class Part(NamedTuple):
 
     lines: Sequence[str]
     fill: Callable[[Sequence[str]], bool]
+
+
+def part_of(
+    line: Line | None, escape: Callable[[str], str], put: Callable[[str], None]
+) -> list[Part]:
+    """Returns the part of a line with markup, if there is a line. `put` takes the new source of the line.
+
+    `escape` is as in `Line.restored`.
+    """
+    if line is None:
+        return []
+
+    def fill(translations: Sequence[str]) -> bool:
+        new = line.restored(translations[0], escape)
+        if new is not None:
+            put(new)
+        return new is not None
+
+    return [Part([line.text], fill)]
 
 
 class Document(NamedTuple):

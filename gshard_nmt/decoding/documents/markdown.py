@@ -2,12 +2,12 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from gshard_nmt.decoding.documents.document import Document, Part
+from gshard_nmt.decoding.documents.document import Document, Part, part_of
 from gshard_nmt.decoding.documents.markup import TAG, Piece, has_letter, line_of
 
 _FRONT_MATTER = re.compile(
@@ -77,19 +77,15 @@ def read(path: Path, target: str, everything: bool) -> Document:
 
 def _sentence(sentences: list[str], place: int, is_cell: bool) -> list[Part]:
     """Returns the part of sentences[place], if it has a letter."""
-    line = line_of([*_pieces(sentences[place])], unpaired="text")
 
     def escape(text: str) -> str:
         text = _MARKUP.sub(r"\\\g<0>", text)
         return text.replace("|", "\\|") if is_cell else text
 
-    def fill(translations: Sequence[str]) -> bool:
-        new = line.restored(translations[0], escape) if line else None
-        if new is not None:
-            sentences[place] = _BLOCK_START.sub(r"\1\\\2", new)
-        return new is not None
+    def put(new: str) -> None:
+        sentences[place] = _BLOCK_START.sub(r"\1\\\2", new)
 
-    return [Part([line.text], fill)] if line else []
+    return part_of(line_of([*_pieces(sentences[place])], unpaired="text"), escape, put)
 
 
 def _pieces(text: str) -> Iterator[Piece]:

@@ -3,10 +3,9 @@
 import html
 import re
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 
-from gshard_nmt.decoding.documents.document import Document, Part
+from gshard_nmt.decoding.documents.document import Document, Part, part_of
 from gshard_nmt.decoding.documents.markup import line_of, tagged
 
 _CUE = re.compile(r"(?m)(^[^\n]*-->[^\n]*\n)((?:[^\S\n]*\S[^\n]*(?:\n|\Z))+)")
@@ -22,7 +21,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     del target, everything
     pieces = _CUE.split(path.read_bytes().decode())
     rows = [_rows(text) for text in pieces[2::3]]
-    parts = [part for own in rows for i in range(len(own)) if (part := _part(own, i))]
+    parts = [part for own in rows for i in range(len(own)) for part in _part(own, i)]
 
     def saved() -> bytes:
         pieces[2::3] = map("".join, rows)
@@ -37,23 +36,17 @@ def _rows(text: str) -> list[str]:
     return lines if all(re.match(r"\s*[-–—]", line) for line in lines) else [text]
 
 
-def _part(rows: list[str], place: int) -> Part | None:
+def _part(rows: list[str], place: int) -> list[Part]:
     old = rows[place]
-    line = line_of(tagged(old, ()))
 
     def escape(text: str) -> str:
         return html.escape(text, quote=False) if html.unescape(old) != old else text
 
-    def fill(translations: Sequence[str]) -> bool:
-        new = line.restored(translations[0], escape) if line else None
-        if new is not None:
-            ending = "\r\n" if "\r\n" in old else "\n"
-            widest = max(map(len, old.splitlines()))
-            new = re.sub("<[^<>]*>", lambda tag: tag[0].replace(" ", "\0"), new)
-            broken = textwrap.wrap(
-                new, max(widest, 32), break_long_words=False, break_on_hyphens=False
-            )
-            rows[place] = ending.join(broken).replace("\0", " ") + old[len(old.rstrip()) :]
-        return new is not None
+    def put(new: str) -> None:
+        ending = "\r\n" if "\r\n" in old else "\n"
+        widest = max(map(len, old.splitlines()))
+        new = re.sub("<[^<>]*>", lambda tag: tag[0].replace(" ", "\0"), new)
+        broken = textwrap.wrap(new, max(widest, 32), break_long_words=False, break_on_hyphens=False)
+        rows[place] = ending.join(broken).replace("\0", " ") + old[len(old.rstrip()) :]
 
-    return Part([line.text], fill) if line else None
+    return part_of(line_of(tagged(old, ())), escape, put)

@@ -1,11 +1,12 @@
 """Pages of HTML: sentences are translated with their inline tags. All other characters stay."""
 
+import functools
 import html
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from gshard_nmt.decoding.documents.document import Document, Part
+from gshard_nmt.decoding.documents.document import Document, Part, part_of
 from gshard_nmt.decoding.documents.markup import TAG, has_letter, line_of, tagged
 
 _INLINE = """a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|img|input|ins|kbd|label|mark|q
@@ -65,18 +66,9 @@ def read(path: Path, target: str, everything: bool) -> Document:
 
 def _sentence(pieces: list[str], place: int) -> list[Part]:
     """Returns the part of a piece with inline tags, if it has a letter."""
-    line = line_of(tagged(pieces[place], _KEPT))
-
-    def fill(translations: Sequence[str]) -> bool:
-        new = (
-            line.restored(translations[0], lambda text: html.escape(text, quote=False))
-            if line
-            else None
-        )
-        pieces[place] = pieces[place] if new is None else new
-        return new is not None
-
-    return [Part([line.text], fill)] if line else []
+    escape = functools.partial(html.escape, quote=False)
+    put = functools.partial(pieces.__setitem__, place)
+    return part_of(line_of(tagged(pieces[place], _KEPT)), escape, put)
 
 
 def _attributes(pieces: list[str], place: int) -> list[Part]:

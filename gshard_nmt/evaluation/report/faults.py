@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gshard_nmt.data.cleaning.scan import surely_above
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
-from gshard_nmt.data.text.scripts import script_of, scripts_of
+from gshard_nmt.data.text.scripts import script_of
 from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.systems import Systems
@@ -194,7 +194,7 @@ def check_direction(
         return loops(output) > loops(reference)
 
     def is_of_another_language(_source: str, reference: str, output: str) -> bool:
-        own = scripts | scripts_of(reference)
+        own = (scripts | set(map(script_of, reference))) - {""}
         found = [script for c in output if (script := script_of(c))]
         is_other = bool(own) and 2 * sum(script not in own for script in found) > len(found)
         return is_other or bool(profiles.other_language(output, test.target, _LANGUAGE_MARGIN))

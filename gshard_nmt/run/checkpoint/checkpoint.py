@@ -275,7 +275,8 @@ class Checkpoints:
             result = read(step)
         except UnsoundError as error:
             problem = error
-        said = problem and [_PROBLEMS.index(type(problem)), str(problem), _advice(problem)]
+        advice = getattr(problem, "advice", "")
+        said = problem and [_PROBLEMS.index(type(problem)), str(problem), advice]
         told = self._processes.gather(said)
         if not any(told):
             return result
@@ -379,10 +380,6 @@ def usable(what: str | Path, remedy: str = "") -> Iterator[None]:
         raise failure(what, problem) from problem
     except UnsoundError as problem:
         raise UserError(f"{what}: {problem}{remedy}") from problem
-
-
-def _advice(problem: UnsoundError) -> str:
-    return problem.advice if isinstance(problem, UnreadableError) else ""
 
 
 def flat(groups: Mapping[str, Mapping[str, Item]]) -> dict[str, Item]:

@@ -3,17 +3,13 @@
 from gshard_nmt.evaluation.report import web_page
 
 
-def test_title_and_headline_are_text_and_the_body_is_html():
+def test_title_and_headline_are_text_the_body_is_html_and_no_other_file_is_needed():
     page = web_page.page("a < b", "costs $1 & more", "<p>$2</p>")
     assert "<title>a &lt; b</title>" in page
     assert "<h1>a &lt; b</h1>" in page
     assert "costs $1 &amp; more" in page
     assert "<p>$2</p>" in page
     assert "$title" not in page
-
-
-def test_a_page_needs_no_other_file():
-    page = web_page.page("title", "headline", "body")
     assert "://" not in page
     assert "default-src 'none'" in page
     assert "<link" not in page
