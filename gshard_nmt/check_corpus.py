@@ -1,7 +1,6 @@
 """`gshard-data check`: lists what looks wrong in a corpus, without changing it."""
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -78,8 +77,7 @@ def check_corpus(
     for line in (*_too_long(scans, config or Data()), *_lines(findings, scans, places)):
         console.print(line)
     if report:
-        value = {"findings": [finding.to_json() for finding in findings]}
-        files.write(report, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+        files.write_json(report, {"findings": [finding.to_json() for finding in findings]})
         console.print(f"report: {report}")
     if strict and findings:
         raise UserError(

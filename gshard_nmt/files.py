@@ -1,6 +1,7 @@
 """Writing files so that a reader sees the old content or the new content, never a part of it."""
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -60,6 +61,11 @@ def write(path: Path, content: bytes | str) -> None:
     # Then a rename outlives a power cut. Some file systems cannot do this; the file is complete anyway.
     with contextlib.suppress(OSError):
         sync(target.parent)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Writes a value as JSON, as `write` does. Letters of all scripts stay readable."""
+    write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def sync(path: Path) -> None:

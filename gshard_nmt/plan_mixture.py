@@ -6,7 +6,6 @@ draws as fit into its rows; that number is an average, which the first batches g
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,5 +174,5 @@ def show(plan: Plan, out: Path | None) -> None:
     for warning in plan.warnings():
         console.print(f"warning: {warning}")
     if out:
-        files.write(out, json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
+        files.write_json(out, plan.to_json())
         console.print(f"plan: {out}")

@@ -77,8 +77,7 @@ class Files(NamedTuple):
         return recorded == made_of
 
     def record(self, made_of: Mapping[str, str]) -> None:
-        facts = {"made_of": dict(made_of)}
-        files.write(self.facts, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+        files.write_json(self.facts, {"made_of": dict(made_of)})
 
     def recorded(self) -> dict[str, str]:
         try:

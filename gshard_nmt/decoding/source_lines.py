@@ -8,10 +8,10 @@ import collections
 import contextlib
 import dataclasses
 import hashlib
-import io
 import json
 import re
 import select
+import types
 import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -136,7 +136,7 @@ class SourceLines:
         """Returns whether the stream has more bytes, or its end, within a moment."""
         try:
             number = self._stream.fileno()
-        except (OSError, io.UnsupportedOperation):
+        except (AttributeError, OSError):  # nobody can wait for the bytes of a decompressor
             return True
         poll = select.poll()
         poll.register(number, select.POLLIN)
@@ -161,27 +161,12 @@ class SourceLines:
         return text.removesuffix("\r").replace("\r", " ")
 
 
-class _Decompressed:
-    """The content of a compressed file, as a stream to read."""
-
-    def __init__(self, path: Path) -> None:
-        self._blocks = text_lines.blocks(path)
-
-    def read1(self, size: int) -> bytes:
-        """Returns the next bytes, whatever the size; b"" at the end."""
-        del size
-        return next(self._blocks, b"")
-
-    def fileno(self) -> int:
-        """Raises io.UnsupportedOperation: nobody can wait for the bytes of a decompressor."""
-        raise io.UnsupportedOperation
-
-
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Opens a file to read its bytes, decompressed if its name ends in .gz, .zst, .xz or .bz2."""
     if path.suffix in text_lines.COMPRESSIONS and path.is_file():
-        yield cast(IO[bytes], _Decompressed(path))
+        blocks = text_lines.blocks(path)
+        yield cast(IO[bytes], types.SimpleNamespace(read1=lambda _: next(blocks, b"")))
     else:
         with path.open("rb") as file:
             yield file

@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import json
 import re
 import shlex
 import time
@@ -167,7 +166,7 @@ class RunFolder:
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes a file of the folder. A reader sees the old file or the new one, never a part."""
-        self.write_text(name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+        files.write_json(self.path / name, value)
 
     def write_text(self, name: str, text: str) -> None:
         files.write(self.path / name, text)

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,7 +111,7 @@ def write_report(directions: Sequence[Direction], folder: Path) -> list[str]:
         "warnings": alarms,
         "directions": [direction.to_json() for direction in ordered],
     }
-    files.write(folder / JSON, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    files.write_json(folder / JSON, content)
     return alarms
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from gshard_nmt import json_shape
 from gshard_nmt.data.config import DIRECTIONS
 from gshard_nmt.errors import UserError
-from gshard_nmt.files import write
+from gshard_nmt.files import write_json
 from gshard_nmt.json_shape import entries, fields, list_of, mapping_of, number, text, truth, whole
 from gshard_nmt.ranges import LARGEST_SIZE
 from gshard_nmt.reading import patiently_or_fail
@@ -193,8 +193,7 @@ def write_manifest(
     is_older = bool(replaced and replaced.keys() & {"keys", "same_as"})
     if replaced and is_older and all(replaced.get(n) == new[n] for n in ("pairs", "checksums")):
         manifest["same_as"] = hashes_of(replaced)
-    content = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    write(folder / MANIFEST, content)
+    write_json(folder / MANIFEST, manifest)
 
 
 def files_of(manifest: Mapping[str, Any]) -> dict[str, int | None]:

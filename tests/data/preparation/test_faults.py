@@ -14,7 +14,6 @@ import pytest
 from gshard_nmt import files
 from gshard_nmt.cli.flags import Command
 from gshard_nmt.cli.runner import run
-from gshard_nmt.data.sets import manifest
 from gshard_nmt.data.sets.corpus import read_blocks, write_pairs
 from gshard_nmt.data.sets.records import ShardWriter
 from gshard_nmt.errors import UserError
@@ -96,7 +95,6 @@ def test_bad_text_is_named_and_the_rest_is_kept(tmp_path):
 WRITERS = {
     pathlib.Path: ("write_bytes", "write_text"),
     files: ("write",),
-    manifest: ("write",),
     ShardWriter: ("close",),
     shutil: ("copyfile",),
 }
