@@ -12,7 +12,8 @@ of the loop: it goes on while any row can improve.
 """
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,33 +26,26 @@ _COPY = -1e5
 """What the authors' rule adds to the log-probability of beam k at the start, k times."""
 
 
-class DecoderStep(Protocol):
-    """The decoder, called once for each step of the search."""
+DecoderStep = Callable[
+    ["tf.Tensor", "tf.Tensor", "tf.Tensor", "tf.Tensor", Any], tuple["tf.Tensor", Any]
+]
+"""The decoder, called once for each step of the search with (ids, positions, mask, i, cache).
 
-    def __call__(
-        self,
-        ids: "tf.Tensor",
-        positions: "tf.Tensor",
-        mask: "tf.Tensor",
-        i: "tf.Tensor",
-        cache: Any,
-        /,
-    ) -> tuple["tf.Tensor", Any]:
-        """Returns log-probabilities float32[B, K, V] of the next tokens, and the cache after the step.
+It returns log-probabilities float32[B, K, V] of the next tokens, and the cache after the step.
 
-        A decoder first writes the entries of `ids`, for example keys and values, to slots i * K to
-        i * K + K - 1 of its cache. Then it attends to the slots of `mask`. In a compiled program an
-        `XlaDynamicUpdateSlice` writes the slots in place; `tf.where` over all slots works everywhere.
-        The result must not depend on the contents of slots that `mask` hides. -inf forbids a token. If
-        one is NaN, the hypothesis ends without a translation.
+A decoder first writes the entries of `ids`, for example keys and values, to slots i * K to
+i * K + K - 1 of its cache. Then it attends to the slots of `mask`. In a compiled program an
+`XlaDynamicUpdateSlice` writes the slots in place; `tf.where` over all slots works everywhere. The result
+must not depend on the contents of slots that `mask` hides. -inf forbids a token. If one is NaN, the
+hypothesis ends without a translation.
 
-        Args:
-          ids: int32[B, K], the newest token of each hypothesis, which is BOS at step 0.
-          positions: int32[B, K], the position of each of these tokens, which is i.
-          mask: float32[B, K, T], 1 at the slots that each hypothesis sees, including that of `ids`.
-          i: int32[], the step, 0 for the first.
-          cache: any nest of tensors, with the slots of the steps before i filled.
-        """
+Args:
+  ids: int32[B, K], the newest token of each hypothesis, which is BOS at step 0.
+  positions: int32[B, K], the position of each of these tokens, which is i.
+  mask: float32[B, K, T], 1 at the slots that each hypothesis sees, including that of `ids`.
+  i: int32[], the step, 0 for the first.
+  cache: any nest of tensors, with the slots of the steps before i filled.
+"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gshard_nmt.quantities import duration_text
+from gshard_nmt.terminal import Terminal
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -66,7 +66,7 @@ def _new_bar() -> Progress:
         MofNCompleteColumn(),
         TextColumn("{task.fields[speed]:,.1f} lines/s"),
         TimeRemainingColumn(),
-        console=Console(stderr=True, highlight=False, markup=False),
+        console=Terminal(stderr=True),
         transient=True,
         redirect_stdout=False,  # translations may go there
     )

@@ -104,7 +104,6 @@ def drawn_scores(
     systems: Sequence[Sequence[np.ndarray]],
     groups: Sequence[Sequence[str]],
     draws: int = DRAWS_OF_MEAN,
-    seed: int = _SEED,
 ) -> list[np.ndarray]:
     """Returns for each test set float64[system, draw], BLEU on sentences drawn with replacement.
 
@@ -116,7 +115,7 @@ def drawn_scores(
     numbers = {text: number for number, text in enumerate(texts)}
     places = [[numbers[text] for text in lines] for lines in groups]
     scores = [np.zeros((len(sides), draws)) for sides in systems]
-    rng, end = np.random.default_rng(seed), 0
+    rng, end = np.random.default_rng(_SEED), 0
     for count in _blocks(draws, max(len(numbers), 1)):
         start, end = end, end + count
         # float64[draw, group]: how often a draw has the sentences of a group.
