@@ -15,7 +15,7 @@ from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, list_corpus, read_pa
 from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
-from gshard_nmt.terminal import Terminal, progress_bar, shown
+from gshard_nmt.terminal import Terminal, counting, shown
 
 _LEAST_COPIES = 3
 _MISSING = {
@@ -65,11 +65,12 @@ def check_corpus(
     groups: dict[frozenset[str], list[CorpusPair]] = {}
     for pair in pairs:
         groups.setdefault(pair.languages, []).append(pair)
-    with progress_bar() as progress:
-        for same in progress.track(groups.values(), description="checking"):
+    with counting("checking", len(groups)) as advance:
+        for same in groups.values():
             some_scans, leaks = _check_pairs(same)
             scans += some_scans
             findings += leaks
+            advance()
     for one in scans:
         findings += scan.findings(one)
     findings += languages.findings(scans)

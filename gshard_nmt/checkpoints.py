@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from rich.progress import Progress
 
 from gshard_nmt import files, outputs
 from gshard_nmt.errors import TryAgain, UserError
@@ -25,7 +26,7 @@ from gshard_nmt.run.checkpoint.checksums import slice_name
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
-from gshard_nmt.terminal import Terminal, progress_bar, table
+from gshard_nmt.terminal import Terminal, table
 
 Item = TypeVar("Item")
 
@@ -251,5 +252,6 @@ def _existing(checkpoints: Checkpoints, step: int | None) -> int:
 
 
 def _shown(items: Sequence[Item], title: str) -> Iterator[Item]:
-    with progress_bar(transient=True) as progress:
+    console = Terminal(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         yield from progress.track(items, description=title)

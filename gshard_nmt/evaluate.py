@@ -1,9 +1,7 @@
 """gshard-eval: BLEU of each language of a run, compared with bilingual baselines and other runs."""
 
-import contextlib
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gshard_nmt import outputs
@@ -29,7 +27,7 @@ from gshard_nmt.evaluation.systems import System, Systems, scored
 from gshard_nmt.evaluation.test_sets import Published, open_folder
 from gshard_nmt.evaluation.translations import TestSet, Translate, translate_all
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.terminal import Terminal, progress_bar
+from gshard_nmt.terminal import Terminal, counting
 
 # The command line gets these from here, because it imports programs and not their parts.
 __all__ = ["Request", "calibrate", "check_names", "evaluate", "open_folder"]
@@ -91,7 +89,7 @@ def evaluate(
     if request.count_experts is not None:
         routing.check_has_experts(run)
     systems = _translated(systems, split, translate, request)
-    with _progress("scoring", len(tests)) as advance:
+    with counting("scoring", len(tests)) as advance:
         systems = scored(systems, request.metrics, advance)
     cautions = list(comparison.cautions(systems))
     records, languages = baselines.records_of(systems.baselines), len(systems.baselines)
@@ -149,7 +147,7 @@ def _read_text(
 def _translated(systems: Systems, split: str, translate: Translate, request: Request) -> Systems:
     of_baselines = dataclasses.replace(request.choices, checkpoint="best")
     every = [*systems.compared, *systems.baselines]
-    with _progress("decoding", sum(len(each.tests) for each in every if each.run)) as advance:
+    with counting("decoding", sum(len(each.tests) for each in every if each.run)) as advance:
 
         def change(system: System) -> System:
             if system.run is None:
@@ -184,11 +182,3 @@ def _check_report(folder: Path) -> None:
             f"--report {folder} has a file {own} that is not of a report. Move it away, or give another "
             "folder."
         )
-
-
-@contextlib.contextmanager
-def _progress(description: str, total: int) -> Iterator[Callable[[], None]]:
-    """Shows a progress bar in a terminal. Yields the function that moves it by one."""
-    with progress_bar() as progress:
-        task = progress.add_task(description, total=total)
-        yield functools.partial(progress.advance, task)

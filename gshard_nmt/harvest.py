@@ -26,7 +26,7 @@ from gshard_nmt.data.sets.corpus import ENGLISH, SPLITS, find_pairs, write_pairs
 from gshard_nmt.data.text.normal_form import message_form, sentence_form
 from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
-from gshard_nmt.terminal import Terminal, progress_bar, table
+from gshard_nmt.terminal import Terminal, counting, table
 
 REPORT = "corpus.json"
 
@@ -88,9 +88,8 @@ def harvest(out: Path, roots: Sequence[Path] = (), system: bool = True) -> None:
     searched = [*roots, *(_default_roots() if system else [])]
     catalogues = find_catalogues(searched)
     places = ", ".join(map(str, searched)) or "no folder"
-    with progress_bar() as progress:
-        task = progress.add_task(f"reading {len(catalogues)} catalogues", total=len(catalogues))
-        harvested = read_and_split(catalogues, lambda done: progress.update(task, advance=done))
+    with counting(f"reading {len(catalogues)} catalogues", len(catalogues)) as advance:
+        harvested = read_and_split(catalogues, advance)
     if harvested.unreadable:
         note(f"damaged catalogues are left out: {listed(harvested.unreadable)}")
     counts = {

@@ -1,8 +1,10 @@
 """What the programs print: a console, tables, and text of a corpus that is safe on a terminal."""
 
+import contextlib
+import functools
 import io
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import Progress
@@ -25,10 +27,15 @@ class Terminal(Console):
             self.width = _WIDEST
 
 
-def progress_bar(transient: bool = False) -> Progress:
-    """Returns a progress bar on stderr. If that is no terminal, it shows nothing."""
+@contextlib.contextmanager
+def counting(description: str, total: int) -> Iterator[Callable[..., None]]:
+    """Shows a progress bar on stderr, if that is a terminal.
+
+    Yields the function that moves it by one, or by the number that it gets.
+    """
     console = Terminal(stderr=True)
-    return Progress(console=console, disable=not console.is_terminal, transient=transient)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        yield functools.partial(progress.advance, progress.add_task(description, total=total))
 
 
 def table(
