@@ -134,11 +134,7 @@ def trace(model: "Model", weights: ArraySpecs, batch: ArraySpecs) -> list[Produc
     def forward(weights: Mapping[str, "tf.Tensor"], batch: Mapping[str, "tf.Tensor"]):
         zero = tf.zeros([], tf.uint32)
         mode = Mode(training=True, key=Key(zero, zero))
-        moe = model.moe(training=True) if model.experts else None
-        memory = None
-        if model.encoder_layers:
-            memory, _ = transformer.encode(model, weights, batch, mode, moe)
-        return transformer.decode(model, weights, memory, batch, mode, moe)[0]
+        return transformer.encode_and_decode(model, weights, batch, mode)[0]
 
     groups = [
         {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in specs.items()}

@@ -45,8 +45,7 @@ def start(
             "Model.encoder_layers is 0, and a language model has no source to translate. To decode, "
             "train a model that has an encoder."
         )
-    moe = model.moe(training=False) if model.experts else None
-    memory, _ = transformer.encode(model, p, batch, Mode(), moe)
+    memory, _ = transformer.encode(model, p, batch, Mode())
     b = memory.shape[0]
     # With one sentence in each row, its segment is 1 and padding is 0.
     segments = batch["source_segments"]

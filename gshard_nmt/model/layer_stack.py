@@ -116,7 +116,7 @@ class StackInputs:
     positions: "tf.Tensor | None" = None
     # int32[B, T], of the source that a decoder attends to; None without a source
     source_segments: "tf.Tensor | None" = None
-    moe: MoE | None = None  # the settings of the MoE layers; None in a dense model
+    moe: MoE | None = None  # the settings of the MoE layers, which `run_stack` sets; None without
     counter: LayerCounter | None = None  # adds totals of its own; None adds nothing
     # n, the number of microbatches of a pipeline. 0 runs a pipeline's blocks one after another on
     # the whole batch.
@@ -160,15 +160,17 @@ def run_stack(
     Args:
       p: all parameters of the model, and perhaps sums of gradients; see `SUMS`.
       x: [B, L, M].
-      inputs: the segments, and the settings of the MoE layers.
+      inputs: the segments, and the counter.
       memory: the encoder's output [B, T, M] as the only entry, or nothing.
 
     Returns:
       [B, L, M], and the totals of `figures.totals_of`, over all MoE layers of the stack. If there is a
       counter, its totals are added.
     """
-    if not model.has_experts(stack):
-        inputs = dataclasses.replace(inputs, moe=None, counter=None)
+    if model.has_experts(stack):
+        inputs = dataclasses.replace(inputs, moe=model.moe(mode.training))
+    else:
+        inputs = dataclasses.replace(inputs, counter=None)
     blocks = Blocks(model, stack, mode.named(stack))
     weights = within(p, f"{stack}/block")
     if model.stack == "pipeline" and inputs.microbatches:

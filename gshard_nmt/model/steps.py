@@ -30,7 +30,7 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter, initial_values, scoped, within
-from gshard_nmt.model.stack import Totals, run_time_zeros
+from gshard_nmt.model.stack import run_time_zeros
 from gshard_nmt.spmd.sharding import annotate, annotate_gradient, exchange_parts, own_part
 
 Arrays = Mapping[str, "tf.Tensor"]
@@ -111,7 +111,7 @@ class StepFunctions:
         drawn = dataclasses.replace(self, ema=0.0).declare_state()
         values = initial_values(drawn, key)
         if self.ema:
-            values |= scoped_values("ema", within(values, "parameters"))
+            values |= scoped("ema", within(values, "parameters"))
         return [{k: annotate(v, declared[k].letters, k) for k, v in values.items()}]
 
     @_at_matmul_precision
@@ -179,9 +179,9 @@ class StepFunctions:
             "usual_gradient_norm": verdict.usual_norm,
         }
         new_state = {
-            **scoped_values("parameters", values),
-            **scoped_values("moments", moments),
-            **scoped_values("guard", verdict.reference),
+            **scoped("parameters", values),
+            **scoped("moments", moments),
+            **scoped("guard", verdict.reference),
             "step": step,
             "tokens": tokens,
         }
@@ -190,7 +190,7 @@ class StepFunctions:
                 before = within(state, "ema")
                 after = adafactor.moving_average(before, values, self.ema, step)
                 after = guard.applied(verdict.is_fine, after, before)
-            new_state |= scoped_values("ema", after)
+            new_state |= scoped("ema", after)
         return [new_state, metrics]
 
     def moe_layer_names(self) -> list[str]:
@@ -293,24 +293,13 @@ class StepFunctions:
           batch: the arrays of BATCH_ARRAYS. Its languages may be more than those of the run: `languages`
             of these functions is their number.
         """
-        model, mode = self.model, Mode()
         batch = _annotated(batch)
-        moe = model.moe(training=False)
-        counters = {
-            side: UseCounter(batch[f"{side}_languages"], self.languages, model.experts)
+        counters = [
+            UseCounter(batch[f"{side}_languages"], self.languages, self.model.experts)
             for side in token_counts.SIDES
-        }
-        memory: tf.Tensor | None = None
-        stacks: dict[str, Totals] = {}
-        if model.encoder_layers:
-            counter = counters["source"]
-            memory, stacks["source"] = transformer.encode(
-                model, parameters, batch, mode, moe, counter
-            )
-        counter = counters["target"]
-        _, stacks["target"] = transformer.decode(
-            model, parameters, memory, batch, mode, moe, counter
-        )
+        ]
+        _, *totals = transformer.encode_and_decode(self.model, parameters, batch, Mode(), counters)
+        stacks = dict(zip(token_counts.SIDES, totals, strict=True))
         tokens = {
             side: tf.cast(token_counts.count_side(batch, side, self.languages), tf.float32)
             for side in stacks
@@ -336,17 +325,10 @@ class StepFunctions:
     ) -> Forward:
         """Computes the model and the loss of its target tokens; one of `counters` for each stack."""
         model, microbatches = self.model, self.microbatches
-        moe = model.moe(mode.training) if model.experts else None
-        if moe and not mode.training:
+        if model.experts and not mode.training:
             microbatches = 0  # stages cannot dispatch by blocks, so a pipeline works as in decoding
-        memory: tf.Tensor | None = None
-        encoder: Totals = {}
-        if model.encoder_layers:
-            memory, encoder = transformer.encode(
-                model, parameters, batch, mode, moe, counters[0], microbatches
-            )
-        logits, decoder = transformer.decode(
-            model, parameters, memory, batch, mode, moe, counters[1], microbatches
+        logits, *stacks = transformer.encode_and_decode(
+            model, parameters, batch, mode, counters, microbatches
         )
         with tf.name_scope("loss"):
             loss = token_loss(
@@ -356,7 +338,7 @@ class StepFunctions:
                 model.label_smoothing,
                 model.z_loss_weight,
             )
-        return Forward(loss, encoder, decoder)
+        return Forward(loss, *stacks)
 
     def _objective(self, forward: Forward) -> "tf.Tensor":
         model, stacks = self.model, (forward.encoder, forward.decoder)
@@ -380,7 +362,3 @@ class StepFunctions:
 
 def _annotated(batch: Arrays) -> dict[str, "tf.Tensor"]:
     return {name: annotate(array, "BL", name) for name, array in batch.items()}
-
-
-def scoped_values(prefix: str, values: Arrays) -> dict[str, "tf.Tensor"]:
-    return {f"{prefix}/{name}": value for name, value in values.items()}

@@ -7,7 +7,7 @@ with a leading dimension R. Sub-layers are pre-norm: x + dropout(f(norm(x))), an
 before each norm. `Model.norm_place` makes them post-norm: norm(x + dropout(f(x))).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import layers
@@ -16,7 +16,6 @@ from gshard_nmt.model.figures import LayerCounter
 from gshard_nmt.model.layer_stack import StackInputs, Values, declare_block, run_stack
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.moe import MoE
 from gshard_nmt.model.parameters import ZEROS, Parameter, normal, scoped, stacked
 from gshard_nmt.model.stack import Totals
 from gshard_nmt.spmd.sharding import annotate
@@ -103,7 +102,6 @@ def encode(
     p: Values,
     batch: Batch,
     mode: Mode,
-    moe: MoE | None,
     counter: LayerCounter | None = None,
     microbatches: int = 0,
 ) -> tuple["tf.Tensor", Totals]:
@@ -115,7 +113,7 @@ def encode(
     _check_length(model, segments)
     x = embed(model, p, "source", batch["source_ids"], batch["source_positions"])
     x = dropout(annotate(x, "BLM"), model.input_dropout, mode, "source_input")
-    inputs = StackInputs(segments, moe=moe, counter=counter, microbatches=microbatches)
+    inputs = StackInputs(segments, counter=counter, microbatches=microbatches)
     x, totals = run_stack(model, "encoder", p, x, inputs, mode)
     return annotate(x, "BLM"), totals
 
@@ -126,7 +124,6 @@ def decode(
     memory: "tf.Tensor | None",
     batch: Batch,
     mode: Mode,
-    moe: MoE | None,
     counter: LayerCounter | None = None,
     microbatches: int = 0,
 ) -> tuple["tf.Tensor", Totals]:
@@ -140,10 +137,32 @@ def decode(
     x = embed(model, p, "target", batch["target_inputs"], positions)
     x = dropout(annotate(x, "BLM"), model.input_dropout, mode, "target_input")
     source_segments = None if memory is None else batch["source_segments"]
-    inputs = StackInputs(segments, positions, source_segments, moe, counter, microbatches)
+    inputs = StackInputs(
+        segments, positions, source_segments, counter=counter, microbatches=microbatches
+    )
     shared = [] if memory is None else [memory]
     x, totals = run_stack(model, "decoder", p, x, inputs, mode, shared)
     return output_logits(model, p, annotate(x, "BLM")), totals
+
+
+def encode_and_decode(
+    model: Model,
+    p: Values,
+    batch: Batch,
+    mode: Mode,
+    counters: Sequence[LayerCounter | None] = (None, None),
+    microbatches: int = 0,
+) -> tuple["tf.Tensor", Totals, Totals]:
+    """Returns the logits float32[B, L, V], and the totals of the encoder and of the decoder.
+
+    `batch` has the arrays of `encode` and `decode`. A decoder-only model has no totals of an encoder: {}.
+    """
+    memory: tf.Tensor | None = None
+    encoder: Totals = {}
+    if model.encoder_layers:
+        memory, encoder = encode(model, p, batch, mode, counters[0], microbatches)
+    logits, decoder = decode(model, p, memory, batch, mode, counters[1], microbatches)
+    return logits, encoder, decoder
 
 
 def output_logits(model: Model, p: Values, x: "tf.Tensor") -> "tf.Tensor":

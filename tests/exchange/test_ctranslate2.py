@@ -53,8 +53,7 @@ def log_probs(model: Model, weights, source: list[int], target: list[int]) -> np
         batch[f"{side}_segments"] = tf.ones([1, len(ids)], tf.int32)
         batch[f"{side}_positions"] = tf.range(len(ids))[None]
     tensors = {name: tf.constant(value) for name, value in weights.items()}
-    memory, _ = transformer.encode(model, tensors, batch, Mode(), None)
-    logits = transformer.decode(model, tensors, memory, batch, Mode(), None)[0]
+    logits = transformer.encode_and_decode(model, tensors, batch, Mode())[0]
     return tf.nn.log_softmax(logits).numpy()[0]
 
 

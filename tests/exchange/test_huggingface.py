@@ -92,11 +92,8 @@ def batch_of(model: Imported) -> dict[str, tf.Tensor]:
 
 def forced(model: Imported):
     """Returns the logits of `batch_of`, with the settings of evaluation."""
-    settings = model.model.moe(training=False) if model.model.experts else None
-    settings = settings and dataclasses.replace(settings, num_groups=0)
     batch, p = batch_of(model), model.weights
-    memory, _ = transformer.encode(model.model, p, batch, Mode(), settings)
-    return transformer.decode(model.model, p, memory, batch, Mode(), settings)[0].numpy()
+    return transformer.encode_and_decode(model.model, p, batch, Mode())[0].numpy()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -39,9 +39,7 @@ def test_decoding_token_by_token_equals_teacher_forcing(model, precision, tolera
     monkeypatch.setattr(decoder_step, "_FEWEST_STEPS", 1)
     p = parameters(model)
     batch = rows([ONE], [TWO], length=8)
-    moe = model.moe(training=False) if model.experts else None
-    memory, _ = transformer.encode(model, p, batch, Mode(), moe)
-    logits, _ = transformer.decode(model, p, memory, batch, Mode(), moe)
+    logits, *_ = transformer.encode_and_decode(model, p, batch, Mode())
     whole = tf.nn.log_softmax(logits).numpy()
     max_steps, beam = 4, 2
     if precision is not None:

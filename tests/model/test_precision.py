@@ -26,9 +26,8 @@ def batch() -> dict[str, tf.Tensor]:
 
 def logits_and_memory(model: Model):
     p = initial_values(transformer.declare(model, 30, 30), KEY)
-    moe = model.moe(training=False)
-    memory, _ = transformer.encode(model, p, batch(), Mode(), moe)
-    logits, totals = transformer.decode(model, p, memory, batch(), Mode(), moe)
+    memory, _ = transformer.encode(model, p, batch(), Mode())
+    logits, totals = transformer.decode(model, p, memory, batch(), Mode())
     return logits, memory, totals
 
 

@@ -14,9 +14,7 @@ from tests.model.parameter_kinds import count_by_kind
 
 
 def logits(model: Model, p, batch):
-    moe = model.moe(training=False) if model.experts else None
-    memory, _ = transformer.encode(model, p, batch, Mode(), moe)
-    return transformer.decode(model, p, memory, batch, Mode(), moe)[0].numpy()
+    return transformer.encode_and_decode(model, p, batch, Mode())[0].numpy()
 
 
 @pytest.mark.parametrize("model", [SMALL, DENSE, MIXED])
@@ -74,11 +72,10 @@ def test_a_decoder_alone_has_no_source_and_sees_only_the_past():
     declared = transformer.declare(model, 50, 40)
     assert not [name for name in declared if "source" in name or "cross" in name]
     p, batch = parameters(model), rows([ONE], [TWO], length=8)
-    moe = model.moe(training=False)
-    whole = transformer.decode(model, p, None, batch, Mode(), moe)[0].numpy()
+    whole = transformer.decode(model, p, None, batch, Mode())[0].numpy()
     changed = batch["target_inputs"].numpy()
     changed[:, 2] = 17
     other = {**batch, "target_inputs": tf.constant(changed)}
-    again = transformer.decode(model, p, None, other, Mode(), moe)[0].numpy()
+    again = transformer.decode(model, p, None, other, Mode())[0].numpy()
     np.testing.assert_allclose(whole[:, :2], again[:, :2], rtol=1e-5, atol=1e-6)
     assert np.abs(whole[:, 2] - again[:, 2]).max() > 1e-2
