@@ -161,7 +161,7 @@ class WholeBatch:
             moe, repeats = self.model_of_microbatch.moe(training=True), self.model.repeats(stack)
             totals = figures.declare_totals(moe, *self._shape(side), repeats)
             del totals["by_layer"]
-            totals |= figures.declare_layer_sums(self.model.experts, repeats)
+            totals |= LayerSums(self.model.experts, 1.0).declare(repeats)
             for name, total in totals.items():
                 declared[f"{stack}/{name}"] = self._stored(total) if total.letters else total
         return declared

@@ -23,7 +23,7 @@ _PARITY = 0x1BD11BDA
 class Key:
     """Two words, known at run time, that select a stream of random numbers."""
 
-    word0: "tf.Tensor"  # uint32[], or uint32[n] for n keys
+    word0: "tf.Tensor"  # uint32[], or an array for several keys
     word1: "tf.Tensor"  # the same shape
 
     @classmethod
@@ -51,29 +51,19 @@ class Key:
         tag = tf.constant(zlib.crc32(name.encode()), tf.uint32)
         return Key(*threefry(self, tag, tf.cast(index, tf.uint32)))
 
-    def fold_each(self, names: Sequence[str], count: int = 1) -> "KeyTable":
-        """Returns the keys that `fold` gives for every name and index 0 to count - 1, in one call."""
+    def fold_each(self, names: Sequence[str], count: int = 1) -> "Key":
+        """Returns the keys that `fold` gives for every name and index 0 to count - 1, in one call.
+
+        Their words are uint32[count, names].
+        """
         tags = tf.constant([zlib.crc32(name.encode()) for name in names], tf.uint32)
         indices = tf.cast(tf.range(count), tf.uint32)[:, tf.newaxis]
-        return KeyTable(tuple(names), *threefry(self, tags, indices))
+        return Key(*threefry(self, tags, indices))
 
-
-@dataclasses.dataclass(frozen=True)
-class KeyTable:
-    """The keys of several named random streams, with one key for each stream and repeat of a block."""
-
-    names: tuple[str, ...]
-    word0: "tf.Tensor"  # uint32[repeats, streams]
-    word1: "tf.Tensor"  # uint32[repeats, streams]
-
-    @property
-    def words(self) -> tuple["tf.Tensor", "tf.Tensor"]:
-        return self.word0, self.word1
-
-    def at(self, index: "int | tf.Tensor") -> dict[str, Key]:
-        """Returns the key of each random stream in repeat `index` (int or int32[]) of a block."""
+    def at(self, index: "int | tf.Tensor", names: Sequence[str]) -> dict[str, "Key"]:
+        """Returns the keys of `fold_each` for one index, an int or int32[], by their names."""
         row0, row1 = tf.unstack(self.word0[index]), tf.unstack(self.word1[index])
-        return {name: Key(row0[i], row1[i]) for i, name in enumerate(self.names)}
+        return {name: Key(row0[i], row1[i]) for i, name in enumerate(names)}
 
 
 def threefry(key: Key, counter0: "tf.Tensor", counter1: "tf.Tensor") -> tuple:

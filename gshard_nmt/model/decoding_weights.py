@@ -29,7 +29,6 @@ class Piece:
     """One array of the weights for decoding."""
 
     source: str  # the name of the parameter
-    name: str  # the name that the model reads
     # the repeat of the block that this array belongs to; None takes the whole parameter
     repeat: int | None
     declared: Parameter  # the array before it is packed
@@ -86,7 +85,7 @@ def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dic
     for name, parameter in declared.items():
         stack, is_block, _ = name.partition("/block/")
         if not is_block or (stack == "encoder" and model.stack == "scan"):
-            pieces[name] = Piece(name, name, None, parameter, "", parameter.dtype)
+            pieces[name] = Piece(name, None, parameter, "", parameter.dtype)
             continue
         word = name.rpartition("/")[2]
         layer = dataclasses.replace(
@@ -97,11 +96,9 @@ def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dic
         summed = "" if is_expert else SUMMED.get(word, "")
         dtype = rounded if is_expert or summed else parameter.dtype
         for repeat in range(parameter.shape[0]):
-            pieces[f"{name}/{repeat}"] = Piece(name, name, repeat, layer, summed, dtype)
+            pieces[f"{name}/{repeat}"] = Piece(name, repeat, layer, summed, dtype)
     source = "target_embedding"
-    pieces["output_embedding"] = Piece(
-        source, "output_embedding", None, declared[source], "M", rounded
-    )
+    pieces["output_embedding"] = Piece(source, None, declared[source], "M", rounded)
     return pieces
 
 
@@ -118,7 +115,7 @@ def read(pieces: Mapping[str, Piece], arrays: Mapping[str, "tf.Tensor"]) -> dict
     for name, piece in pieces.items():
         value = piece.for_model(arrays[name])
         if piece.repeat is None:
-            values[piece.name] = value
+            values[name] = value
         else:
-            values.setdefault(piece.name, []).append(value)
+            values.setdefault(piece.source, []).append(value)
     return values

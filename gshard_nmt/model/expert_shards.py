@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from gshard_nmt.model import blocks, layers
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.stack import read, run_time_zeros, write
+from gshard_nmt.model.stages import in_own_computation
 from gshard_nmt.spmd.sharding import (
     Mesh,
     active_mesh,
@@ -79,12 +80,7 @@ def piece_size(num_groups: int, group_size: int) -> int:
 
 
 def _on_devices(mesh: Mesh, weights: Tensors, activation: str, by_token: Tensors) -> "tf.Tensor":
-    """Computes the experts of each device on it, and returns the sums of the partial results.
-
-    The work of a device is the body of a loop that ends after its first repeat. The compiler merges equal
-    constants of a computation. If the partitioned code around the work shared a constant with it, XLA's
-    partitioner would take that code for manual code and would fail. A body is a computation of its own.
-    """
+    """Computes the experts of each device on it, and returns the sums of the partial results."""
     # Groups are split over the axes that experts and hidden units leave.
     experts, hidden, groups = mesh.partition("EHG")
     summed, tokens = (*experts, *hidden), by_token["tokens"]
@@ -99,17 +95,14 @@ def _on_devices(mesh: Mesh, weights: Tensors, activation: str, by_token: Tensors
     partition = (summed, groups, (), ())
     empty = run_time_zeros([mesh.axis_size(summed), *tokens.shape], tokens.dtype)
 
-    def body(again, _):
+    def work(_: "tf.Tensor") -> "tf.Tensor":
         own = {name: auto_to_manual(x, mesh, partitions[name]) for name, x in inputs.items()}
         own_weights = {name: own[name] for name in weights}
         # On a mesh there is a loop more already.
         result = _own_outputs(own_weights, activation, own["number"][0], False, own)
-        return tf.logical_not(again), manual_to_auto(
-            result[tf.newaxis], mesh, partition, empty.shape
-        )
+        return manual_to_auto(result[tf.newaxis], mesh, partition, empty.shape)
 
-    start = [tf.constant(True), mesh_split(empty, mesh, partition)]
-    _, stacked = tf.while_loop(lambda again, _: again, body, start)
+    stacked = in_own_computation(work, mesh_split(empty, mesh, partition))
     # This is step (3).
     return annotate(tf.reduce_sum(stacked, axis=0), "GSM")
 

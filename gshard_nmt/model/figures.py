@@ -6,10 +6,10 @@ So a loop over the layers can add them up, and they can still be separated after
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from gshard_nmt.model import token_counts
 from gshard_nmt.model.config import STACK_NAMES, Model
+from gshard_nmt.model.expert_use import UseCounter
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE
@@ -126,16 +126,6 @@ def _of_layer(
     return [entropy, overflow_fraction, busiest_expert, effective_experts(load)]
 
 
-class LayerCounter(Protocol):
-    """Adds totals of its own to those of a stack."""
-
-    def declare(self, repeats: int) -> dict[str, Total]:
-        """Declares the totals of one stack of R = `repeats` blocks."""
-
-    def totals_of(self, routing: Routing, repeat: Index, repeats: int) -> Totals:
-        """Returns what the MoE layer of block `repeat` adds to them."""
-
-
 @dataclasses.dataclass(frozen=True)
 class LayerSums:
     """Adds up what the figures of each layer are computed from, over the microbatches of a batch.
@@ -149,8 +139,8 @@ class LayerSums:
     share: "tf.Tensor | float"
 
     def declare(self, repeats: int) -> dict[str, Total]:
-        """Declares `layer_sums`; see `totals_of`."""
-        return declare_layer_sums(self.experts, repeats)
+        """Declares the totals of one stack of R = `repeats` blocks; see `totals_of`."""
+        return {"layer_sums": Total((repeats, 3 + self.experts))}
 
     def totals_of(self, routing: Routing, repeat: Index, repeats: int) -> Totals:
         """Returns the terms of a microbatch in the sums of one layer.
@@ -164,9 +154,8 @@ class LayerSums:
         return {"layer_sums": row_of(terms, repeat, repeats)}
 
 
-def declare_layer_sums(experts: int, repeats: int) -> dict[str, Total]:
-    """Declares the total of `LayerSums` of one stack, for E experts and R = `repeats` blocks."""
-    return {"layer_sums": Total((repeats, 3 + experts))}
+LayerCounter = LayerSums | UseCounter
+"""Adds totals of its own to those of a stack."""
 
 
 def from_layer_sums(layer_sums: "tf.Tensor") -> "tf.Tensor":

@@ -30,8 +30,6 @@ def not_kept(kind: str, x: "tf.Tensor", letters: str) -> "tf.Tensor":
 def recorder(keeps: str) -> tuple[Keep, list[tuple["tf.Tensor", str]]]:
     """Returns a `Keep` for the forward pass, and the list of results and letters that it fills."""
     results: list[tuple[tf.Tensor, str]] = []
-    if keeps == "inputs":
-        return not_kept, results
 
     def keep(kind: str, x: "tf.Tensor", letters: str) -> "tf.Tensor":
         if KINDS.index(kind) <= KINDS.index(keeps):
@@ -43,8 +41,6 @@ def recorder(keeps: str) -> tuple[Keep, list[tuple["tf.Tensor", str]]]:
 
 def reader(keeps: str, results: Sequence["tf.Tensor"]) -> Keep:
     """Returns a `Keep` for the backward pass, which replaces what was kept."""
-    if keeps == "inputs":
-        return not_kept
     kept = iter(results)
 
     def keep(kind: str, x: "tf.Tensor", letters: str) -> "tf.Tensor":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.model import attention, figures, layers
 from gshard_nmt.model.config import Model
-from gshard_nmt.model.counter_random import Key, KeyTable
+from gshard_nmt.model.counter_random import Key
 from gshard_nmt.model.figures import LayerCounter, LayerSums
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.kept_results import Keep
@@ -210,7 +210,7 @@ class Blocks:
             groups = [[name for names in groups for name in names]]
         return groups
 
-    def parts(self, inputs: StackInputs, keys: KeyTable | None) -> list[Part]:
+    def parts(self, inputs: StackInputs, keys: Key | None) -> list[Part]:
         """Returns the parts of a block for these inputs, whose random numbers follow from the keys."""
         model, stack, segments = self.model, self.stack, inputs.segments
         is_token = segments > 0
@@ -233,7 +233,7 @@ class Blocks:
             routings: list[Routing] = []
             mode = dataclasses.replace(self.mode, keep=keep)
             if keys is not None:
-                mode = dataclasses.replace(mode, prepared=keys.at(repeat))
+                mode = dataclasses.replace(mode, prepared=keys.at(repeat, self.streams))
 
             def sublayer(name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
                 own_mode, rate = mode.named(name), model.attention_dropout
@@ -266,25 +266,29 @@ class Blocks:
         letters = "R" + declare_block(self.model, self.stack)[name].letters
         return annotate_gradient(gradient, letters, f"{self.stack}/block/{name}")
 
-    def random_keys(self, key: Key | None) -> KeyTable | None:
-        """Returns the keys of all random numbers of a stack, or None if nothing is random.
-
-        We make all keys in one call, because each call has about a hundred operations.
-        """
-        if not self.mode.training or key is None:
-            return None
+    @property
+    def streams(self) -> list[str]:
+        """The names of the random streams of a block."""
         uses = {
             "moe": ["jitter", "second_expert", "expert", "residual"],
             "feed_forward": ["residual"],
         }
         if self.model.expert_output_masking:
             uses["moe"].append("expert_output")
-        names = [
+        return [
             f"{self.mode.scope}{name}/{use}"
             for name in sublayers(self.model, self.stack)
             for use in uses.get(name.rpartition("_")[0], ["attention", "residual"])
         ]
-        return key.fold_each(names, self.repeats)
+
+    def random_keys(self, key: Key | None) -> Key | None:
+        """Returns the keys of `streams` in each repeat, or None if nothing is random.
+
+        We make all keys in one call, because each call has about a hundred operations.
+        """
+        if not self.mode.training or key is None:
+            return None
+        return key.fold_each(self.streams, self.repeats)
 
     def pipelined(
         self, weights: Values, x: "tf.Tensor", inputs: StackInputs, memory: Sequence["tf.Tensor"]
@@ -300,9 +304,7 @@ class Blocks:
 
         def parts_of(side: Tensors) -> list[Part]:
             own_inputs = inputs.of_microbatch({name: side[name] for name in split})
-            if keys is None:
-                return self.parts(own_inputs, None)
-            return self.parts(own_inputs, KeyTable(keys.names, side["word0"], side["word1"]))
+            return self.parts(own_inputs, keys and Key(side["word0"], side["word1"]))
 
         first = inputs.of_microbatch({name: tensor[0] for name, tensor in split.items()})
         x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]
@@ -325,7 +327,7 @@ class Blocks:
         y = join_microbatches(y, "BLM", annotate_for_stages)
         return annotate(y, "BLM"), figures.of_batch(totals, split["segments"])
 
-    def _keys_of_microbatches(self, number: int) -> KeyTable | None:
+    def _keys_of_microbatches(self, number: int) -> Key | None:
         """Returns keys of which each microbatch has its own: uint32[n, R, streams]."""
         if self.mode.key is None:
             return None
@@ -336,7 +338,7 @@ class Blocks:
         # Without the barrier the TPU compiler moves the code of these keys into the loop over iterations
         # (its pass while-loop-fusible-sinking), with a copy of an operand for each of its uses. Each of
         # the 26 rounds of the generator uses its operands several times, so memory runs out.
-        return KeyTable(keys.names, *barrier(keys.words))
+        return Key(*barrier(keys.words))
 
 
 def _split(x: "tf.Tensor", number: int, letters: str) -> "tf.Tensor":

@@ -6,6 +6,7 @@ Along all other axes the compiler partitions it. A batch is divided into microba
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.stack import run_time_zeros
@@ -48,10 +49,8 @@ def on_stages(
 ) -> Tensors:
     """Computes function(carried, own, every) for each stage, without communication among the stages.
 
-    The compiler merges equal constants and ranges. If the code around the function shared one with it,
-    XLA's partitioner would take that code for manual code and would fail. So the function is not inlined,
-    and it runs in the body of a loop that ends after its first repeat. The first keeps it apart until XLA
-    has the program, and the second until the program is partitioned.
+    The function is not inlined, which keeps it apart until XLA has the program. `in_own_computation` then
+    keeps it apart until the program is partitioned.
 
     Args:
       function: takes the tensors of one stage, which have no dimension P, and returns the new values of
@@ -88,11 +87,23 @@ def on_stages(
         return whole
 
     separate = tf.function(manually, autograph=False, experimental_attributes={"_noinline": True})
-    start = [tf.constant(True), {name: t.value for name, t in carried.items()}]
+    return in_own_computation(separate, {name: t.value for name, t in carried.items()})
+
+
+def in_own_computation(function: Callable[[Any], Any], values: Any) -> Any:
+    """Computes function(values), which is manual code, in the body of a loop that ends after one repeat.
+
+    The compiler merges equal constants and ranges of a computation. If the code around the function
+    shared one with it, XLA's partitioner would take that code for manual code and would fail. A body is a
+    computation of its own.
+
+    Args:
+      function: returns tensors of the same structure, shapes and dtypes as its argument.
+    """
     _, results = tf.while_loop(
         lambda again, _: again,
-        lambda again, values: (tf.logical_not(again), separate(values)),
-        start,
+        lambda again, values: (tf.logical_not(again), function(values)),
+        [tf.constant(True), values],
     )
     return results
 
