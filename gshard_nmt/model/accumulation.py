@@ -23,7 +23,7 @@ from gshard_nmt.model.figures import LayerSums
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import TokenLoss
 from gshard_nmt.model.parameters import within
-from gshard_nmt.model.stack import SUMS, Total, Totals, read_at, write_at
+from gshard_nmt.model.stack import SUMS, Declaration, Totals, read_at, write_at
 from gshard_nmt.model.stages import join_microbatches, microbatches_of
 from gshard_nmt.model.token_counts import SIDES
 
@@ -151,10 +151,10 @@ class WholeBatch:
         return Forward(TokenLoss(*(values[field] for field in _LOSS_FIELDS)), *stacks)
 
     @functools.cached_property
-    def _declared(self) -> dict[str, Total]:
+    def _declared(self) -> dict[str, Declaration]:
         """The sums. If a sum has letters, it holds the values of all tokens, by microbatch."""
-        declared = {name: Total(()) for name in ("loss", "nll", "tokens")}
-        declared["token_nll"] = self._stored(Total(self._shape("target"), "BL"))
+        declared = {name: Declaration(()) for name in ("loss", "nll", "tokens")}
+        declared["token_nll"] = Declaration((self.number, *self._shape("target")), "_BL")
         for stack, side in zip(STACK_NAMES, SIDES, strict=True):
             if not self.model.has_experts(stack):
                 continue
@@ -163,11 +163,9 @@ class WholeBatch:
             del totals["by_layer"]
             totals |= LayerSums(self.model.experts, 1.0).declare(repeats)
             for name, total in totals.items():
-                declared[f"{stack}/{name}"] = self._stored(total) if total.letters else total
+                stored = total.stacked([self.number], "_") if total.letters else total
+                declared[f"{stack}/{name}"] = stored
         return declared
-
-    def _stored(self, total: Total) -> Total:
-        return Total((self.number, *total.shape), "_" + total.letters)
 
     def _shape(self, side: str) -> tuple[int, int]:
         """Returns the number of rows of a microbatch, and the length of a row."""

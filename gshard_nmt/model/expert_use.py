@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from gshard_nmt.model import products, token_counts
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.stack import Index, Total, Totals
+from gshard_nmt.model.stack import Declaration, Index, Totals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,9 +22,9 @@ class UseCounter:
     number: int  # the number of languages
     experts: int  # E
 
-    def declare(self, repeats: int) -> dict[str, Total]:
+    def declare(self, repeats: int) -> dict[str, Declaration]:
         """Declares the totals of one stack with R = `repeats` blocks; see `totals_of`."""
-        total = Total((repeats, self.number, self.experts))
+        total = Declaration((repeats, self.number, self.experts))
         return {"chosen": total, "weight": total}
 
     def totals_of(self, routing: Routing, repeat: Index, repeats: int) -> Totals:

@@ -13,7 +13,7 @@ from gshard_nmt.model.expert_use import UseCounter
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import MoE
-from gshard_nmt.model.stack import Index, Total, Totals, write_at
+from gshard_nmt.model.stack import Declaration, Index, Totals, write_at
 from gshard_nmt.model.stages import join_microbatches
 
 LAYER_FIGURES = ("router_entropy", "overflow_fraction", "busiest_expert", "effective_experts")
@@ -38,17 +38,17 @@ def moe_layer_name(model: Model, stack: str, block: int) -> str:
     return f"{stack}_{block * model.block_layers(stack) + model.moe_layer(stack) + 1}"
 
 
-def declare_totals(moe: MoE | None, rows: int, length: int, repeats: int) -> dict[str, Total]:
+def declare_totals(moe: MoE | None, rows: int, length: int, repeats: int) -> dict[str, Declaration]:
     """Declares the totals of the MoE layers of one stack, for B rows of L tokens; {} without experts."""
     if moe is None:
         return {}
     groups = moe.groups(rows, length)
-    tokens = Total((groups, rows * length // groups), "GS")
+    tokens = Declaration((groups, rows * length // groups), "GS")
     return {
-        "aux_loss": Total(()),
-        "z_loss": Total(()),
-        "load": Total((moe.gating.experts,)),
-        "by_layer": Total((repeats, len(LAYER_FIGURES))),
+        "aux_loss": Declaration(()),
+        "z_loss": Declaration(()),
+        "load": Declaration((moe.gating.experts,)),
+        "by_layer": Declaration((repeats, len(LAYER_FIGURES))),
         "lost_one": tokens,
         "lost_both": tokens,
     }
@@ -138,9 +138,9 @@ class LayerSums:
     # float32[], the share of the batch's tokens that are in the microbatch
     share: "tf.Tensor | float"
 
-    def declare(self, repeats: int) -> dict[str, Total]:
+    def declare(self, repeats: int) -> dict[str, Declaration]:
         """Declares the totals of one stack of R = `repeats` blocks; see `totals_of`."""
-        return {"layer_sums": Total((repeats, 3 + self.experts))}
+        return {"layer_sums": Declaration((repeats, 3 + self.experts))}
 
     def totals_of(self, routing: Routing, repeat: Index, repeats: int) -> Totals:
         """Returns the terms of a microbatch in the sums of one layer.

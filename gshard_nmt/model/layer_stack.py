@@ -20,7 +20,7 @@ from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
 from gshard_nmt.model.parameters import Parameter, scoped, within
 from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.products import barrier
-from gshard_nmt.model.stack import SUMS, Index, Part, Total, Totals, scanned, unrolled
+from gshard_nmt.model.stack import SUMS, Declaration, Index, Part, Totals, scanned, unrolled
 from gshard_nmt.model.stages import (
     Lettered,
     Tensors,
@@ -140,7 +140,7 @@ class StackInputs:
             return totals
         return totals | self.counter.totals_of(routings[0], repeat, repeats)
 
-    def declare_totals(self, repeats: int) -> dict[str, Total]:
+    def declare_totals(self, repeats: int) -> dict[str, Declaration]:
         rows, length = self.segments.shape.as_list()
         declared = figures.declare_totals(self.moe, rows, length, repeats)
         return declared if self.counter is None else declared | self.counter.declare(repeats)

@@ -24,10 +24,9 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.pipeline_schedule import Schedule, Work
 from gshard_nmt.model.stack import (
+    Declaration,
     Loop,
     Part,
-    Saved,
-    Total,
     Totals,
     Values,
     read_at,
@@ -61,8 +60,8 @@ class Pipeline:
     # annotates a parameter's gradient like the parameter; its arguments are the parameter's name
     # and the gradient
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"]
-    totals: Mapping[str, Total]  # the totals of the whole stack for one microbatch
-    saved: Sequence[Sequence[Saved]]  # what each part of a block saves of one microbatch
+    totals: Mapping[str, Declaration]  # the totals of the whole stack for one microbatch
+    saved: Sequence[Sequence[Declaration]]  # what each part of a block saves of one microbatch
     # the beginning of the names of the parameters in the model, for Mesh.overrides
     scope: str = "block"
 
@@ -123,13 +122,10 @@ class Pipeline:
         weights, every = self._weights(stacked), self._every(shared)
         blocks = next(iter(stacked.values())).shape[0] // (self.schedule.visits * stages)
         saved = {
-            name: array.zeros([iterations, stages, blocks], "_P_")
+            name: array.stacked([iterations, stages, blocks], "_P_").zeros()
             for name, array in self._declared_saved().items()
         }
-        sums = {
-            name: annotate(run_time_zeros([stages, *shape], tf.float32), letters)
-            for name, (shape, letters) in self._declared_sums().items()
-        }
+        sums = {name: total.zeros() for name, total in self._declared_sums().items()}
 
         def stage(carried: Tensors, own: Tensors, every: Tensors) -> Tensors:
             m, totals = own["microbatch"], within(carried, "totals")
@@ -149,8 +145,8 @@ class Pipeline:
             work = self._work(iteration)
             carried = {"x": Lettered(self._entered(state, x, iteration, work), "PBLM")}
             carried |= self._at_iteration(saved, iteration)
-            for name, (_, letters) in self._declared_sums().items():
-                carried[f"totals/{name}"] = Lettered(sums[name], letters)
+            for name, total in self._declared_sums().items():
+                carried[f"totals/{name}"] = Lettered(sums[name], total.letters)
             results = on_stages(stage, carried, {**weights, **_numbers(work)}, every)
             results = {name: carried[name].split(r) for name, r in results.items()}
             state = annotate(rotated(results["x"], 1), "PBLM")
@@ -184,7 +180,8 @@ class Pipeline:
         dy = annotate_for_stages(dy, "_BLM")
         weights, every = self._weights(stacked), self._every(shared)
         for name, d_total in d_totals.items():
-            every[f"d_totals/{name}"] = Lettered(d_total, "_" + self._total_letters(name))
+            letters = self._declared_sums()[name].letters.removeprefix("P")
+            every[f"d_totals/{name}"] = Lettered(d_total, letters)
         sums = {
             name: dataclasses.replace(
                 t, value=t.split(run_time_zeros(t.value.shape, t.value.dtype))
@@ -260,7 +257,7 @@ class Pipeline:
         shared = [read_at(tensor, own["microbatch"]) for tensor in within(every, "shared").values()]
         return Loop(parts, values, shared, tf.minimum(own["visit"], 0))
 
-    def _declared_saved(self) -> dict[str, Saved]:
+    def _declared_saved(self) -> dict[str, Declaration]:
         return {
             f"inputs/{i:03}/{j:03}": array
             for i, arrays in enumerate(self.saved)
@@ -307,19 +304,10 @@ class Pipeline:
         side = {f"side/{name}": tensor for name, tensor in self.side.items()}
         return side | {f"shared/{i}": Lettered(t, "_BLM") for i, t in enumerate(shared)}
 
-    def _total_letters(self, name: str) -> str:
-        total = self.totals[name]
-        return total.letters or "_" * len(total.shape)
-
-    def _declared_sums(self) -> dict[str, tuple[list[int], str]]:
-        """Returns the shape, without P, and the letters of the totals of all microbatches."""
-        return {
-            name: (
-                [self.schedule.microbatches, *self.totals[name].shape],
-                "P_" + self._total_letters(name),
-            )
-            for name in sorted(self.totals)
-        }
+    def _declared_sums(self) -> dict[str, Declaration]:
+        """Declares the totals of all microbatches on each stage."""
+        sizes = [self.schedule.stages, self.schedule.microbatches]
+        return {name: self.totals[name].stacked(sizes, "P_") for name in sorted(self.totals)}
 
     def _work(self, iteration: "tf.Tensor") -> Work:
         """Returns the work of all stages, int32[P] and bool[P]; the numbers are legal in a bubble too."""

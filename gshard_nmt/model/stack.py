@@ -11,7 +11,7 @@ backward pass computes the rest again.
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gshard_nmt.model.kept_results import Keep, not_kept, reader, recorder
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -28,34 +28,27 @@ SUMS = "sums"
 
 
 @dataclasses.dataclass(frozen=True)
-class Total:
-    """The shape of a total, and its letters if it is split over devices; float32."""
+class Declaration:
+    """The shape of a total, or of what a part saves, and its letters if it is split over devices."""
 
     shape: Sequence[int]
     letters: str = ""
+    dtype: Any = "float32"
+
+    def stacked(self, sizes: Sequence[int], letters: str) -> "Declaration":
+        """Returns the declaration of several such arrays, with leading dimensions of these letters."""
+        own_letters = self.letters or "_" * len(self.shape)
+        return Declaration((*sizes, *self.shape), letters + own_letters, self.dtype)
 
     def zeros(self) -> "tf.Tensor":
-        return self.annotated(run_time_zeros(self.shape, tf.float32))
+        return self.annotated(run_time_zeros(self.shape, self.dtype))
 
-    def annotated(self, total: "tf.Tensor") -> "tf.Tensor":
-        return annotate(total, self.letters) if self.letters else total
+    def annotated(self, x: "tf.Tensor") -> "tf.Tensor":
+        return annotate(x, self.letters) if self.letters else x
 
 
 Index = Any
 """The number of a repeat: an int if the stack is unrolled, int32[] in a loop."""
-
-
-class Saved(NamedTuple):
-    """The declaration of an array that one repeat of a part saves for the backward pass."""
-
-    shape: Sequence[int]
-    dtype: Any
-    letters: str
-
-    def zeros(self, leading: Sequence[int], letters: str) -> "tf.Tensor":
-        """Returns an array for several repeats, with leading dimensions of these letters."""
-        zeros = run_time_zeros([*leading, *self.shape], self.dtype)
-        return annotate(zeros, letters + self.letters)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,16 +67,16 @@ class Part:
 
     def declare_saved(
         self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]
-    ) -> list[Saved]:
+    ) -> list[Declaration]:
         """Declares the input, and the results that are kept, of one repeat of the part."""
-        saved = [Saved(x.shape.as_list(), x.dtype, "BLM")]
+        saved = [Declaration(x.shape.as_list(), "BLM", x.dtype)]
         if self.keeps == "inputs":
             return saved
         keep, results = recorder(self.keeps)
         with tf.__internal__.FuncGraph("shapes").as_default():  # only for the shapes
             repeat = tf.zeros([], tf.int32)
             self.apply(self.values_at(stacked, repeat, x.dtype), x, shared, repeat, keep)
-        return saved + [Saved(y.shape.as_list(), y.dtype, letters) for y, letters in results]
+        return saved + [Declaration(y.shape.as_list(), letters, y.dtype) for y, letters in results]
 
     def values_at(self, stacked: Values, repeat: "tf.Tensor", dtype) -> dict[str, "tf.Tensor"]:
         """Returns the parameters of one repeat, int32[], and casts the low_precision ones to `dtype`."""
@@ -192,7 +185,7 @@ def scanned(
     annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"],
     x: "tf.Tensor",
     shared: Sequence["tf.Tensor"],
-    totals: Mapping[str, Total],
+    totals: Mapping[str, Declaration],
     sums: Mapping[str, "tf.Tensor"] = {},
 ) -> tuple["tf.Tensor", Totals]:
     """Applies every repeat of the block in a loop that is compiled once, with recomputation.
@@ -232,7 +225,10 @@ def scanned(
         (x,), shared, flat, flat_sums = _cut(arguments, sizes)
         loop = Loop(parts, dict(zip(names, flat, strict=True)), shared)
         saved: Sequence[Sequence[tf.Tensor]] = [
-            [array.zeros([repeats], "R") for array in part.declare_saved(loop.stacked, x, shared)]
+            [
+                array.stacked([repeats], "R").zeros()
+                for array in part.declare_saved(loop.stacked, x, shared)
+            ]
             for part in parts
         ]
         zeros = {name: totals[name].zeros() for name in total_names}
@@ -392,7 +388,7 @@ def _cut(flat: Sequence, sizes: Sequence[int]) -> list[list]:
     return [list(flat[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
-def run_time_zeros(shape: Sequence[int], dtype: "tf.DType") -> "tf.Tensor":
+def run_time_zeros(shape: Sequence[int], dtype: "tf.DType | str") -> "tf.Tensor":
     """Returns zeros made from a run-time zero.
 
     TF2XLA would build a constant on the host at its global size.

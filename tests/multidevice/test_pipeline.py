@@ -10,7 +10,7 @@ import tensorflow as tf
 from gshard_nmt.model.figures import row_of
 from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.pipeline_schedule import Schedule
-from gshard_nmt.model.stack import Part, Saved, Total
+from gshard_nmt.model.stack import Declaration, Part
 from gshard_nmt.model.stages import Lettered
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
@@ -52,11 +52,11 @@ def pipeline_of(schedule: Schedule, mask) -> Pipeline:
         letters={"w": "MH", "v": "HM"},
         annotate_gradient=lambda name, d: annotate(d, {"w": "RMH", "v": "RHM"}[name]),
         totals={
-            "by_block": Total((BLOCKS,)),
-            "rows": Total((ROWS, LENGTH), "BL"),
-            "figures": Total((BLOCKS, WIDTH)),
+            "by_block": Declaration((BLOCKS,)),
+            "rows": Declaration((ROWS, LENGTH), "BL"),
+            "figures": Declaration((BLOCKS, WIDTH)),
         },
-        saved=[[Saved((ROWS, LENGTH, WIDTH), tf.float32, "BLM")]],
+        saved=[[Declaration((ROWS, LENGTH, WIDTH), "BLM")]],
     )
 
 
