@@ -27,7 +27,7 @@ from trainers import ours
 from trainers.workload import Workload
 
 from gshard_nmt.inspection import hlo
-from gshard_nmt.inspection.compute import Origins, product_flops
+from gshard_nmt.inspection.compute import find_origin, product_flops
 from gshard_nmt.inspection.hlo import HloModule, Instruction
 from gshard_nmt.run.arrays import batch_specs, step_functions
 from gshard_nmt.run.compiled_steps import CompiledSteps
@@ -146,11 +146,10 @@ def batch_of(config: Config) -> dict[str, np.ndarray]:
 
 
 def parts_table(module: HloModule, spent: dict[str, float], step_ms: float) -> str:
-    origins = Origins(module)
     parts: dict[tuple[str, str], list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
     for name, milliseconds in leaves(module, spent):
         instruction = module.by_name[name]
-        origin = origins.of(instruction)
+        origin = find_origin(module, instruction)
         is_other = not has_product(module, instruction)
         parts[origin.kind, origin.direction][is_other] += milliseconds
     total = sum(map(sum, parts.values()))

@@ -35,11 +35,14 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class Reason:
-    """The cause and the remedy of a collective; see the fields of Source."""
+    """The cause and the remedy of a collective."""
 
-    why: str
-    asked_for: bool = True
+    why: str  # the cause, in one line
+    asked_for: bool = True  # whether an annotation, a rule of the mesh or the arithmetic implies it
+    # for a collective that is not asked for, a change that may remove it; "" if none is known
     remedy: str = ""
+    # entries for Mesh.overrides that keep small weights whole on every device: the name of a weight
+    # -> its letters that are not to be split
     overrides: Mapping[str, Mapping[str, None]] = dataclasses.field(default_factory=dict)
 
 

@@ -7,13 +7,13 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from gshard_nmt.inspection import links
-from gshard_nmt.inspection.causes import Context, explain
-from gshard_nmt.inspection.compute import UNKNOWN, Origin, Origins
+from gshard_nmt.inspection.causes import Context, Reason, explain
+from gshard_nmt.inspection.compute import UNKNOWN, Origin, find_origin
 from gshard_nmt.inspection.hlo import Array, HloModule, Instruction
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
@@ -37,13 +37,7 @@ class Source:
     axes: tuple[str, ...]
     # time of all its executions in a step, at the links' peak; None for a CPU
     seconds: float | None
-    why: str  # the cause, in one line
-    asked_for: bool = True  # whether an annotation, a rule of the mesh or the arithmetic implies it
-    # for a collective that is not asked for, a change that may remove it; "" if none is known
-    remedy: str = ""
-    # entries for Mesh.overrides that keep small weights whole on every device: the name of a weight
-    # -> its letters that are not to be split
-    overrides: Mapping[str, Mapping[str, None]] = dataclasses.field(default_factory=dict)
+    reason: Reason  # why it is there, and what would remove it
 
     @property
     def bytes_per_step(self) -> int:
@@ -52,12 +46,11 @@ class Source:
 
 def collectives(module: HloModule, context: Context) -> list[Source]:
     """Returns all collectives of a step, most bytes first."""
-    origins = Origins(module)
     sources = []
     for instruction, inner, kind, times in _new_collectives(module):
-        origin = origins.of(inner)
-        origin = origins.of(instruction) if origin == UNKNOWN else origin
-        sources += _sources(module, inner, kind, origin, times, origins, context)
+        origin = find_origin(module, inner)
+        origin = find_origin(module, instruction) if origin == UNKNOWN else origin
+        sources += _sources(module, inner, kind, origin, times, context)
     return sorted(sources, key=lambda source: -source.bytes_per_step)
 
 
@@ -88,7 +81,6 @@ def _sources(
     kind: str,
     origin: Origin,
     times: int,
-    origins: Origins,
     context: Context,
 ) -> list[Source]:
     """Returns a Source for each tensor of a collective that runs `times` times in a step."""
@@ -103,7 +95,9 @@ def _sources(
     if kind == "all-to-all" and len(arrays) > 1:
         # On a CPU the operands of an all-to-all are the pieces of one tensor, one for each device.
         arrays = [Array(arrays[0].dtype, (len(arrays), *arrays[0].dims))]
-    tensor_origins = [origins.of(operand) for operand in operands] if len(arrays) > 1 else [origin]
+    tensor_origins = [origin]
+    if len(arrays) > 1:
+        tensor_origins = [find_origin(module, operand) for operand in operands]
     group = replica_group(instruction.attributes, context.mesh.num_devices)
     # A permutation names pairs of devices, which are a part of an axis.
     find_axes = axes_between if kind == "collective-permute" else axes_of_group
@@ -114,12 +108,8 @@ def _sources(
             placement = links.place(group, context.coordinates, context.topology)
             seconds = times * links.seconds(kind, array.nbytes, placement, chip)
         reason = explain(kind, array, tensor_origin, axes, context)
-        sources.append(
-            Source(
-                *(kind, tensor_origin, str(array), array.nbytes, times, len(group), axes, seconds),
-                *(reason.why, reason.asked_for, reason.remedy, reason.overrides),
-            )
-        )
+        size = str(array), array.nbytes, times, len(group), axes
+        sources.append(Source(kind, tensor_origin, *size, seconds, reason))
     return sources
 
 

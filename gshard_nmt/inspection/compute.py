@@ -164,34 +164,29 @@ def _kind(sublayer: str, inside: list[str]) -> str:
     return "gate einsums" if is_of_gate else _SCOPES[scope]
 
 
-class Origins:
-    """Finds the origin of each instruction, from its own name or from its neighbors'."""
+def find_origin(module: HloModule, instruction: Instruction) -> Origin:
+    """Returns the origin of an instruction; for a fusion, the origin of the product inside."""
+    if instruction.opcode == "fusion":
+        for inner in module.fused(instruction):
+            if inner.opcode in (*_PRODUCTS, "reduce-window", "sort") and inner.op_name:
+                return origin_of(inner.op_name)
+    if instruction.op_name and (origin := origin_of(instruction.op_name)) != UNKNOWN:
+        return origin
+    # A copy has no name. Take the origin of the instruction that it reads, or that reads it.
+    return _nearest_origin(module, instruction, 4)
 
-    def __init__(self, module: HloModule) -> None:
-        self._module = module
 
-    def of(self, instruction: Instruction) -> Origin:
-        """Returns the origin of an instruction; for a fusion, the origin of the product inside."""
-        if instruction.opcode == "fusion":
-            for inner in self._module.fused(instruction):
-                if inner.opcode in (*_PRODUCTS, "reduce-window", "sort") and inner.op_name:
-                    return origin_of(inner.op_name)
-        if instruction.op_name and (origin := origin_of(instruction.op_name)) != UNKNOWN:
+def _nearest_origin(module: HloModule, instruction: Instruction, distance: int) -> Origin:
+    """Returns the origin of the nearest neighbor with a name, at most `distance` away."""
+    by_name, users = module.by_name, module.users.get(instruction.name, [])
+    makers = [by_name[name] for name in instruction.operands if name in by_name]
+    for near in (*makers, *users):
+        if near.op_name and near.opcode != "parameter":
+            return origin_of(near.op_name)
+    for near in (*makers[:1], *users[:1]) if distance else ():
+        if (origin := _nearest_origin(module, near, distance - 1)) != UNKNOWN:
             return origin
-        # A copy has no name. Take the origin of the instruction that it reads, or that reads it.
-        return self._near(instruction, 4)
-
-    def _near(self, instruction: Instruction, distance: int) -> Origin:
-        """Returns the origin of the nearest neighbor with a name, at most `distance` away."""
-        by_name, users = self._module.by_name, self._module.users.get(instruction.name, [])
-        makers = [by_name[name] for name in instruction.operands if name in by_name]
-        for near in (*makers, *users):
-            if near.op_name and near.opcode != "parameter":
-                return origin_of(near.op_name)
-        for near in (*makers[:1], *users[:1]) if distance else ():
-            if (origin := self._near(near, distance - 1)) != UNKNOWN:
-                return origin
-        return UNKNOWN
+    return UNKNOWN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,11 +211,10 @@ class Work:
 def work_by_origin(module: HloModule, chip: Chip | None) -> dict[Origin, Work]:
     """Returns the work of one step for each origin, without communication."""
     work: dict[Origin, Work] = {}
-    origins = Origins(module)
     for instruction, times in module.executed():
         opcode = instruction.opcode.removesuffix("-start").removesuffix("-done")
         if opcode not in (*_NO_WORK, *_COMMUNICATION):
-            origin = origins.of(instruction)
+            origin = find_origin(module, instruction)
             own = work_of(module, instruction, chip).times(times)
             work[origin] = work.get(origin, Work()) + own
     return work

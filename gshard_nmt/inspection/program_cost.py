@@ -252,10 +252,10 @@ def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
                     "group_size": source.group_size,
                     "mesh_axes": list(source.axes),
                     "seconds": source.seconds,
-                    "why": source.why,
-                    "asked_for": source.asked_for,
-                    "remedy": source.remedy or None,
-                    "overrides": dict(source.overrides) or None,
+                    "why": source.reason.why,
+                    "asked_for": source.reason.asked_for,
+                    "remedy": source.reason.remedy or None,
+                    "overrides": dict(source.reason.overrides) or None,
                 }
                 for source in inspection.sources
                 if source.kind == kind

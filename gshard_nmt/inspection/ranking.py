@@ -162,14 +162,10 @@ def meshes(num_devices: int, has_experts: bool) -> Iterator[tuple[str, Mesh]]:
 
 def factorizations(n: int, count: int) -> Iterator[tuple[int, ...]]:
     """Yields all ways to write n as an ordered product of `count` factors above 1."""
-    if count == 1:
-        if n > 1:
-            yield (n,)
-        return
-    for first in range(2, n // 2 + 1):
-        if n % first == 0:
-            for rest in factorizations(n // first, count - 1):
-                yield (first, *rest)
+    divisors = [d for d in range(2, n + 1) if n % d == 0]
+    for factors in itertools.product(divisors, repeat=count):
+        if math.prod(factors) == n:
+            yield factors
 
 
 def device_orders(topology: Topology, shape: Sequence[int]) -> Iterator[str]:

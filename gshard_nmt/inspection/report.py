@@ -83,7 +83,11 @@ def _communication(inspection: Inspection) -> list[str]:
     if len(rows) == 1:
         return [title, "  none"]
     lines = [title, table(rows), *_causes(inspection, True), *_causes(inspection, False)]
-    added = {name: dims for source in inspection.sources for name, dims in source.overrides.items()}
+    added = {
+        name: dims
+        for source in inspection.sources
+        for name, dims in source.reason.overrides.items()
+    }
     if added:
         # The first pattern that matches a name decides, so the new patterns come first.
         lines.append(f"  setting to try: Mesh.overrides = {added | dict(inspection.overrides)}")
@@ -97,7 +101,9 @@ def _by_kind(inspection: Inspection) -> dict[str, list[Source]]:
 
 def _causes(inspection: Inspection, asked_for: bool) -> list[str]:
     """Returns lines for the collectives that annotations or rules ask for, or for the others."""
-    sources = merged(source for source in inspection.sources if source.asked_for == asked_for)
+    sources = merged(
+        source for source in inspection.sources if source.reason.asked_for == asked_for
+    )
     if not sources:
         return []
     unexpected = "  UNEXPECTED: no annotation and no rule of the mesh asks for these:"
@@ -105,9 +111,9 @@ def _causes(inspection: Inspection, asked_for: bool) -> list[str]:
     for source, count, size in sources[:_MOST_LINES]:
         times = "" if count == 1 else f"{count:,} x "
         place = f"{source.shape}, {size_text(size)}, {source.origin.place}"
-        lines.append(f"    {times}{source.kind} {place}: {source.why}")
-        if source.remedy:
-            lines.append(f"      may help: {source.remedy}")
+        lines.append(f"    {times}{source.kind} {place}: {source.reason.why}")
+        if source.reason.remedy:
+            lines.append(f"      may help: {source.reason.remedy}")
     if rest := sources[_MOST_LINES:]:
         together = size_text(sum(size for _, _, size in rest))
         lines.append(f"    and {len(rest)} more, {together} together (see --json)")
@@ -120,7 +126,7 @@ def merged(sources: Iterable[Source]) -> list[tuple[Source, int, int]]:
     for source in sources:
         layer = " ".join(word for word in source.origin.layer.split() if not word.isdigit())
         origin = dataclasses.replace(source.origin, layer=layer, kind="", scopes=())
-        key = (source.kind, origin, source.shape, source.why)
+        key = (source.kind, origin, source.shape, source.reason.why)
         first, count, size = merged.get(key, (source, 0, 0))
         merged[key] = (first, count + source.count, size + source.bytes_per_step)
     return sorted(merged.values(), key=lambda entry: -entry[2])

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from gshard_nmt.inspection.causes import Reason
 from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import Origin, Work
 from gshard_nmt.inspection.memory import Memory
@@ -38,13 +39,11 @@ def inspection() -> Inspection:
         sources=(
             Source(
                 *("all-to-all", dispatch, "f32[8,16]", 2**20, 4, 8, ("x",), 1.0),
-                why="sends tokens to their experts",
+                Reason("sends tokens to their experts"),
             ),
             Source(
                 *("all-gather", gather, "f32[64]", 2**10, 2, 8, ("x",), 0.0),
-                why="gathers <f32[64]>",
-                asked_for=False,
-                overrides={"decoder/gate": {"E": None}},
+                Reason("gathers <f32[64]>", False, overrides={"decoder/gate": {"E": None}}),
             ),
         ),
         work={EXPERTS: Work(4e12, 1e9, 2.0, 1.0), RECOMPUTED: Work(2e12, 1e9, 1.0, 0.5)},

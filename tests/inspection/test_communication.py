@@ -46,7 +46,7 @@ def test_a_moe_layers_all_to_alls_say_which_way_they_go():
         )
     )
     all_to_alls = sources(lines)
-    assert [source.why.partition(":")[0] for source in all_to_alls] == [
+    assert [source.reason.why.partition(":")[0] for source in all_to_alls] == [
         "sends tokens to their experts",
         "sends the experts' results back to their tokens",
         "sends tokens to their experts",
@@ -54,7 +54,7 @@ def test_a_moe_layers_all_to_alls_say_which_way_they_go():
     ]
     assert {source.bytes for source in all_to_alls} == {8 * 512 * 256 * 2}
     assert {source.axes for source in all_to_alls} == {("x",)}
-    assert not any(source.remedy for source in all_to_alls)
+    assert not any(source.reason.remedy for source in all_to_alls)
 
 
 def test_a_combined_all_reduce_is_taken_apart_into_the_gradients_it_adds_up():
@@ -65,8 +65,8 @@ def test_a_combined_all_reduce_is_taken_apart_into_the_gradients_it_adds_up():
         + named("gradient_tape/encoder_0_feed_forward_1/wi/einsum/Einsum_1")
         + f"\n  %all = (f32[1024,256]{{1,0}}, f32[256,1024]{{1,0}}) all-reduce(%a, %b), {ALL}"
     )
-    assert "gradient of encoder/block/feed_forward_1/wo," in wo.why
-    assert "gradient of encoder/block/feed_forward_1/wi," in wi.why
+    assert "gradient of encoder/block/feed_forward_1/wo," in wo.reason.why
+    assert "gradient of encoder/block/feed_forward_1/wi," in wi.reason.why
     assert wo.bytes == wi.bytes == 1024 * 256 * 4
 
 
@@ -88,8 +88,8 @@ def test_gradients_that_a_gpu_packs_into_one_array_are_taken_apart():
         + f"\n  %all = f32[524288]{{0}} all-reduce-start(%buffer), {ALL}",
         computations=packing,
     )
-    assert "gradient of encoder/block/feed_forward_1/wo," in wo.why
-    assert "gradient of encoder/block/feed_forward_1/wi," in wi.why
+    assert "gradient of encoder/block/feed_forward_1/wo," in wo.reason.why
+    assert "gradient of encoder/block/feed_forward_1/wi," in wi.reason.why
     assert wo.bytes == wi.bytes == 1024 * 256 * 4
 
 
@@ -100,11 +100,11 @@ def test_a_small_weight_that_is_gathered_gets_the_override_that_avoids_it():
         + named("encoder_0_moe_0/gating/einsum/Einsum")
     )
     assert gathered.bytes == 256 * 8 * 4
-    assert gathered.why.startswith(
+    assert gathered.reason.why.startswith(
         "encoder/block/moe_0/gate (RME) is split on E over mesh axes ['x']"
     )
-    assert not gathered.asked_for
-    assert gathered.overrides == {"encoder/block/moe_0/gate": {"E": None}}
+    assert not gathered.reason.asked_for
+    assert gathered.reason.overrides == {"encoder/block/moe_0/gate": {"E": None}}
 
 
 def test_a_large_weight_is_gathered_as_its_rule_asks():
@@ -118,8 +118,8 @@ def test_a_large_weight_is_gathered_as_its_rule_asks():
         + named("while/decoder_feed_forward_0/einsum/Einsum"),
         context,
     )
-    assert "the rule for M asks for this split" in gathered.why
-    assert gathered.asked_for
+    assert "the rule for M asks for this split" in gathered.reason.why
+    assert gathered.reason.asked_for
 
 
 def test_collectives_that_the_rules_imply_are_asked_for():
@@ -144,11 +144,14 @@ def test_collectives_that_the_rules_imply_are_asked_for():
     )
     by_shape = {(source.kind, source.shape): source for source in sources(lines, context)}
     gathered = by_shape["all-gather", "bf16[16,1024,8192]"]
-    assert gathered.asked_for
-    assert "gathers an activation annotated BLM along M, for a product" in gathered.why
-    assert "each device keeps its shard of M" in by_shape["all-reduce", "bf16[16,1024,8192]"].why
+    assert gathered.reason.asked_for
+    assert "gathers an activation annotated BLM along M, for a product" in gathered.reason.why
+    assert (
+        "each device keeps its shard of M"
+        in by_shape["all-reduce", "bf16[16,1024,8192]"].reason.why
+    )
     # No product needs the whole batch.
-    assert not by_shape["all-gather", "bf16[64,1024,8192]"].asked_for
+    assert not by_shape["all-gather", "bf16[64,1024,8192]"].reason.asked_for
 
 
 def test_an_all_reduce_fused_with_a_slice_is_a_reduce_scatter():

@@ -161,7 +161,7 @@ def test_an_unnamed_copy_has_the_origin_of_its_user():
         "  ROOT %b = f32[8,8]{1,0} add(%copy, %copy), "
         'metadata={op_name="jit(call)/lowered_program/decoder_2_self_attention_1/add"}'
     )
-    origin = compute.Origins(module).of(module.by_name["copy"])
+    origin = compute.find_origin(module, module.by_name["copy"])
     assert (origin.layer, origin.kind) == ("decoder 2 self_attention_1", "attention")
 
 
