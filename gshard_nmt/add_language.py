@@ -35,7 +35,7 @@ from gshard_nmt.run.checkpoint.weights import average
 from gshard_nmt.run.folder import INIT, RunFolder, data_differences
 from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.settings.config import Config
-from gshard_nmt.settings.gin_reader import load_config, read_statements
+from gshard_nmt.settings.gin_reader import load_config, read_settings
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE
@@ -210,7 +210,7 @@ def _old_data(request: Request, old: RunFolder) -> PreparedData:
 
 def _config(request: Request, old: RunFolder, data: PreparedData) -> Config:
     """Returns the config of the new run: the old one, our defaults, and what the user sets."""
-    set_by_user = read_statements(request.settings).keys()
+    set_by_user = read_settings(None, request.settings).keys()
     before = read_run_config(old.config)
     languages = before.data.languages and (*before.data.languages, request.language)
     base = load_config(str(old.config), request.settings).replace(data={"languages": languages})

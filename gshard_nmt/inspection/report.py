@@ -83,11 +83,8 @@ def _communication(inspection: Inspection) -> list[str]:
     if len(rows) == 1:
         return [title, "  none"]
     lines = [title, table(rows), *_causes(inspection, True), *_causes(inspection, False)]
-    added = {
-        name: dims
-        for source in inspection.sources
-        for name, dims in source.reason.overrides.items()
-    }
+    reasons = [source.reason for source in inspection.sources]
+    added = {name: dims for reason in reasons for name, dims in reason.overrides.items()}
     if added:
         # The first pattern that matches a name decides, so the new patterns come first.
         lines.append(f"  setting to try: Mesh.overrides = {added | dict(inspection.overrides)}")

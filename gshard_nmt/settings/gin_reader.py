@@ -29,39 +29,16 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
 
 
 def read_settings(
-    source: str, overrides: Sequence[str] = (), problems: list[str] | None = None
+    source: str | None, overrides: Sequence[str] = (), problems: list[str] | None = None
 ) -> dict[Key, Setting]:
-    """Returns the settings of a config and of the `--gin` flags. Their values are not checked yet.
+    """Returns the settings of a config, or None, and of the `--gin` flags. No value is checked yet.
 
     If `problems` is a list, the error of each bad statement is appended to it, and reading goes on
     without that statement.
     """
-    return _read([find_config(source)], overrides, problems)
-
-
-def read_statements(statements: Sequence[str]) -> dict[Key, Setting]:
-    """Returns the settings of `--gin` flags alone. Their values are not checked yet."""
-    return _read([], statements, None)
-
-
-def read_changes(statements: Sequence[str], classes: Sequence[str] = ("Mesh", "Decode")) -> Changes:
-    """Reads the `--gin` flags of a program that decodes. Only these classes may change."""
-    settings = read_statements(statements)
-    for (class_name, field), setting in settings.items():
-        if class_name not in classes:
-            raise UserError(
-                f"{setting.where}: {class_name}.{field} cannot change now, because it belongs to the "
-                f"trained run or has no effect here. Give only settings of {' and '.join(classes)}."
-            )
-    return Changes(settings)
-
-
-def _read(
-    files: Sequence[pathlib.Path], overrides: Sequence[str], problems: list[str] | None
-) -> dict[Key, Setting]:
     reader = _Reader()
-    for file in files:
-        reader.read_file(file)
+    if source is not None:
+        reader.read_file(find_config(source))
     for override in overrides:
         reader.read_text(override, f"--gin {override!r}")
     settings = reader.resolved()
@@ -70,6 +47,18 @@ def _read(
     elif reader.problems:
         raise UserError(reader.problems[0])
     return settings
+
+
+def read_changes(statements: Sequence[str], classes: Sequence[str] = ("Mesh", "Decode")) -> Changes:
+    """Reads the `--gin` flags of a program that decodes. Only these classes may change."""
+    settings = read_settings(None, statements)
+    for (class_name, field), setting in settings.items():
+        if class_name not in classes:
+            raise UserError(
+                f"{setting.where}: {class_name}.{field} cannot change now, because it belongs to the "
+                f"trained run or has no effect here. Give only settings of {' and '.join(classes)}."
+            )
+    return Changes(settings)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -124,24 +124,18 @@ class Mesh:
     def __post_init__(self) -> None:
         check(self, self.RULES)
         names, shape = list(self.axes), list(self.shape)
-        for is_wrong, message in (
-            (
-                len(names) != len(shape),
-                f"Mesh.axes is {names} and Mesh.shape {shape}; give each axis one size.",
-            ),
-            (
-                len({*names}) != len(names),
-                f"Mesh.axes has a name twice: {names}; name each axis once.",
-            ),
-            (
-                self.num_devices > MOST_DEVICES,
+        if len(names) != len(shape):
+            message = f"Mesh.axes is {names} and Mesh.shape {shape}; give each axis one size."
+            raise UserError(message, ["Mesh.axes", "Mesh.shape"])
+        if len({*names}) != len(names):
+            message = f"Mesh.axes has a name twice: {names}; name each axis once."
+            raise UserError(message, ["Mesh.axes"])
+        if self.num_devices > MOST_DEVICES:
+            raise UserError(
                 f"Mesh.shape is {shape}, {self.num_devices} devices; it must have at most "
                 f"{MOST_DEVICES}.",
-            ),
-        ):
-            if is_wrong:
-                settings = ("Mesh.axes", "Mesh.shape")
-                raise UserError(message, [name for name in settings if name in message])
+                ["Mesh.shape"],
+            )
         has_order = isinstance(self.device_order, str) or self.device_order
         if has_order and sorted(self._order) != list(range(self.num_devices)):
             raise UserError(
@@ -199,17 +193,17 @@ class Mesh:
         If a name is given, it is looked up in the overrides first. The result also names mesh axes of
         size 1, although they split nothing. So a config gives the same result for every mesh shape.
         """
-        table: Mapping[str, Axes] = self.rules
-        pattern, layout = self._override(name)
-        if isinstance(layout, Mapping):
-            table = {**self.rules, **layout}
-        elif layout is not None:
+        matches = (p for p in self.overrides if name and fnmatch.fnmatchcase(name, p))
+        pattern = next(matches, None)
+        layout = {} if pattern is None else self.overrides[pattern]
+        if not isinstance(layout, Mapping):
             if len(layout) != len(letters):
                 raise UserError(
                     f"Mesh.overrides[{pattern!r}] is {list(layout)}, but {name} has the dimensions "
                     f"{letters}; give one entry per dimension."
                 )
             return tuple(_as_axes(axes) for axes in layout)
+        table = {**self.rules, **layout}
         taken: set[str] = set()
         partition = []
         for letter in letters:
@@ -217,12 +211,6 @@ class Mesh:
             taken.update(axes)
             partition.append(axes)
         return tuple(partition)
-
-    def _override(self, name: str) -> tuple[str, Sequence[Axes] | Mapping[str, Axes] | None]:
-        for pattern, layout in self.overrides.items():
-            if name and fnmatch.fnmatchcase(name, pattern):
-                return pattern, layout
-        return "", None
 
     def uneven(
         self, letters: str, shape: Sequence[int], name: str = ""
