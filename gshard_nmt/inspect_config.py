@@ -228,7 +228,7 @@ def count(config: Config, functions: StepFunctions) -> Counts:
         is_expert = spec.letters.removeprefix("R").startswith("E")
         used = size
         if is_expert:
-            used = size * model.moe(training=True).gating.choices // model.experts
+            used = size * model.moe(training=True).choices // model.experts
         total, active = total + size, active + used
         per_device += size // math.prod(map(mesh.axis_size, mesh.partition(spec.letters, name)))
     return Counts(total, active, per_device)

@@ -9,9 +9,9 @@ import numpy as np
 
 from gshard_nmt.inspection import causes, communication, hlo, links
 from gshard_nmt.inspection.program_cost import cost_of
-from gshard_nmt.model.gating import Gating
+from gshard_nmt.model.gating import MoE
 from gshard_nmt.model.layers import Mode
-from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.moe import declare_moe, moe_layer
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.lowering import ArraySpec, lower
@@ -53,8 +53,10 @@ MESH = Path(__file__).parents[1] / "configs" / "meshes" / "data_expert_tensor.gi
 ROWS, LENGTH, MODEL_DIM = 64, 512, 1024
 # One MoE layer of Switch-Large with an expert for each core, and 2,048 tokens for each core.
 SWITCH_LAYER = MoE(
-    Gating(16, routing="switch", capacity_factor=1.25),
+    16,
     2816,
+    routing="switch",
+    capacity_factor=1.25,
     num_groups=16,
     dispatch="einsum",
     activation="geglu",

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.dispatch import DISPATCHES
-from gshard_nmt.model.gating import AUX_LOSS_SCALES, POLICIES, ROUNDINGS, ROUTINGS, Gating
+from gshard_nmt.model.gating import AUX_LOSS_SCALES, POLICIES, ROUNDINGS, ROUTINGS, MoE
 from gshard_nmt.model.kept_results import KINDS
 from gshard_nmt.model.layers import ACTIVATIONS, NORMS
-from gshard_nmt.model.moe import MoE
 from gshard_nmt.model.pipeline_schedule import SCHEDULES, Schedule
 from gshard_nmt.model.products import PRECISIONS
 from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rate, size
@@ -367,17 +366,9 @@ class Model:
         batches of one language, whose tokens choose the same few experts: with a limit it would drop
         many choices that neither training nor decoding drops.
         """
-        mine = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        gating, moe = (
-            {
-                field.name: mine[field.name]
-                for field in dataclasses.fields(kind)
-                if field.name in mine
-            }
-            for kind in (Gating, MoE)
-        )
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(MoE)}
+        settings["hidden_dim"] = self.expert_hidden_dim or self.hidden_dim
         if not training:
-            gating["second_expert"] = self.eval_second_expert
-            moe |= {"num_groups": 0, "group_size": 0, "dispatch": "blocks"}
-        moe["hidden_dim"] = self.expert_hidden_dim or self.hidden_dim
-        return MoE(gating=Gating(**gating), **moe)
+            settings |= {"num_groups": 0, "group_size": 0, "dispatch": "blocks"}
+            settings["second_expert"] = self.eval_second_expert
+        return MoE(**settings)

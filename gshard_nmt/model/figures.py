@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from gshard_nmt.model import token_counts
 from gshard_nmt.model.config import STACK_NAMES, Model
 from gshard_nmt.model.expert_use import UseCounter
-from gshard_nmt.model.gating import Routing
+from gshard_nmt.model.gating import MoE, Routing
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.moe import MoE
 from gshard_nmt.model.stack import Declaration, Index, Totals, write_at
 from gshard_nmt.model.stages import join_microbatches
 
@@ -47,7 +46,7 @@ def declare_totals(moe: MoE | None, rows: int, length: int, repeats: int) -> dic
     return {
         "aux_loss": Declaration(()),
         "z_loss": Declaration(()),
-        "load": Declaration((moe.gating.experts,)),
+        "load": Declaration((moe.experts,)),
         "by_layer": Declaration((repeats, len(LAYER_FIGURES))),
         "lost_one": tokens,
         "lost_both": tokens,

@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.model import counter_random, layers, products
 from gshard_nmt.model.kept_results import Keep, not_kept
 from gshard_nmt.model.last_dimension import running_total
@@ -26,23 +27,24 @@ AUX_LOSS_SCALES = ("authors", "paper")
 
 
 @dataclasses.dataclass(frozen=True)
-class Gating:
-    """The settings of the gate. `Model` makes one for training and one for evaluation."""
+class MoE:
+    """The settings of a Mixture-of-Experts layer: those of `Model` with the same names, explained there.
+
+    `Model.moe` makes one for training and one for evaluation.
+    """
 
     experts: int  # E
+    hidden_dim: int  # H of an expert
     # "top2" (GShard), or "switch": only the first choice, weighted by its softmax probability
     routing: str = "top2"
-    # which tokens go to their second expert: "random" (with probability 2 w2, as in the paper),
-    # "all", "none", or "threshold" (if w2 > second_expert_threshold). Here w2 is the weight of the
-    # second expert: its gate divided by the sum of the two gates, which is at most 1/2.
+    # which tokens go to their second expert. Its weight w2 is its gate divided by the sum of the two
+    # gates, so it is at most 1/2.
     second_expert: str = "random"
-    second_expert_threshold: float = 0.2  # see second_expert
+    second_expert_threshold: float = 0.2
     capacity: int = 0  # C, the slots of an expert in a group. 0 takes C from capacity_factor.
-    # the number of slots per token, summed over all experts. C is capacity_factor * S / E, rounded.
-    # The paper has 2.
     capacity_factor: float = 2.0
-    # "up", "down", "nearest", or "multiple_of_4". The last is the rounding of the authors' code:
-    # first down, then 0 is replaced by 4, then up to a multiple of 4.
+    # "multiple_of_4" is the rounding of the authors' code: first down, then 0 is replaced by 4, then
+    # up to a multiple of 4.
     capacity_rounding: str = "up"
     # the lower limit of a C that is computed from the factor. Mesh TensorFlow and Flaxformer have 4.
     minimum_capacity: int = 1
@@ -53,16 +55,34 @@ class Gating:
     # in training the gate's input is multiplied by U(1 - router_jitter, 1 + router_jitter). Switch
     # Transformer, section 2.4, has 0.01.
     router_jitter: float = 0.0
+    num_groups: int = 0  # G; 0 makes each row a group
+    group_size: int = 0  # S. If it is not 0, it replaces num_groups.
+    dispatch: str = "gather"
+    activation: str = "relu"
+    expert_dropout: float = 0.0  # after the activation
+    biases: bool = False  # of the experts' matrices. The gate has none.
+    expert_output_masking: float = 0.0
+    gating_dropout: float = 0.0
+    shared_expert_dim: int = (
+        0  # H of the shared expert, whose output is added to that of the others
+    )
 
     @property
     def choices(self) -> int:
         return ROUTINGS[self.routing]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether every token has a slot in every expert, so that no choice is dropped."""
+        return self.dispatch in ("dense", "blocks")
 
     def slots(self, group_size: int) -> int:
         """Returns C, the slots of an expert in a group of S tokens.
 
         C is never more than S, because S slots hold all tokens of the group.
         """
+        if self.has_room:
+            return group_size
         if self.capacity:
             return min(group_size, self.capacity)
         exact = self.capacity_factor * group_size / self.experts
@@ -75,6 +95,33 @@ class Gating:
         if self.capacity_rounding == "multiple_of_4":
             slots = -(-(slots or 4) // 4) * 4
         return min(group_size, max(self.minimum_capacity, slots))
+
+    def groups(self, rows: int, length: int) -> int:
+        """Returns G for a batch of `rows` rows of `length` tokens.
+
+        Raises:
+          UserError: the tokens do not divide into groups. The message gives the nearest legal
+            numbers.
+        """
+        divisor, tokens = self.group_size or self.num_groups or rows, rows * length
+        if tokens % divisor == 0:
+            return tokens // self.group_size if self.group_size else divisor
+        name, plural = ("group_size", "group sizes")
+        if not self.group_size:
+            name, plural = ("num_groups", "numbers of groups")
+        raise UserError(
+            f"{rows} rows of {length} tokens do not divide into {name} = {divisor}; "
+            f"the nearest legal {plural} are {nearest_divisors(tokens, divisor)}."
+        )
+
+
+def nearest_divisors(number: int, wanted: int) -> list[int]:
+    """Returns the nearest divisors of `number` at or below `wanted`, and at or above it."""
+    below = next((n for n in range(min(wanted, number), 0, -1) if number % n == 0), None)
+    # The smallest divisor d >= wanted is number / q, with the largest divisor q <= number / wanted.
+    quotient = next((n for n in range(number // wanted, 0, -1) if number % n == 0), None)
+    above = number // quotient if quotient else None
+    return sorted({n for n in (below, above) if n})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +151,7 @@ def route(
     tokens: "tf.Tensor",
     gate: "tf.Tensor",
     is_token: "tf.Tensor",
-    rules: Gating,
+    rules: MoE,
     mode: Mode,
     letters: str = "GSE",
 ) -> Routing:
@@ -137,7 +184,7 @@ def route(
 def assign(
     logits: "tf.Tensor",
     is_token: "tf.Tensor",
-    rules: Gating,
+    rules: MoE,
     draw: "tf.Tensor | None" = None,
     keep: Keep = not_kept,
 ) -> Routing:
@@ -226,7 +273,7 @@ def _choices(
     logits: "tf.Tensor",
     gates: "tf.Tensor",
     is_token: "tf.Tensor",
-    rules: Gating,
+    rules: MoE,
     draw: "tf.Tensor | None",
     kept: "Callable[[tf.Tensor], tf.Tensor]",
 ) -> list[_Choice]:

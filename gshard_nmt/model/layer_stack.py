@@ -12,11 +12,11 @@ from gshard_nmt.model import attention, figures, layers
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import Key
 from gshard_nmt.model.figures import LayerCounter, LayerSums
-from gshard_nmt.model.gating import Routing
+from gshard_nmt.model.gating import MoE, Routing
 from gshard_nmt.model.kept_results import Keep
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.moe import declare_moe, moe_layer
 from gshard_nmt.model.parameters import Parameter, scoped, within
 from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.products import barrier

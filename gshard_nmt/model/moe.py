@@ -1,74 +1,14 @@
 """The Mixture-of-Experts layer: gate, dispatch, experts, combine (GShard section 2.2, Algorithm 2)."""
 
 import dataclasses
-import sys
 from collections.abc import Mapping
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.model import dispatch, expert_shards, layers, regularizers
-from gshard_nmt.model.gating import Gating, Routing, route
+from gshard_nmt.model.gating import MoE, Routing, route
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, fan_in_uniform, scoped, within
 from gshard_nmt.spmd.sharding import annotate
-
-
-@dataclasses.dataclass(frozen=True)
-class MoE:
-    """The settings of a Mixture-of-Experts layer."""
-
-    gating: Gating  # how tokens choose experts
-    hidden_dim: int  # H of an expert
-    # G, the number of groups into which the tokens of a batch are divided. Each group is gated on
-    # its own. 0 makes each row a group.
-    num_groups: int
-    # S. If it is not 0, it replaces num_groups, and G follows from the number of tokens.
-    group_size: int = 0
-    # "gather" (indices, fast on a CPU and for large groups), "einsum" (one-hot products, Algorithm
-    # 2, fast on a TPU), "dense" ("gather" with a slot for every token in every expert; drops
-    # nothing), or "blocks" (each token visits its own experts; drops nothing; "dense" in training)
-    dispatch: str = "gather"
-    activation: str = "relu"  # one of `layers.ACTIVATIONS`
-    expert_dropout: float = 0.0  # the dropout rate inside experts, after the activation
-    biases: bool = False  # whether the matrices of the experts have biases. The gate has none.
-    # the rate at which the outputs of experts are masked, see `regularizers`
-    expert_output_masking: float = 0.0
-    # the rate of the steps in which tokens stay at home, see `regularizers`
-    gating_dropout: float = 0.0
-    # H of the shared expert, a dense feed-forward that every token visits. Its output is added to
-    # that of the other experts (the residual MoE of DeepSpeed-MoE, arXiv 2201.05596; the shared
-    # experts of DeepSeekMoE, arXiv 2401.06066). 0 means that there is none.
-    shared_expert_dim: int = 0
-
-    @property
-    def has_room(self) -> bool:
-        """Whether every token has a slot in every expert, so that no choice is dropped."""
-        return self.dispatch in ("dense", "blocks")
-
-    @property
-    def rules(self) -> Gating:
-        """The settings of the gate, with the capacity of the dispatch."""
-        if not self.has_room:
-            return self.gating
-        return dataclasses.replace(self.gating, capacity=sys.maxsize)
-
-    def groups(self, rows: int, length: int) -> int:
-        """Returns G for a batch of `rows` rows of `length` tokens.
-
-        Raises:
-          UserError: the tokens do not divide into groups. The message gives the nearest legal
-            numbers.
-        """
-        divisor, tokens = self.group_size or self.num_groups or rows, rows * length
-        if tokens % divisor == 0:
-            return tokens // self.group_size if self.group_size else divisor
-        name, plural = ("group_size", "group sizes")
-        if not self.group_size:
-            name, plural = ("num_groups", "numbers of groups")
-        raise UserError(
-            f"{rows} rows of {length} tokens do not divide into {name} = {divisor}; "
-            f"the nearest legal {plural} are {nearest_divisors(tokens, divisor)}."
-        )
 
 
 def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
@@ -78,11 +18,11 @@ def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
     expert. The gate stays whole on every device (Algorithm 2, `replicate(wg)`): its dimension E is
     declared with the letter `_`, which no rule splits.
     """
-    shape = (model_dim, moe.gating.experts)
+    shape = (model_dim, moe.experts)
     gate = Parameter(shape, "M_", fan_in_uniform(model_dim), keep_float32=True)
     expert = layers.declare_feed_forward(model_dim, moe.hidden_dim, moe.activation, moe.biases)
     declared = {"gate": gate} | {
-        name: dataclasses.replace(p, shape=(moe.gating.experts, *p.shape), letters="E" + p.letters)
+        name: dataclasses.replace(p, shape=(moe.experts, *p.shape), letters="E" + p.letters)
         for name, p in expert.items()
     }
     if not moe.shared_expert_dim:
@@ -131,13 +71,11 @@ def moe_layer(
 def _by_slots(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
     # The scopes reach the compiled program, where gshard-inspect tells these four kinds of work apart.
     with tf.name_scope("gating"):
-        routing = route(tokens, p["gate"], is_token, moe.rules, mode)
+        routing = route(tokens, p["gate"], is_token, moe, mode)
         routing = regularizers.mask_expert_outputs(routing, moe.expert_output_masking, mode)
         by_slots = dispatch.by_gather if moe.has_room else dispatch.BY_SLOTS[moe.dispatch]
-        to_experts, to_tokens = by_slots(routing, moe.gating.experts, tokens.dtype)
-        at_home = regularizers.stays_at_home(
-            moe.gating_dropout, tokens.shape[0], moe.gating.experts, mode
-        )
+        to_experts, to_tokens = by_slots(routing, moe.experts, tokens.dtype)
+        at_home = regularizers.stays_at_home(moe.gating_dropout, tokens.shape[0], moe.experts, mode)
     with tf.name_scope("dispatch"):
         # Shape: [G, E, C, M] -> [E, G, C, M], the first all-to-all: to the devices of the experts.
         inputs = regularizers.exchange(to_experts(tokens), "EGCM", *at_home)
@@ -169,7 +107,7 @@ def _kept(moe: MoE, mode: Mode, slots: "tf.Tensor", letters: str) -> "tf.Tensor"
 def _by_blocks(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", Routing]:
     # An expert that no slot names gets no work.
     with tf.name_scope("gating"):
-        routing = route(tokens, p["gate"], is_token, moe.rules, mode, letters="GS_")
+        routing = route(tokens, p["gate"], is_token, moe, mode, letters="GS_")
         by_token = {
             "tokens": tokens,
             # A choice without a slot has the number E, which no device has.
@@ -179,12 +117,3 @@ def _by_blocks(p, tokens, is_token, moe: MoE, mode: Mode) -> tuple["tf.Tensor", 
     weights = {name: p[name] for name in expert_shards.LETTERS if name in p}
     with tf.name_scope("experts"):
         return expert_shards.mixture(weights, by_token, moe.activation), routing
-
-
-def nearest_divisors(number: int, wanted: int) -> list[int]:
-    """Returns the nearest divisors of `number` at or below `wanted`, and at or above it."""
-    below = next((n for n in range(min(wanted, number), 0, -1) if number % n == 0), None)
-    # The smallest divisor d >= wanted is number / q, with the largest divisor q <= number / wanted.
-    quotient = next((n for n in range(number // wanted, 0, -1) if number % n == 0), None)
-    above = number // quotient if quotient else None
-    return sorted({n for n in (below, above) if n})

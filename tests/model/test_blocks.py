@@ -7,19 +7,19 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.model import blocks
-from gshard_nmt.model.gating import Gating
+from gshard_nmt.model.gating import MoE
 from gshard_nmt.model.layers import Mode
-from gshard_nmt.model.moe import MoE, moe_layer
+from gshard_nmt.model.moe import moe_layer
 from tests.model.test_moe import layer
 
-BY_ROW = MoE(Gating(5, second_expert="all"), hidden_dim=8, num_groups=0, dispatch="blocks")
+BY_ROW = MoE(5, hidden_dim=8, second_expert="all", dispatch="blocks")
 POLICIES = {
     "top2": BY_ROW,
-    "first only": dataclasses.replace(BY_ROW, gating=Gating(5, second_expert="none")),
+    "first only": dataclasses.replace(BY_ROW, second_expert="none"),
     "threshold": dataclasses.replace(
-        BY_ROW, gating=Gating(5, second_expert="threshold", second_expert_threshold=0.4)
+        BY_ROW, second_expert="threshold", second_expert_threshold=0.4
     ),
-    "switch": dataclasses.replace(BY_ROW, gating=Gating(5, routing="switch")),
+    "switch": dataclasses.replace(BY_ROW, routing="switch"),
     "geglu": dataclasses.replace(BY_ROW, activation="geglu"),
     "biases": dataclasses.replace(BY_ROW, activation="swish", biases=True),
 }

@@ -6,8 +6,7 @@ import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.config import Model
-from gshard_nmt.model.gating import Gating
-from gshard_nmt.model.moe import MoE
+from gshard_nmt.model.gating import MoE
 
 SMALL = Model(encoder_layers=4, decoder_layers=2, experts=4, num_groups=2)
 
@@ -69,8 +68,8 @@ def test_only_training_has_a_capacity_and_groups():
     model = dataclasses.replace(SMALL, capacity=3, group_size=4, **policies)
     training, evaluation = model.moe(training=True), model.moe(training=False)
     assert (evaluation.dispatch, evaluation.num_groups, evaluation.group_size) == ("blocks", 0, 0)
-    assert (training.rules.second_expert, training.rules.slots(100)) == ("random", 3)
-    assert (evaluation.rules.second_expert, evaluation.rules.slots(100)) == ("threshold", 100)
+    assert (training.second_expert, training.slots(100)) == ("random", 3)
+    assert (evaluation.second_expert, evaluation.slots(100)) == ("threshold", 100)
 
 
 OTHER = {
@@ -97,11 +96,9 @@ OTHER = {
 
 
 def test_every_setting_of_the_experts_reaches_them():
-    """Each setting has a value that is not the default, and arrives in `MoE` or `Gating`."""
-    names = {field.name for cls in (Gating, MoE) for field in dataclasses.fields(cls)}
-    assert names == {*OTHER, "experts", "gating"}
-    moe = dataclasses.replace(SMALL, **OTHER).moe(training=True)
-    arrived = {**vars(moe.gating), **vars(moe)}
+    """Each setting has a value that is not the default, and arrives in `MoE`."""
+    assert {field.name for field in dataclasses.fields(MoE)} == {*OTHER, "experts"}
+    arrived = vars(dataclasses.replace(SMALL, **OTHER).moe(training=True))
     assert {name: arrived[name] for name in OTHER} == OTHER
     assert arrived["experts"] == 4
     wider = dataclasses.replace(SMALL, hidden_dim=48, expert_hidden_dim=96)

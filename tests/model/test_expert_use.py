@@ -69,7 +69,7 @@ def test_the_counts_are_those_of_the_choices_of_each_token(change, layers):
 def test_the_choices_are_those_of_the_dispatch(layers):
     """All choices of a language that have a slot are its choices: nothing is dropped."""
     counts = uses(SMALL)
-    rules = SMALL.moe(training=False).gating
+    rules = SMALL.moe(training=False)
     for i, (logits, is_token) in enumerate(layers):
         whole = dataclasses.replace(rules, capacity=logits.shape[1])
         routing = gating.assign(tf.constant(logits), tf.constant(is_token), whole)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gshard_nmt.model import counter_random, gating
-from gshard_nmt.model.gating import Gating, Routing
+from gshard_nmt.model.gating import MoE, Routing
 from gshard_nmt.model.kept_results import reader, recorder
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.spmd.lowering import ArraySpec, lower
@@ -19,11 +19,11 @@ from tests.model.algorithm_1 import top2_gating
 # The worked group of the semantics: S = 4, E = 3, C = 2.
 GATES = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4], [0.7, 0.2, 0.1], [0.2, 0.5, 0.3]])
 DRAW = np.array([0.9, 0.1, 0.1, 0.1])
-ALL = Gating(3, second_expert="all", capacity=2)
+ALL = MoE(3, hidden_dim=8, second_expert="all", capacity=2)
 RANDOM = dataclasses.replace(ALL, second_expert="random")
 
 
-def assign(rules: Gating, gates=GATES, draw=None, is_token=None) -> Routing:
+def assign(rules: MoE, gates=GATES, draw=None, is_token=None) -> Routing:
     """Routes one group of these gates."""
     logits = tf.constant(np.log(gates), tf.float32)[tf.newaxis]
     is_token = np.ones(len(gates), bool) if is_token is None else is_token
@@ -87,7 +87,7 @@ def test_the_auxiliary_loss_in_both_scales():
 # The options.
 
 
-def seconds(rules: Gating) -> list[bool]:
+def seconds(rules: MoE) -> list[bool]:
     """Says which tokens of the worked group got their second expert, with room for all."""
     roomy = dataclasses.replace(rules, capacity=4)
     return [len(token) == 2 for token in triples(assign(roomy, draw=DRAW))]
@@ -111,7 +111,7 @@ def test_without_second_choices_the_first_keeps_its_weight():
 
 
 def test_switch_routing_takes_the_best_expert_at_its_raw_gate():
-    switch = Gating(3, routing="switch", capacity=2)
+    switch = MoE(3, hidden_dim=8, routing="switch", capacity=2)
     routing = assign(switch)
     assert_same(triples(routing), [[(0, 0, 0.6)], [(0, 1, 0.5)], [], [(1, 0, 0.5)]])
     assert float(routing.aux_loss) == pytest.approx(1.33125)
@@ -119,7 +119,7 @@ def test_switch_routing_takes_the_best_expert_at_its_raw_gate():
 
 
 def test_jitter_moves_the_gate_in_training_only():
-    rules = Gating(4, routing="switch", capacity=8, router_jitter=0.5)
+    rules = MoE(4, hidden_dim=8, routing="switch", capacity=8, router_jitter=0.5)
     key = counter_random.Key.from_seed(tf.constant([3, 4], tf.uint32))
     tokens, gate = (
         counter_random.normal(key, (1, 8, 5)),
@@ -152,7 +152,7 @@ ROUNDED = {
 @pytest.mark.parametrize(("case", "expected"), ROUNDED.items(), ids=str)
 def test_capacity_rounds_as_the_public_implementations_do(case, expected):
     group, experts, factor = case
-    rules = Gating(experts, capacity_factor=factor)
+    rules = MoE(experts, hidden_dim=8, capacity_factor=factor)
     ways = (
         rules,
         dataclasses.replace(rules, capacity_rounding="multiple_of_4"),
@@ -179,10 +179,9 @@ def groups(draw):
     return gates, draw(st.integers(1, tokens)), drawn, is_token
 
 
-def rules_of(gates, capacity, draw) -> Gating:
-    return Gating(
-        gates.shape[1], second_expert="all" if draw is None else "random", capacity=capacity
-    )
+def rules_of(gates, capacity, draw) -> MoE:
+    policy = "all" if draw is None else "random"
+    return MoE(gates.shape[1], hidden_dim=8, second_expert=policy, capacity=capacity)
 
 
 def numbered(compared: int):
@@ -246,7 +245,7 @@ def test_a_constant_added_to_all_logits_changes_only_the_z_loss(group, constant)
 
 
 def test_the_auxiliary_loss_at_balance_at_collapse_and_below_one():
-    rules = Gating(3, second_expert="all", capacity=6)
+    rules = MoE(3, hidden_dim=8, second_expert="all", capacity=6)
     balanced = assign(rules, np.full((6, 3), 1 / 3) + np.tile(np.eye(3) * 1e-6, (2, 1)))
     assert float(balanced.aux_loss) == pytest.approx(1.0, abs=1e-4)
     collapsed = assign(rules, np.tile([1 - 2e-7, 1e-7, 1e-7], (4, 1)))
@@ -307,7 +306,7 @@ def test_kept_results_have_the_gradients_of_computed_ones(group):
 @pytest.mark.parametrize("compared", [0, 600])
 def test_counts_beyond_256_are_exact(compared):
     """They would stop at 256 in bfloat16."""
-    rules = Gating(2, second_expert="none", capacity=600)
+    rules = MoE(2, hidden_dim=8, second_expert="none", capacity=600)
     logits = tf.tile(tf.constant([[[1.0, 0.0]]]), [1, 600, 1])
     with numbered(compared):
         routing = gating.assign(logits, tf.ones([1, 600], tf.bool), rules)
@@ -316,7 +315,7 @@ def test_counts_beyond_256_are_exact(compared):
 
 
 def test_random_second_experts_are_kept_at_twice_their_weight():
-    rules = Gating(4, second_expert="random", capacity=4000)
+    rules = MoE(4, hidden_dim=8, second_expert="random", capacity=4000)
     logits = tf.math.log(tf.tile([[[0.6, 0.2, 0.15, 0.05]]], [1, 4000, 1]))
     kept = []
     for seed in (1, 2):
@@ -340,7 +339,7 @@ def test_the_logits_of_the_gate_are_multiplied_at_the_highest_precision():
         with tf.GradientTape() as tape:
             tape.watch(arrays)
             x, gate = tf.cast(arrays["tokens"], tf.bfloat16), arrays["gate"]
-            routing = gating.route(x, gate, tf.ones([2, 8], tf.bool), Gating(4), Mode())
+            routing = gating.route(x, gate, tf.ones([2, 8], tf.bool), MoE(4, hidden_dim=8), Mode())
         return [tape.gradient(routing.z_loss, arrays)]
 
     specs = {

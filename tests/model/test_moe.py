@@ -8,26 +8,23 @@ import tensorflow as tf
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import counter_random
-from gshard_nmt.model.gating import Gating
+from gshard_nmt.model.gating import MoE
 from gshard_nmt.model.kept_results import recorder
 from gshard_nmt.model.layers import Mode
-from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.moe import declare_moe, moe_layer
 from gshard_nmt.model.parameters import initial_values
 from tests.model.algorithm_1 import top2_gating
 
-ALL = Gating(4, second_expert="all")
-RULES = MoE(ALL, hidden_dim=8, num_groups=2)
-ROOM = dataclasses.replace(RULES, gating=dataclasses.replace(ALL, capacity_factor=4.0))
-SWITCH = dataclasses.replace(RULES, gating=Gating(4, routing="switch", capacity_factor=1.25))
+RULES = MoE(4, hidden_dim=8, second_expert="all", num_groups=2)
+ROOM = dataclasses.replace(RULES, capacity_factor=4.0)
+SWITCH = dataclasses.replace(RULES, routing="switch", capacity_factor=1.25)
 GEGLU = dataclasses.replace(RULES, activation="geglu")
 BIASED = dataclasses.replace(RULES, activation="swish", biases=True)
 KEY = counter_random.Key.from_seed(tf.constant([7, 1], tf.uint32))
 
 
 def with_factor(rules: MoE, factor: float) -> MoE:
-    return dataclasses.replace(
-        rules, gating=dataclasses.replace(rules.gating, capacity_factor=factor)
-    )
+    return dataclasses.replace(rules, capacity_factor=factor)
 
 
 def layer(rules: MoE, seed: int = 0, rows: int = 4, length: int = 6, dim: int = 5):
@@ -59,7 +56,7 @@ def by_oracle(p, x, is_token, rules: MoE) -> np.ndarray:
     for g, (tokens, mask) in enumerate(zip(groups, masks, strict=True)):
         gates = np.exp(tokens @ p["gate"])
         gates /= gates.sum(1, keepdims=True)
-        kept = top2_gating(gates, rules.gating.slots(len(tokens)), None, mask).triples
+        kept = top2_gating(gates, rules.slots(len(tokens)), None, mask).triples
         for s, triples in enumerate(kept):
             for e, _, weight in triples:
                 out[g, s] += weight * np.maximum(tokens[s] @ p["wi"][e], 0) @ p["wo"][e]
@@ -110,7 +107,7 @@ def test_dense_and_blocks_agree_with_gather_if_nothing_is_dropped(rules, dispatc
 
 
 def test_random_second_choices_agree_between_gather_and_einsum():
-    random_rules = dataclasses.replace(RULES, gating=Gating(4, second_expert="random"))
+    random_rules = dataclasses.replace(RULES, second_expert="random")
     by_einsum = dataclasses.replace(random_rules, dispatch="einsum")
     mode = Mode(training=True, key=KEY)
     by_gather = outputs_and_gradients(random_rules, mode)

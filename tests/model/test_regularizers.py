@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import counter_random, layers
-from gshard_nmt.model.gating import Gating, route
+from gshard_nmt.model.gating import MoE, route
 from gshard_nmt.model.layers import Mode
-from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.moe import declare_moe, moe_layer
 from gshard_nmt.model.parameters import initial_values, within
 from gshard_nmt.model.regularizers import homes, mask_expert_outputs
 
-RULES = MoE(Gating(8, second_expert="all", capacity_factor=8.0), hidden_dim=8, num_groups=4)
+RULES = MoE(8, hidden_dim=8, second_expert="all", capacity_factor=8.0, num_groups=4)
 MASKED = dataclasses.replace(RULES, expert_output_masking=0.5)
 AT_HOME = dataclasses.replace(RULES, gating_dropout=1 - 1e-6)
 KEY = counter_random.Key.from_seed(tf.constant([7, 1], tf.uint32))
@@ -39,7 +39,7 @@ def outputs_and_gradients(rules: MoE, mode: Mode = TRAINING):
 def test_each_choice_is_masked_on_its_own_and_keeps_its_mean():
     tokens = counter_random.normal(KEY.fold("tokens"), (2, 500, 5))
     gate, is_token = counter_random.normal(KEY.fold("gate"), (5, 8)), tf.ones([2, 500], tf.bool)
-    routing = route(tokens, gate, is_token, RULES.gating, Mode())
+    routing = route(tokens, gate, is_token, RULES, Mode())
     masked = mask_expert_outputs(routing, 0.2, TRAINING)
     before, after = routing.weight.numpy(), masked.weight.numpy()
     assert (before > 0).all()

@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 
 from gshard_nmt.model import expert_shards
-from gshard_nmt.model.gating import Gating
+from gshard_nmt.model.gating import MoE
 from gshard_nmt.model.layers import Mode
-from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.moe import declare_moe, moe_layer
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from tests.multidevice.collectives import collectives, parse
 
-RULES = MoE(
-    Gating(4, second_expert="all"), hidden_dim=256, num_groups=0, dispatch="blocks", biases=True
-)
+RULES = MoE(4, hidden_dim=256, second_expert="all", dispatch="blocks", biases=True)
 ROWS, LENGTH, DIM = 24, 4, 128
 BY_EXPERT = {"B": "x", "G": "x", "E": "x"}
 BOTH = ("data", "expert")

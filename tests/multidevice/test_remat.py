@@ -100,7 +100,7 @@ def test_the_backward_pass_computes_no_kept_result_again():
         program = runtime.start(mesh).compile("step", lambda lowered=lowered: lowered)
         flops[keeps] = devices * product_flops_of(program.executable.as_text())
         all_to_alls[keeps] = program.collectives()["all-to-all"]
-    tokens, capacity = rows * length, model.moe(training=True).gating.slots(rows * length // 2)
+    tokens, capacity = rows * length, model.moe(training=True).slots(rows * length // 2)
     slots = 4 * capacity
     gate, dispatch, wo = 2 * tokens * 16 * 4, 2 * tokens * slots * 16, 2 * 2 * slots * 24 * 16
     projection = 2 * tokens * 16 * 2 * 4

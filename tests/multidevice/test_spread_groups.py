@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.model import counter_random
-from gshard_nmt.model.gating import Gating
+from gshard_nmt.model.gating import MoE
 from gshard_nmt.model.layers import Mode
-from gshard_nmt.model.moe import MoE, declare_moe, moe_layer
+from gshard_nmt.model.moe import declare_moe, moe_layer
 from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
@@ -26,8 +26,7 @@ SPREADS = [(4, 2, "gather"), (2, 4, "einsum")]
 
 def layer(groups: int, dispatch: str) -> MoE:
     # 4, 8 or 15 slots for 24, 48 or 96 tokens that ask for up to 2 of 8 experts.
-    gating = Gating(EXPERTS, capacity_factor=1.25)
-    return MoE(gating, hidden_dim=48, num_groups=groups, dispatch=dispatch)
+    return MoE(EXPERTS, 48, capacity_factor=1.25, num_groups=groups, dispatch=dispatch)
 
 
 def mesh_of(groups: int, members: int) -> Mesh:
@@ -101,7 +100,7 @@ def test_slots_move_and_no_device_gets_the_tokens_of_its_group(spread):
         "all-to-all",
     }
     tokens = ROWS * LENGTH // groups
-    slots = EXPERTS * layer(groups, dispatch).gating.slots(tokens)
+    slots = EXPERTS * layer(groups, dispatch).slots(tokens)
     gathered = [
         sorted(int(n) for n in re.search(r"\[([\d,]*)\]", instruction.shape)[1].split(","))
         for computation in parse(text).values()
