@@ -133,7 +133,7 @@ def trace(model: "Model", weights: ArraySpecs, batch: ArraySpecs) -> list[Produc
 
     def forward(weights: Mapping[str, "tf.Tensor"], batch: Mapping[str, "tf.Tensor"]):
         zero = tf.zeros([], tf.uint32)
-        mode = Mode(training=True, key=Key(zero, zero))
+        mode = Mode(Key(zero, zero))
         return transformer.encode_and_decode(model, weights, batch, mode)[0]
 
     groups = [

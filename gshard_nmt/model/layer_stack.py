@@ -176,7 +176,7 @@ def run_stack(
     if model.stack == "pipeline" and inputs.microbatches:
         x, totals = blocks.pipelined(weights, x, inputs, memory)
     else:
-        parts = blocks.parts(inputs, blocks.random_keys(mode.key))
+        parts = blocks.parts(inputs, mode.key and blocks.random_keys(mode.key))
         if model.stack == "scan":
             x, totals = scanned(
                 *(parts, weights, blocks.annotate_gradient, x, memory),
@@ -281,13 +281,11 @@ class Blocks:
             for use in uses.get(name.rpartition("_")[0], ["attention", "residual"])
         ]
 
-    def random_keys(self, key: Key | None) -> Key | None:
-        """Returns the keys of `streams` in each repeat, or None if nothing is random.
+    def random_keys(self, key: Key) -> Key:
+        """Returns the keys of `streams` in each repeat.
 
         We make all keys in one call, because each call has about a hundred operations.
         """
-        if not self.mode.training or key is None:
-            return None
         return key.fold_each(self.streams, self.repeats)
 
     def pipelined(
@@ -333,8 +331,6 @@ class Blocks:
             return None
         key = self.mode.key.fold("microbatch", tf.range(number))
         keys = self.random_keys(Key(*(tf.reshape(w, [-1, 1, 1]) for w in key.words)))
-        if keys is None:
-            return None
         # Without the barrier the TPU compiler moves the code of these keys into the loop over iterations
         # (its pass while-loop-fusible-sinking), with a copy of an operand for each of its uses. Each of
         # the 26 rounds of the generator uses its operands several times, so memory runs out.

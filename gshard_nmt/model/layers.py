@@ -24,7 +24,6 @@ NORMS = ("rms", "layer")
 class Mode:
     """How a layer runs: in training or not, and with which random numbers."""
 
-    training: bool = False  # whether dropout and the random second expert are on
     # the random key of the training step; None outside training
     key: counter_random.Key | None = None
     scope: str = ""  # the name of the layer, a prefix of the names of its random streams
@@ -33,12 +32,17 @@ class Mode:
     # keeps results for the backward pass
     keep: kept_results.Keep = kept_results.not_kept
 
+    @property
+    def training(self) -> bool:
+        """Whether dropout and the random second expert are on."""
+        return self.key is not None
+
     def named(self, name: str) -> "Mode":
         return dataclasses.replace(self, scope=f"{self.scope}{name}/")
 
     def key_of(self, use: str) -> counter_random.Key | None:
         """Returns the key of one random stream of this layer, or None outside training."""
-        if not self.training or self.key is None:
+        if self.key is None:
             return None
         name = f"{self.scope}{use}"
         # A name that `prepared` lacks is an error: its key would be the same in all repeats of a block.

@@ -63,7 +63,7 @@ def stays_at_home(
     if not rate:
         return None, 1
     number = homes(num_groups, experts)
-    if not mode.training or mode.key is None:
+    if mode.key is None:
         return None, 1
     (draw,) = tf.unstack(counter_random.uniform(mode.key.fold("gating_dropout"), [1]))
     return draw < rate, number

@@ -208,7 +208,7 @@ class StepFunctions:
         key = counter_random.Key(control["seed"][0], control["seed"][1] ^ tf.cast(step, tf.uint32))
         if self._accumulates:
             return self._accumulated_gradients(parameters, batch, control["one"], key)
-        mode = Mode(training=True, key=key)
+        mode = Mode(key)
         trained = {name: p for name, p in parameters.items() if name not in self.frozen}
         with tf.GradientTape() as tape:
             tape.watch(trained)
@@ -234,7 +234,7 @@ class StepFunctions:
             return annotate_gradient(gradient, declared[name].letters, name)
 
         def add(index: "tf.Tensor", microbatch: Arrays, sums: Arrays) -> Arrays:
-            mode = Mode(training=True, key=key.fold("microbatch", index))
+            mode = Mode(key.fold("microbatch", index))
             shares = whole.shares(microbatch)
             # The tape sees only tensors of the loop.
             values = {name: tf.identity(value) for name, value in parameters.items()}

@@ -130,9 +130,9 @@ def test_jitter_moves_the_gate_in_training_only():
     def weights(rules, mode):
         return gating.route(tokens, gate, is_token, rules, mode).weight.numpy()
 
-    steady = weights(dataclasses.replace(rules, router_jitter=0.0), Mode(True, key))
+    steady = weights(dataclasses.replace(rules, router_jitter=0.0), Mode(key))
     np.testing.assert_array_equal(weights(rules, Mode()), steady)
-    assert np.abs(weights(rules, Mode(True, key)) - steady).max() > 1e-3
+    assert np.abs(weights(rules, Mode(key)) - steady).max() > 1e-3
 
 
 ROUNDED = {

@@ -38,7 +38,7 @@ def results(model: Model, rows=slice(None), microbatches: int = 1) -> dict[str, 
     p = initial_values(transformer.declare(model, 20, 24), KEY)
     with tf.GradientTape() as tape:
         tape.watch(p)
-        total, metrics = steps._loss(p, batch(rows), Mode(training=True, key=KEY))
+        total, metrics = steps._loss(p, batch(rows), Mode(key=KEY))
     gradients = tape.gradient(total, p)
     values = {"total": total, **metrics, **{f"d/{n}": d for n, d in gradients.items()}}
     return {name: tf.convert_to_tensor(value).numpy() for name, value in values.items()}
@@ -64,7 +64,7 @@ def test_dropout_is_reproducible_and_differs_among_microbatches():
     rows = batch(np.zeros(ROWS, np.int32))
     x = transformer.embed(model, p, "source", rows["source_ids"], rows["source_positions"])
     inputs = StackInputs(rows["source_segments"], microbatches=MICROBATCHES)
-    mode = Mode(training=True, key=KEY)
+    mode = Mode(key=KEY)
     y, again = (run_stack(model, "encoder", p, x, inputs, mode)[0].numpy() for _ in range(2))
     np.testing.assert_array_equal(y, again)
     assert len(np.unique(y[:, 0], axis=0)) == ROWS

@@ -81,7 +81,7 @@ def test_the_gradient_of_a_lookup_is_split_like_the_embedding():
 
 
 def test_each_layer_and_each_use_has_random_numbers_of_its_own():
-    x, mode = tf.ones([8, 8]), Mode(True, KEY)
+    x, mode = tf.ones([8, 8]), Mode(KEY)
     masks = [
         layers.dropout(x, 0.5, mode.named(layer), use).numpy()
         for layer in ("encoder/0", "encoder/1")
@@ -122,11 +122,11 @@ def test_a_feed_forward_with_biases(activation, expected):
 
 def test_dropout_zeroes_its_share_and_keeps_the_mean_in_training_only():
     x = tf.ones([100, 100])
-    dropped = layers.dropout(x, 0.25, Mode(True, KEY), "residual").numpy()
+    dropped = layers.dropout(x, 0.25, Mode(KEY), "residual").numpy()
     assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.75)}
     assert (dropped == 0).mean() == pytest.approx(0.25, abs=0.02)
     for untouched in (
         layers.dropout(x, 0.25, Mode(), "residual"),
-        layers.dropout(x, 0.0, Mode(True, KEY), "residual"),
+        layers.dropout(x, 0.0, Mode(KEY), "residual"),
     ):
         np.testing.assert_array_equal(untouched, x)

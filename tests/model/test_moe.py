@@ -67,7 +67,7 @@ def by_oracle(p, x, is_token, rules: MoE) -> np.ndarray:
 def test_slots_are_kept_unless_every_token_has_one_in_every_expert(dispatch):
     rules = dataclasses.replace(RULES, dispatch=dispatch)
     keep, results = recorder("experts")
-    moe_layer(*layer(rules), rules, Mode(training=True, keep=keep))
+    moe_layer(*layer(rules), rules, Mode(KEY, keep=keep))
     slots = ["EGM", "GEM"] if dispatch in ("gather", "einsum") else []
     assert [letters for _, letters in results if letters in ("EGM", "GEM")] == slots
 
@@ -101,7 +101,7 @@ def test_gather_and_einsum_agree_in_outputs_and_gradients(rules, factor):
 def test_dense_and_blocks_agree_with_gather_if_nothing_is_dropped(rules, dispatch):
     # The capacity would drop something, but every token has room.
     dense = with_factor(dataclasses.replace(rules, dispatch=dispatch), 0.5)
-    training = outputs_and_gradients(dense, Mode(training=True))
+    training = outputs_and_gradients(dense, Mode(KEY))
     for by_gather, by_dense in zip(outputs_and_gradients(rules), training, strict=True):
         np.testing.assert_allclose(by_gather, by_dense, rtol=2e-5, atol=2e-6)
 
@@ -109,7 +109,7 @@ def test_dense_and_blocks_agree_with_gather_if_nothing_is_dropped(rules, dispatc
 def test_random_second_choices_agree_between_gather_and_einsum():
     random_rules = dataclasses.replace(RULES, second_expert="random")
     by_einsum = dataclasses.replace(random_rules, dispatch="einsum")
-    mode = Mode(training=True, key=KEY)
+    mode = Mode(key=KEY)
     by_gather = outputs_and_gradients(random_rules, mode)
     for gather, einsum in zip(by_gather, outputs_and_gradients(by_einsum, mode), strict=True):
         np.testing.assert_allclose(gather, einsum, rtol=2e-5, atol=2e-6)
@@ -134,8 +134,8 @@ def test_without_a_capacity_limit_the_layer_is_the_mixture_of_two_experts():
 def test_dropout_inside_experts_is_drawn_in_training_only():
     p, x, is_token = layer(ROOM)
     rules = dataclasses.replace(ROOM, expert_dropout=0.5)
-    plain, _ = moe_layer(p, x, is_token, ROOM, Mode(True, KEY))
-    dropped, _ = moe_layer(p, x, is_token, rules, Mode(True, KEY))
+    plain, _ = moe_layer(p, x, is_token, ROOM, Mode(KEY))
+    dropped, _ = moe_layer(p, x, is_token, rules, Mode(KEY))
     evaluated, _ = moe_layer(p, x, is_token, rules, Mode())
     assert np.abs(dropped - plain).max() > 1e-2
     np.testing.assert_array_equal(evaluated, plain)

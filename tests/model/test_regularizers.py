@@ -18,7 +18,7 @@ RULES = MoE(8, hidden_dim=8, second_expert="all", capacity_factor=8.0, num_group
 MASKED = dataclasses.replace(RULES, expert_output_masking=0.5)
 AT_HOME = dataclasses.replace(RULES, gating_dropout=1 - 1e-6)
 KEY = counter_random.Key.from_seed(tf.constant([7, 1], tf.uint32))
-TRAINING = Mode(training=True, key=KEY)
+TRAINING = Mode(key=KEY)
 
 
 def layer(rules: MoE):

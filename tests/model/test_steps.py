@@ -202,7 +202,7 @@ def test_the_auxiliary_losses_are_added_once_for_each_moe_layer(stacks, layers):
     )
     p, batch = parameters(model), rows([ONE], [TWO], length=8)
     key = counter_random.Key.from_seed(CONTROL["seed"])
-    total, metrics = functions(model)._loss(p, batch, Mode(training=True, key=key))
+    total, metrics = functions(model)._loss(p, batch, Mode(key=key))
     added = layers * (0.5 * metrics["aux_loss"] + 0.25 * metrics["router_z_loss"])
     assert float(added) > 0.1
     assert float(total) == pytest.approx(float(metrics["loss"] + added), rel=1e-5)

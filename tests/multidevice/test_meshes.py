@@ -277,7 +277,7 @@ def annotations(model: Model) -> int:
     weights = {k.partition("/")[2]: v for k, v in specs.items() if k.startswith("parameters/")}
 
     def loss(p, batch):
-        mode = Mode(training=True, key=Key.from_seed(tf.constant([1, 0], tf.uint32)))
+        mode = Mode(key=Key.from_seed(tf.constant([1, 0], tf.uint32)))
         return [{"loss": steps(model)._loss(p, batch, mode)[0]}]
 
     return len(annotations_in(lower(loss, [weights, BATCH], [{}], mesh)))

@@ -51,7 +51,7 @@ def step(arrays, moe: MoE) -> dict[str, tf.Tensor]:
     is_token = arrays.pop("is_token") > 0
     with tf.GradientTape() as tape:
         tape.watch(arrays)
-        y, routing = moe_layer(arrays, arrays["x"], is_token, moe, Mode(True, key))
+        y, routing = moe_layer(arrays, arrays["x"], is_token, moe, Mode(key))
         loss = tf.reduce_sum(tf.square(y)) + routing.aux_loss
     figures = {name: getattr(routing, name) for name in ("overflow_fraction", "load", "aux_loss")}
     return {"y": y, "slot": routing.slot, **tape.gradient(loss, arrays), **figures}

@@ -49,7 +49,7 @@ def loss_and_gradients(model: Model) -> dict[str, np.ndarray]:
     def compute(p, batch, one):
         with tf.GradientTape() as tape:
             tape.watch(p)
-            total, metrics = steps._loss(p, batch, Mode(training=True, key=key))
+            total, metrics = steps._loss(p, batch, Mode(key=key))
         gradients = tape.gradient(total, p, output_gradients=one)
         gradients = {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
         return {**gradients, **metrics, "total": total}
@@ -75,7 +75,7 @@ def test_a_scan_stores_the_gradients_of_weights_that_are_cast_to_bfloat16_in_bfl
     weights = {name: tf.TensorSpec(weight.shape, weight.dtype) for name, weight in p.items()}
 
     def gradients(p):
-        mode = Mode(training=True, key=counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32)))
+        mode = Mode(key=counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32)))
         with tf.GradientTape() as tape:
             tape.watch(p)
             total, _ = steps._loss(p, batch(), mode)
