@@ -84,7 +84,10 @@ def _eval(values: FlagValues) -> None:
             translators.follow()
             return
         with ending(processes):
-            (_calibrate if values.calibrate else _evaluate)(values, workdirs, translators, changes)
+            if values.calibrate:
+                _calibrate(values, workdirs[0], translators)
+            else:
+                _evaluate(values, workdirs, translators, changes)
 
 
 def _check_calibration(values: FlagValues) -> None:
@@ -101,17 +104,14 @@ def _check_calibration(values: FlagValues) -> None:
         )
 
 
-def _calibrate(
-    values: FlagValues, workdirs: Sequence[Path], translators: "RunTranslators", changes: "Changes"
-) -> None:
+def _calibrate(values: FlagValues, workdir: Path, translators: "RunTranslators") -> None:
     from gshard_nmt.evaluate import calibrate
     from gshard_nmt.run.checkpoint.weights import Chosen
     from gshard_nmt.run.folder import RunFolder
 
-    del changes  # the translators have them
     Chosen.parse(values.checkpoint)
     text, work = (read_corpora(values), values.sentences), translators.from_first("hypotheses")
-    calibrate(RunFolder(workdirs[0]), *text, work, values.checkpoint)
+    calibrate(RunFolder(workdir), *text, work, values.checkpoint)
 
 
 def _check_text(values: FlagValues) -> None:

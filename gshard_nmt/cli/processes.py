@@ -46,12 +46,10 @@ def join(values: FlagValues, program: str, trains: bool = False) -> "Processes":
 
     from gshard_nmt.spmd.processes import Job, Processes, detect
 
-    if not values.coordinator and values.num_processes == 1:
-        processes = detect(values.peer_timeout)
-    else:
-        processes = Processes(
-            values.coordinator, values.num_processes, values.process_id, values.peer_timeout
-        )
+    numbers = values.coordinator, values.num_processes, values.process_id
+    is_given = values.coordinator or values.num_processes > 1
+    timeout = values.peer_timeout
+    processes = Processes(*numbers, timeout) if is_given else detect(timeout)
     processes = dataclasses.replace(processes, job=Job(program, trains))
     if processes.count > 1:
         from gshard_nmt.run import together

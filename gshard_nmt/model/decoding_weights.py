@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import SUMMED, Parameter
-from gshard_nmt.model.products import Packed, pack
+from gshard_nmt.model.products import Packed, transposed
 
 EXPERTS = ("wi", "wi_linear", "wo")
 """The matrices of experts."""
@@ -54,7 +54,8 @@ class Piece:
     def of(self, parameter: "tf.Tensor") -> "tf.Tensor":
         values = parameter if self.repeat is None else parameter[self.repeat]
         if self.summed:
-            values = pack(values, self.declared.letters, self.summed)
+            ordered = transposed(values, self.declared.letters, self.kept + self.summed)
+            values = tf.reshape(ordered, self.shape)
         return tf.cast(values, self.dtype)
 
     def for_model(self, array: "tf.Tensor") -> "tf.Tensor | Packed":

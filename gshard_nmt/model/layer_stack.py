@@ -205,10 +205,9 @@ class Blocks:
     @property
     def groups(self) -> list[list[str]]:
         """The names of the sub-layers of each part of a block."""
-        groups = _layers(self.model, self.stack)
-        if self.model.remat != "layer":
-            groups = [[name for names in groups for name in names]]
-        return groups
+        if self.model.remat == "layer":
+            return _layers(self.model, self.stack)
+        return [sublayers(self.model, self.stack)]
 
     def parts(self, inputs: StackInputs, keys: Key | None) -> list[Part]:
         """Returns the parts of a block for these inputs, whose random numbers follow from the keys."""

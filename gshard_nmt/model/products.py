@@ -14,7 +14,6 @@ import contextlib
 import contextvars
 import dataclasses
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 from gshard_nmt.model.lazy_tensorflow import tf
@@ -107,7 +106,7 @@ def _rounded_product(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tenso
                     moved = _in_order(x16, left, s + k + r)
                     dy = rounded_einsum(f"{s + k + r},{result}->{s + k + c}", moved, dz16)
                     if right == s + c + k:
-                        dy = _transposed(_in_order(dy, s + k + c, s + k + c), s + k + c, right)
+                        dy = transposed(_in_order(dy, s + k + c, s + k + c), s + k + c, right)
                 else:
                     moved = _in_order(dz16, result, s + c + r)
                     dy = rounded_einsum(f"{s + c + r},{left}->{right}", moved, x16)
@@ -115,11 +114,12 @@ def _rounded_product(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tenso
 
         return tf.cast(rounded_einsum(f"{left},{right}->{result}", x16, y16), x.dtype), gradient
 
-    x, y = _transposed(x, x_letters, left), _transposed(y, y_letters, right)
-    return _transposed(of(x, y), result, wanted)
+    x, y = transposed(x, x_letters, left), transposed(y, y_letters, right)
+    return transposed(of(x, y), result, wanted)
 
 
-def _transposed(x: "tf.Tensor", letters: str, wanted: str) -> "tf.Tensor":
+def transposed(x: "tf.Tensor", letters: str, wanted: str) -> "tf.Tensor":
+    """Returns x, whose dimensions are `letters`, with its dimensions in the wanted order."""
     return x if letters == wanted else tf.transpose(x, [letters.index(a) for a in wanted])
 
 
@@ -130,7 +130,7 @@ def _in_order(x: "tf.Tensor", letters: str, wanted: str) -> "tf.Tensor":
     none, and the product would have no fast kernel. A barrier on an array of one dimension prevents
     both. Dimensions that the mesh splits stay apart, because a device can order its own part only.
     """
-    x = _transposed(x, letters, wanted)
+    x = transposed(x, letters, wanted)
     sizes = x.shape.as_list()
     parts = [n if size % n == 0 else 1 for n, size in zip(tiles(wanted), sizes, strict=True)]
     split = [axis for axis, n in enumerate(parts) if n > 1]
@@ -258,16 +258,3 @@ class Packed:
 
 def low_precision_product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
     return tf.cast(rounded_einsum(equation, tf.cast(x, tf.bfloat16), weight), x.dtype)
-
-
-def pack(weight: "tf.Tensor", letters: str, summed: str) -> "tf.Tensor":
-    """Returns a weight as the matrix of `Packed`, [kept, summed].
-
-    Args:
-      summed: the letters that its product sums over.
-    """
-    kept = "".join(letter for letter in letters if letter not in summed)
-    order = [letters.index(letter) for letter in kept + summed]
-    values = weight if order == sorted(order) else tf.transpose(weight, order)
-    sizes = values.shape.as_list()
-    return tf.reshape(values, [math.prod(sizes[: len(kept)]), math.prod(sizes[len(kept) :])])

@@ -57,36 +57,34 @@ def test_a_moe_layers_all_to_alls_say_which_way_they_go():
     assert not any(source.reason.remedy for source in all_to_alls)
 
 
-def test_a_combined_all_reduce_is_taken_apart_into_the_gradients_it_adds_up():
-    (wo, wi) = sources(
-        "  %a = f32[1024,256]{1,0} add(), "
-        + named("gradient_tape/encoder_0_feed_forward_1/wo/einsum_1/Einsum_1")
-        + "\n  %b = f32[256,1024]{1,0} add(), "
-        + named("gradient_tape/encoder_0_feed_forward_1/wi/einsum/Einsum_1")
-        + f"\n  %all = (f32[1024,256]{{1,0}}, f32[256,1024]{{1,0}}) all-reduce(%a, %b), {ALL}"
-    )
-    assert "gradient of encoder/block/feed_forward_1/wo," in wo.reason.why
-    assert "gradient of encoder/block/feed_forward_1/wi," in wi.reason.why
-    assert wo.bytes == wi.bytes == 1024 * 256 * 4
-
-
-def test_gradients_that_a_gpu_packs_into_one_array_are_taken_apart():
-    """The GPU compiler writes it so: a fusion copies the flattened gradients one after another."""
-    packing = """%packing (p.0: f32[262144], p.1: f32[262144]) -> f32[524288] {
+COMBINED = f"  %all = (f32[1024,256]{{1,0}}, f32[256,1024]{{1,0}}) all-reduce(%a, %b), {ALL}"
+# The GPU compiler writes it so: a fusion copies the flattened gradients one after another.
+PACKED = (
+    "  %flat.a = f32[262144]{0} bitcast(%a)\n  %flat.b = f32[262144]{0} bitcast(%b)"
+    "\n  %buffer = f32[524288]{0} fusion(%flat.a, %flat.b), kind=kLoop, calls=%packing"
+    f"\n  %all = f32[524288]{{0}} all-reduce-start(%buffer), {ALL}"
+)
+PACKING = """%packing (p.0: f32[262144], p.1: f32[262144]) -> f32[524288] {
   %p.0 = f32[262144]{0} parameter(0)
   %p.1 = f32[262144]{0} parameter(1)
   ROOT %packed = f32[524288]{0} concatenate(%p.0, %p.1), dimensions={0}
 }
 """
+
+
+@pytest.mark.parametrize(
+    ("all_reduce", "computations"), [(COMBINED, ""), (PACKED, PACKING)], ids=["TPU", "GPU"]
+)
+def test_a_combined_all_reduce_is_taken_apart_into_the_gradients_it_adds_up(
+    all_reduce, computations
+):
     (wo, wi) = sources(
         "  %a = f32[1024,256]{1,0} add(), "
         + named("gradient_tape/encoder_0_feed_forward_1/wo/einsum_1/Einsum_1")
         + "\n  %b = f32[256,1024]{1,0} add(), "
         + named("gradient_tape/encoder_0_feed_forward_1/wi/einsum/Einsum_1")
-        + "\n  %flat.a = f32[262144]{0} bitcast(%a)\n  %flat.b = f32[262144]{0} bitcast(%b)"
-        + "\n  %buffer = f32[524288]{0} fusion(%flat.a, %flat.b), kind=kLoop, calls=%packing"
-        + f"\n  %all = f32[524288]{{0}} all-reduce-start(%buffer), {ALL}",
-        computations=packing,
+        + f"\n{all_reduce}",
+        computations=computations,
     )
     assert "gradient of encoder/block/feed_forward_1/wo," in wo.reason.why
     assert "gradient of encoder/block/feed_forward_1/wi," in wi.reason.why

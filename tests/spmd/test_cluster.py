@@ -122,23 +122,22 @@ def test_open_mpi_without_a_coordinator_is_refused(monkeypatch):
 ENDPOINTS = "unknown:unknown:127.0.0.1,unknown:unknown:127.0.0.2"
 
 
-def test_tpu_vms_ask_the_metadata_server(monkeypatch, tpu_vm):
-    attributes = {"agent-worker-number": "1", "worker-network-endpoints": ENDPOINTS, "tpu-env": ""}
-    with metadata_server(monkeypatch, attributes):
-        processes = detect(30)
-    assert (processes.coordinator, processes.count, processes.index) == ("127.0.0.1:8482", 2, 1)
+SLICES = (
+    "MEGASCALE_NUM_SLICES: '2'\nMEGASCALE_SLICE_ID: '1'\n"
+    "MEGASCALE_COORDINATOR_ADDRESS: '127.0.0.9:8080'\n"
+)
 
 
-def test_several_tpu_slices_are_one_run(monkeypatch, tpu_vm):
-    slices = "MEGASCALE_NUM_SLICES: '2'\nMEGASCALE_SLICE_ID: '1'\n"
-    attributes = {
-        "agent-worker-number": "1",
-        "worker-network-endpoints": ENDPOINTS,
-        "tpu-env": f"{slices}MEGASCALE_COORDINATOR_ADDRESS: '127.0.0.9:8080'\n",
-    }
-    with metadata_server(monkeypatch, attributes):
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [("", ("127.0.0.1:8482", 2, 1)), (SLICES, ("127.0.0.9:8482", 4, 3))],
+    ids=["one slice", "two slices are one run"],
+)
+def test_tpu_vms_ask_the_metadata_server(monkeypatch, tpu_vm, environment, expected):
+    attributes = {"agent-worker-number": "1", "worker-network-endpoints": ENDPOINTS}
+    with metadata_server(monkeypatch, attributes | {"tpu-env": environment}):
         processes = detect(30)
-    assert (processes.coordinator, processes.count, processes.index) == ("127.0.0.9:8482", 4, 3)
+    assert (processes.coordinator, processes.count, processes.index) == expected
 
 
 def test_a_metadata_server_that_does_not_answer_is_named(monkeypatch, tpu_vm):

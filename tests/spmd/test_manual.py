@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gshard_nmt.errors import UserError
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate, auto_to_manual, manual_axes, manual_to_auto, rules
@@ -43,32 +42,3 @@ def test_annotations_among_manual_axes_apply_to_the_other_axes():
     ]
     with rules(mesh), manual_axes("x", "y", "z"):
         assert annotations_of(lambda x: x, (4, 8), mesh=mesh) == []
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda x: auto_to_manual(x, MESH, [("x", "y"), -1], axes=["y"]),
-            "auto_to_manual: dimension 0 is split over ['x', 'y'], but only ['y'] are manual. "
-            "Either all axes of a dimension must be manual, or none.",
-        ),
-        (
-            lambda x: auto_to_manual(x, MESH, ["x", -1], axes=["z"]),
-            "auto_to_manual: the mesh has no axis 'z'; its axes are ['x', 'y'].",
-        ),
-        (
-            lambda x: manual_to_auto(x, MESH, ["x", -1], [8, 5]),
-            "manual_to_auto: the tensor has the shape [4, 6]; a shard of the full shape [8, 5] has the "
-            "shape [8, 5].",
-        ),
-        (
-            lambda x: manual_axes("z").__enter__(),
-            "manual_axes: the mesh has no axis 'z'; its axes are ['x', 'y'].",
-        ),
-    ],
-)
-def test_errors_to_the_letter(call, message):
-    with pytest.raises(UserError) as error, rules(MESH):
-        call(tf.zeros([4, 6]))
-    assert str(error.value) == message

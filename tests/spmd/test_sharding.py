@@ -10,7 +10,17 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.spmd import sharding
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh
-from gshard_nmt.spmd.sharding import annotate, mesh_split, replicate, rules, shard, split
+from gshard_nmt.spmd.sharding import (
+    annotate,
+    auto_to_manual,
+    manual_axes,
+    manual_to_auto,
+    mesh_split,
+    replicate,
+    rules,
+    shard,
+    split,
+)
 
 MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
 API = (
@@ -100,6 +110,24 @@ def test_the_gradient_of_an_annotation_is_the_same_annotation(name):
             lambda x: shard(x, [[0, 1], [2, 3]], replicate_last=True),
             "shard: the device assignment has 2 dimensions (2, 2); it must have 3, one for each "
             "dimension of the tensor and one of replicas.",
+        ),
+        (
+            lambda x: auto_to_manual(x, MESH, [("x", "y"), -1], axes=["y"]),
+            "auto_to_manual: dimension 0 is split over ['x', 'y'], but only ['y'] are manual. "
+            "Either all axes of a dimension must be manual, or none.",
+        ),
+        (
+            lambda x: auto_to_manual(x, MESH, ["x", -1], axes=["z"]),
+            "auto_to_manual: the mesh has no axis 'z'; its axes are ['x', 'y'].",
+        ),
+        (
+            lambda x: manual_to_auto(x, MESH, ["x", -1], [8, 5]),
+            "manual_to_auto: the tensor has the shape [4, 6]; a shard of the full shape [8, 5] has the "
+            "shape [8, 5].",
+        ),
+        (
+            lambda x: manual_axes("z").__enter__(),
+            "manual_axes: the mesh has no axis 'z'; its axes are ['x', 'y'].",
         ),
     ],
 )
