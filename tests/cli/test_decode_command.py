@@ -108,7 +108,7 @@ def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_fo
 
 
 # fmt: off
-BESIDE = [
+REFUSED = [
     ("--score=in.txt --scores", "--scores does not go with --score, which gives one"),
     ("--score=in.txt --prefix=in.txt", "--prefix does not go with --score"),
     ("--score=gone.txt", "--score gone.txt: there is no such file"),
@@ -121,23 +121,35 @@ BESIDE = [
     ("--prefix=o.partial --output=o", "--output o would overwrite the file of --prefix"),
     ("--score=pipe", "--score pipe is a pipe, and the file is read twice."),
     ("--score=two.txt --input=in.txt", "two.txt has 2 lines, and the input has 1."),
+    ("--input=a.po --output=b.po --nbest=2", "--nbest does not go with --input, which names a document"),
+    ("--input=a.po --check", "--check does not go with --input"),
+    ("--input=a.po --output=b.po --format=text", "--format does not go with --input"),
+    ("--input=a.po --output=b.po --score=in.txt", "--score does not go with --input"),
+    ("--input=a.po", "--input a.po is a document, which is written at the end. Give --output a file"),
+    ("--input=a.po --output=pipe", "Give --output a file, or translate its lines as text"),
+    ("--input=in.txt --output=b.po --retranslate", "--retranslate has no effect on in.txt"),
+    ("--retranslate", "--retranslate has no effect without --input"),
+    ("--input=bad.po --output=b.po", "--input bad.po cannot be read: Syntax error in po file bad.po"),
 ]
 # fmt: on
 
 
-@pytest.mark.parametrize(("flags", "message"), BESIDE)
-def test_files_beside_the_input_that_cannot_be_used_are_named(
+@pytest.mark.parametrize(("flags", "message"), REFUSED)
+def test_files_that_cannot_be_used_together_are_named(
     capsys, monkeypatch, run_folder, loaded, upper, flags, message
 ):
     monkeypatch.chdir(run_folder)
     (run_folder / "in.txt").write_text("un\n")
     (run_folder / "two.txt").write_text("one\ntwo\n")
     (run_folder / "o.partial").write_text("one\n")
+    (run_folder / "a.po").write_text('msgid "x"\nmsgstr ""\n')
+    (run_folder / "bad.po").write_text("msg\n")
     os.mkfifo(run_folder / "pipe")
     assert commands.main(["decode", f"--workdir={run_folder}", "--lang=fr", *flags.split()]) == 2
     assert message in capsys.readouterr().err
     assert (run_folder / "in.txt").read_text() == "un\n"
     assert loaded == []
+    assert not (run_folder / "b.po").exists()
 
 
 @pytest.mark.parametrize(
@@ -349,36 +361,6 @@ def test_a_document_is_written_when_all_of_it_is_translated(tmp_path, capsys, ru
     assert output.read_text().count('msgstr "X"') == 128
     assert 'msgstr "STOP"' in output.read_text()
     assert not [path for path in tmp_path.iterdir() if "partial" in path.name]
-
-
-# fmt: off
-WITH_DOCUMENTS = [
-    ("--input=a.po --output=b.po --nbest=2", "--nbest does not go with --input, which names a document"),
-    ("--input=a.po --check", "--check does not go with --input"),
-    ("--input=a.po --output=b.po --format=text", "--format does not go with --input"),
-    ("--input=a.po --output=b.po --score=in.txt", "--score does not go with --input"),
-    ("--input=a.po", "--input a.po is a document, which is written at the end. Give --output a file"),
-    ("--input=a.po --output=pipe", "Give --output a file, or translate its lines as text"),
-    ("--input=in.txt --output=b.po --retranslate", "--retranslate has no effect on in.txt"),
-    ("--retranslate", "--retranslate has no effect without --input"),
-    ("--input=bad.po --output=b.po", "--input bad.po cannot be read: Syntax error in po file bad.po"),
-]
-# fmt: on
-
-
-@pytest.mark.parametrize(("flags", "message"), WITH_DOCUMENTS)
-def test_what_a_document_cannot_have_is_named(
-    capsys, monkeypatch, run_folder, loaded, upper, flags, message
-):
-    monkeypatch.chdir(run_folder)
-    for name in ("a.po", "in.txt"):
-        (run_folder / name).write_text('msgid "x"\nmsgstr ""\n')
-    (run_folder / "bad.po").write_text("msg\n")
-    os.mkfifo(run_folder / "pipe")
-    assert commands.main(["decode", f"--workdir={run_folder}", "--lang=fr", *flags.split()]) == 2
-    assert message in capsys.readouterr().err
-    assert loaded == []
-    assert not (run_folder / "b.po").exists()
 
 
 @pytest.mark.parametrize(

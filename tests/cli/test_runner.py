@@ -72,6 +72,13 @@ def python(code: str, stdout=subprocess.PIPE) -> subprocess.Popen[str]:
     )
 
 
+def result_of(code: str) -> tuple[int, str, str]:
+    """Runs a program to its end, and returns its exit code and what it wrote to stdout and stderr."""
+    process = python(code)
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
 def test_sigterm_interrupts_and_leaves_time_to_save():
     process = python("""
         def action():
@@ -162,7 +169,7 @@ def test_an_interruption_of_an_import_has_no_traceback():
 
 def test_an_interruption_in_a_callback_is_not_lost():
     """Python ignores the exceptions of such a callback, and jax has one."""
-    process = python("""
+    result = result_of("""
         import gc, signal
         # Python ignores SIGINT if its parent did, as a shell does for background jobs.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -176,8 +183,7 @@ def test_an_interruption_in_a_callback_is_not_lost():
             print("went on")
         end(action)
     """)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (130, "", "gshard-try: interrupted\n")
+    assert result == (130, "", "gshard-try: interrupted\n")
 
 
 COMPILING = """
@@ -192,12 +198,19 @@ COMPILING = """
 """
 
 
-def test_an_interrupted_compilation_exits_at_once_and_keeps_the_output():
+@pytest.mark.parametrize(
+    ("message", "end", "told"),
+    [
+        ("", "", "interrupted"),
+        pytest.param(
+            "'saved'", "shut down the interpreter\n", "saved", id="after saving, as usual"
+        ),
+    ],
+)
+def test_an_interrupted_compilation_exits_at_once_and_keeps_the_output(message, end, told):
     """XLA's threads crash when the interpreter shuts down."""
-    process = python(COMPILING % "")
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "a line of the report\n")
-    assert err == "gshard-try: interrupted\n"
+    expected = (130, f"a line of the report\n{end}", f"gshard-try: {told}\n")
+    assert result_of(COMPILING % message) == expected
 
 
 @pytest.mark.parametrize("message", ["", "stopped at once"])
@@ -224,7 +237,7 @@ def test_ctrl_c_is_heard_while_a_library_works_and_never_returns(message):
 
 
 def test_a_second_ctrl_c_waits_for_no_thread():
-    process = python("""
+    result = result_of("""
         import threading, time
         from gshard_nmt.run.together import Stopped
         def action():
@@ -232,25 +245,16 @@ def test_a_second_ctrl_c_waits_for_no_thread():
             raise Stopped("stopped at once")
         end(action)
     """)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (130, "", "gshard-try: stopped at once\n")
-
-
-def test_an_interruption_after_saving_exits_as_usual():
-    process = python(COMPILING % "'saved at step 3'")
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "a line of the report\nshut down the interpreter\n")
-    assert err == "gshard-try: saved at step 3\n"
+    assert result == (130, "", "gshard-try: stopped at once\n")
 
 
 def test_another_broken_pipe_is_an_unexpected_error():
-    process = python("""
+    code, _, err = result_of("""
         def action():
             raise BrokenPipeError
         end(action)
     """)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 1
+    assert code == 1
     assert "BrokenPipeError" in err
 
 

@@ -75,24 +75,29 @@ def test_the_trip_count_of_a_loop_that_counts_down_is_read_from_its_counter(modu
     assert "dot.1" not in times  # inside a fusion, which is one instruction
 
 
-def test_the_trip_count_of_an_unrolled_loop_is_divided_by_its_increment():
-    unrolled = TEXT.replace("%one = s32[] constant(1)", "%one = s32[] constant(2)")
-    module = hlo.parse(unrolled)
-    assert module.trip_count(module.by_name["loop"]) == 5  # 9, 7, 5, 3, 1
+UNROLLED = {"%one = s32[] constant(1)": "%one = s32[] constant(2)"}
+KNOWN = {"body=%body": 'body=%body, backend_config={"known_trip_count":{"n":"4"}}'}
+COMPUTED_START = {
+    "%nine = s32[]{:T(256)} constant(9)": "%nine = s32[] bitcast(%a)",
+    "direction=GT": "direction=LT",
+    "%bound = s32[]{:T(256)} constant(0)": "%bound = s32[] constant(8)",
+}
 
 
-def test_a_known_trip_count_is_used():
-    noted = TEXT.replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"4"}}')
-    module = hlo.parse(noted)
-    assert module.trip_count(module.by_name["loop"]) == 4
-
-
-def test_a_counter_that_starts_from_a_computed_value_counts_from_0():
-    text = TEXT.replace("%nine = s32[]{:T(256)} constant(9)", "%nine = s32[] bitcast(%a)")
-    text = text.replace("direction=GT", "direction=LT")
-    text = text.replace("%bound = s32[]{:T(256)} constant(0)", "%bound = s32[] constant(8)")
+@pytest.mark.parametrize(
+    ("changes", "trips"),
+    [
+        pytest.param(UNROLLED, 5, id="9, 7, 5, 3, 1"),
+        pytest.param(KNOWN, 4, id="a known trip count is used"),
+        pytest.param(COMPUTED_START, 8, id="a computed start counts as 0"),
+    ],
+)
+def test_the_trip_count_of_a_loop(changes, trips):
+    text = TEXT
+    for old, new in changes.items():
+        text = text.replace(old, new)
     module = hlo.parse(text)
-    assert module.trip_count(module.by_name["loop"]) == 8
+    assert module.trip_count(module.by_name["loop"]) == trips
 
 
 @pytest.mark.parametrize(
