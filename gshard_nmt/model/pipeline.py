@@ -80,24 +80,18 @@ class Pipeline:
         """
         if tf.executing_eagerly():  # XLA's dynamic slices exist only in compiled programs
             return self._one_by_one(stacked, x, shared)
-        names, total_names = sorted(stacked), sorted(self.totals)
-        count = len(shared)
 
-        # A custom gradient takes and returns flat sequences of tensors.
         @tf.custom_gradient
-        def run(x, *flat):
-            shared, stacked = list(flat[:count]), dict(zip(names, flat[count:], strict=True))
+        def run(x, shared, stacked):
             y, saved, sums = self._forward(stacked, x, shared)
 
-            def gradient(dy, *d_sums):
-                d_totals = dict(zip(total_names, d_sums, strict=True))
-                dx, d_shared, d_stacked = self._backward(stacked, x, shared, saved, dy, d_totals)
-                return (dx, *d_shared, *[d_stacked[name] for name in names])
+            def gradient(dy, *d_sums):  # flat, in the order of their names
+                d_totals = dict(zip(sorted(sums), d_sums, strict=True))
+                return self._backward(stacked, x, shared, saved, dy, d_totals)
 
-            return (y, *[sums[name] for name in total_names]), gradient
+            return (y, sums), gradient
 
-        y, *sums = run(x, *shared, *[stacked[name] for name in names])
-        return y, dict(zip(total_names, sums, strict=True))
+        return run(x, list(shared), dict(stacked))
 
     def _one_by_one(self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]):
         """Returns the results of `run`, of which this is the definition."""

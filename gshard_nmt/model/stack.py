@@ -149,32 +149,24 @@ def _recomputed(part: Part):
     """
 
     def apply(values: Values, x, shared: Sequence, repeat: Index, _: Keep):
-        names = sorted(values)
-        total_names: list[str] = []
-        sizes = [1, len(shared), len(names)]
-
         @tf.custom_gradient
-        def run(*arguments):
-            (x,), shared, flat = _cut(arguments, sizes)
+        def run(x, shared, values):
             keep, results = recorder(part.keeps)
-            y, totals = part.apply(dict(zip(names, flat, strict=True)), x, shared, repeat, keep)
-            total_names[:] = sorted(totals)
+            y, totals = part.apply(values, x, shared, repeat, keep)
             kept = [result for result, _ in results]
 
-            def gradient(d_y, *d_totals):
-                again = barrier([*arguments, *kept, d_y])
-                (x,), shared, flat, kept_again, (dy,) = _cut(again, [*sizes, len(kept), 1])
-                dx, d_shared, d_values = part.recompute_gradients(
-                    dict(zip(names, flat, strict=True)),
-                    *([x, *kept_again], shared, repeat, dy),
-                    dict(zip(total_names, d_totals, strict=True)),
+            def gradient(dy, *d_totals):
+                inputs = [x, shared, values, kept, dy]
+                again = tf.nest.pack_sequence_as(inputs, barrier(tf.nest.flatten(inputs)))
+                x_again, shared_again, values_again, kept_again, dy_again = again
+                return part.recompute_gradients(
+                    *(values_again, [x_again, *kept_again], shared_again, repeat, dy_again),
+                    dict(zip(sorted(totals), d_totals, strict=True)),
                 )
-                return (dx, *d_shared, *[d_values[name] for name in names])
 
-            return (y, *[totals[name] for name in total_names]), gradient
+            return (y, totals), gradient
 
-        y, *totals = run(x, *shared, *[values[name] for name in names])
-        return y, dict(zip(total_names, totals, strict=True))
+        return run(x, list(shared), dict(values))
 
     return apply
 
@@ -212,18 +204,14 @@ def scanned(
     """
     if tf.executing_eagerly():  # XLA's dynamic slices exist only in compiled programs
         return unrolled(parts, stacked, x, shared, recompute=True)
-    names, total_names, summed = sorted(stacked), sorted(totals), sorted(sums)
-    sizes = [1, len(shared), len(names), len(summed)]
     repeats = _repeats(stacked)
 
     def add_total(name: str, total: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":
         return totals[name].annotated(total + term)
 
-    # A custom gradient takes and returns flat sequences of tensors.
     @tf.custom_gradient
-    def run(*arguments):
-        (x,), shared, flat, flat_sums = _cut(arguments, sizes)
-        loop = Loop(parts, dict(zip(names, flat, strict=True)), shared)
+    def run(x, shared, stacked, sums):
+        loop = Loop(parts, stacked, shared)
         saved: Sequence[Sequence[tf.Tensor]] = [
             [
                 array.stacked([repeats], "R").zeros()
@@ -231,22 +219,19 @@ def scanned(
             ]
             for part in parts
         ]
-        zeros = {name: totals[name].zeros() for name in total_names}
+        zeros = {name: total.zeros() for name, total in totals.items()}
         y, saved, values = loop.forward(x, saved, zeros, add_total)
 
-        def gradient(dy, *d_values):
-            d_totals = dict(zip(total_names, d_values, strict=True))
-            sums = dict(zip(summed, flat_sums, strict=True))
+        def gradient(dy, *d_values):  # flat, in the order of their names
+            d_totals = dict(zip(sorted(totals), d_values, strict=True))
             results = _gradients_of(loop, annotate_gradient, saved, dy, d_totals, sums)
             dx, d_shared, d_stacked = results
-            d_sums = [d_stacked.pop(name) for name in summed]
-            return (dx, *d_shared, *[d_stacked.get(name) for name in names], *d_sums)
+            d_sums = {name: d_stacked.pop(name) for name in sums}
+            return dx, d_shared, {name: d_stacked.get(name) for name in stacked}, d_sums
 
-        return (y, *[values[name] for name in total_names]), gradient
+        return (y, values), gradient
 
-    arguments = [x, *shared, *[stacked[name] for name in names], *[sums[name] for name in summed]]
-    y, *values = run(*arguments)
-    return y, dict(zip(total_names, values, strict=True))
+    return run(x, list(shared), dict(stacked), dict(sums))
 
 
 def _gradients_of(
@@ -381,11 +366,6 @@ class Loop:
 
 def _repeats(stacked: Values) -> int:
     return next(iter(stacked.values())).shape[0]
-
-
-def _cut(flat: Sequence, sizes: Sequence[int]) -> list[list]:
-    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    return [list(flat[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
 def run_time_zeros(shape: Sequence[int], dtype: "tf.DType | str") -> "tf.Tensor":
