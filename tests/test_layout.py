@@ -268,9 +268,9 @@ def test_every_dependency_is_imported():
 
 # Upper bounds of size, so that one person can know the whole. A feature enters by making room: lower a
 # bound when code leaves, and raise none.
-MOST_LINES = {"gshard_nmt": 43_685, "tests": 41_560, "scripts": 2_090, "benchmarks": 3_710}
+MOST_LINES = {"gshard_nmt": 43_400, "tests": 41_530, "scripts": 2_090, "benchmarks": 3_710}
 MOST_FILES = 241
-MOST_LINES_OF_DOCS, MOST_WORDS_OF_DOCS = 3_850, 45_000
+MOST_LINES_OF_DOCS, MOST_WORDS_OF_DOCS = 3_750, 43_500
 MOST_LINES_OF_A_FILE = 450
 MOST_MODULES = {"": 26, "decoding": 15, "model": 32, "spmd": 19, "inspection": 15}
 """Modules in a row, of folders that have more than 14."""

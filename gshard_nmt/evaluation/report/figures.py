@@ -68,7 +68,7 @@ def draw_trend(systems: Sequence[System], title: str) -> Any:
     shows_gains = has_gains(results)
     if shows_gains:
         top.axhline(0, color=FAINT, lw=0.8)
-    top.set_ylabel("gain in BLEU over the bilingual baseline" if shows_gains else "BLEU")
+    top.set_ylabel("gain in BLEU over the baseline" if shows_gains else "BLEU")
     _draw_systems(top, systems, shows_gains)
     _draw_training_pairs(bottom, results)
     paint(figure)
@@ -195,7 +195,7 @@ def draw_cost(systems: Sequence[System], baselines: System | None) -> Any:
     axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,g}"))
     axes.margins(0.18)
     axes.set_xlabel(f"cost of training in device-{unit}")
-    what = "mean gain in BLEU over the bilingual baselines" if shows_gains else "mean BLEU"
+    what = "mean gain in BLEU over the baselines" if shows_gains else "mean BLEU"
     axes.set_ylabel(what)
     paint(figure)
     return figure

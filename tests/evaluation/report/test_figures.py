@@ -27,7 +27,7 @@ def test_the_sliding_mean_uses_whole_windows_and_leaves_out_those_that_miss_most
 
 
 @pytest.mark.parametrize(
-    ("baseline", "label"), [(20.0, "gain in BLEU over the bilingual baseline"), (None, "BLEU")]
+    ("baseline", "label"), [(20.0, "gain in BLEU over the baseline"), (None, "BLEU")]
 )
 def test_one_system_shows_each_language_and_its_trend(baseline, label):
     results = [result_of(n, bleu, baseline) for n, bleu in scores(25).items()]
