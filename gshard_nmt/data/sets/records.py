@@ -272,7 +272,8 @@ class ShardReader:
         folder = self._copies.source
         try:
             path = self._paths.get(shard) or self._copies.path(name, size)
-            self._paths[shard] = path
+            if not paths.is_url(folder):  # a copy of a bucket's shard may be removed at any time
+                self._paths[shard] = path
             read = functools.partial(self._open.read, path, size, count, places)
             return patiently_or_fail(read, path, f"--data {folder}")
         except FileNotFoundError as error:

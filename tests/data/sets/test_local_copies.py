@@ -5,7 +5,7 @@ import pytest
 
 from gshard_nmt import paths
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.sets.records import LocalCopies
+from gshard_nmt.data.sets.records import LocalCopies, OpenShards
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError
 from tests.data.synthetic import write_prepared_data
@@ -49,6 +49,17 @@ def test_examples_from_a_bucket_are_those_of_the_folder(bucket, local, tmp_path)
             np.testing.assert_array_equal(a.source, b.source)
             np.testing.assert_array_equal(a.target, b.target)
     assert copies(tmp_path / "cache") == ["dev-00000.ids", "train-00000.ids"]
+
+
+def test_a_copy_that_was_removed_is_made_again(bucket, local, tmp_path):
+    upload(bucket, local)
+    shards = OpenShards()
+    reader = opened().reader_of_all(local.pairs, "train", shards)
+    lengths = [len(example.source) for example in reader.read(np.arange(9))]
+    shards.close()
+    for copy in (tmp_path / "cache").rglob("train-*"):
+        copy.unlink()
+    assert [len(example.source) for example in reader.read(np.arange(9))] == lengths
 
 
 def no_home():
