@@ -63,9 +63,8 @@ class MoE:
     biases: bool = False  # of the experts' matrices. The gate has none.
     expert_output_masking: float = 0.0
     gating_dropout: float = 0.0
-    shared_expert_dim: int = (
-        0  # H of the shared expert, whose output is added to that of the others
-    )
+    # H of the shared expert, whose output is added to that of the others
+    shared_expert_dim: int = 0
 
     @property
     def choices(self) -> int:
