@@ -30,7 +30,8 @@ AUX_LOSS_SCALES = ("authors", "paper")
 class MoE:
     """The settings of a Mixture-of-Experts layer: those of `Model` with the same names, explained there.
 
-    `Model.moe` makes one for training and one for evaluation.
+    Only `hidden_dim` is another: that of an expert. `Model.moe` makes one for training and one for
+    evaluation.
     """
 
     experts: int  # E

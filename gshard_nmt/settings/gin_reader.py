@@ -31,7 +31,7 @@ def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
 def read_settings(
     source: str | None, overrides: Sequence[str] = (), problems: list[str] | None = None
 ) -> dict[Key, Setting]:
-    """Returns the settings of a config, or None, and of the `--gin` flags. No value is checked yet.
+    """Returns the settings of a config, if there is a `source`, and of the `--gin` flags, unchecked.
 
     If `problems` is a list, the error of each bad statement is appended to it, and reading goes on
     without that statement.
