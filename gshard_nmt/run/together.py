@@ -3,8 +3,8 @@
 jax's coordination service connects the processes and watches them by heartbeats. Over its store of keys
 and values, the processes compare what they must have in common, and a process that fails tells the
 others why before it leaves. A process that dies cannot tell. The others notice that a collective fails,
-and end with 75. Or jax misses heartbeats, and aborts the others (SIGABRT, 134). After both, the same
-commands go on from the last checkpoint.
+and end with 75. Or jax misses heartbeats, or gloo gets a message out of turn, and they abort (SIGABRT,
+134). After all of these, the same commands go on from the last checkpoint.
 
 The signals that end a program are here too. SIGHUP means that the terminal or the SSH connection is gone.
 """
