@@ -94,7 +94,7 @@ GROUPS = {
 
 WHOLE, MANY, DENSE = "8 experts", "64 experts", "dense, hidden width 1,536"
 UNDROPPED, ALONE, SPLIT = (f"{WHOLE}, {word}" for word in ("no dropout", "1 device", "8 devices"))
-GROWING = {n: f"{n} devices, {2 * n} experts, {4 * n} rows" for n in (1, 2, 4, 8)}
+GROWING = {n: f"{2 * n} experts, {4 * n} rows, devices: {n}" for n in (1, 2, 4, 8)}
 OWN = {
     WHOLE: ours(**EXPERTS, **LOW),
     MANY: ours(experts=64, **LOW),
