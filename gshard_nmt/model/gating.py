@@ -173,8 +173,11 @@ def route(
     if key is not None:
         noise = counter_random.uniform(key, x.shape.as_list())
         x *= tf.cast(1.0 + rules.router_jitter * (2.0 * noise - 1.0), x.dtype)
-    # Shape: [G, S, M] x [M, E] -> [G, S, E]
-    logits = annotate(products.exact_product(x, gate), letters)
+    # Shape: [G, S, M] x [M, E] -> [G, S, E]. Without AVX-512, XLA's sums for CPUs have an order that
+    # depends on the number of tokens, unless the columns are a multiple of 16.
+    more = -rules.experts % 16 if letters == "GS_" else 0
+    logits = products.exact_product(x, tf.pad(gate, [[0, 0], [0, more]]) if more else gate)
+    logits = annotate(logits[..., : rules.experts] if more else logits, letters)
     logits = mode.keep("experts", logits, letters)
     key = mode.key_of("second_expert") if rules.second_expert == "random" else None
     draw = None if key is None else counter_random.uniform(key, is_token.shape.as_list())
