@@ -1,29 +1,38 @@
-"""Trains this package, JoeyNMT and Marian for the same minutes, and compares dev BLEU.
+"""Searches settings for this package, JoeyNMT and Marian, and compares their BLEU after equal minutes.
 
-    .venv/bin/python benchmarks/race.py                        # message catalogues, 10 minutes
+    .venv/bin/python benchmarks/race.py                        # message catalogues, 10 minutes a run
     .venv/bin/python benchmarks/race.py --corpus corpus --language de --minutes 20
-    .venv/bin/python benchmarks/race.py --racers experts dense # this package alone
+    .venv/bin/python benchmarks/race.py --racers gshard-nmt    # this package alone
 
-Every racer has the machine for itself, and gets the same training text, the same vocabulary of 8,000
-pieces, the same sizes (width 256, hidden width 1,024, 4 heads, 4 encoder and 2 decoder layers), all cores
+Every run has its cores for itself, and gets the same training text, the same vocabulary of 8,000 pieces,
+the same sizes, those of the demo (width 128, hidden width 512, 4 heads, 2 encoder and 2 decoder layers),
 and the same minutes, start and compilation included. The race goes like this:
 
 1. gshard-data prepare cleans the text and learns the vocabulary. All racers train on the result.
-2. A trial of each racer measures its speed. So each knows how many updates fit into its minutes, for its
-   learning rate and for the checkpoints of its curve. The trial is not counted.
-3. Each racer trains. Its own validations, if its recipe needs them, are not counted either.
-4. Each racer translates the dev text with each checkpoint and the beam that its authors recommend. The
-   same sacreBLEU scores all of them on raw text. Test text is never read.
+2. Search: each trial of benchmarks/racers/trials.json trains once. A trial is a change of the racer's
+   recipe, in the racer's own names; {} changes nothing. Dev BLEU of the last checkpoint chooses a trial.
+3. That trial trains again with other seeds. Each of these models translates the test text once.
+
+Each run begins with a minute that measures its speed. So a racer knows how many updates fit into its
+minutes, for its learning rate. This minute and the racer's own validations are not counted. Each racer
+translates with the beam that its authors recommend, and the same sacreBLEU scores all on raw text.
 
 The first run installs the peers into build/benchmarks. A peer that cannot be installed is left out. The
-files of the race are in --out. If the race is interrupted, the same command goes on with the next racer.
-The machine must be quiet.
+files of the race are in --out. If the race is interrupted, the same command goes on. The machine must be
+quiet. To have a run on each core, start the same command on each:
+
+    for core in 0 1; do taskset -c $core .venv/bin/python benchmarks/race.py & done
 """
 
 import argparse
+import dataclasses
+import itertools
+import json
 import shutil
 import signal
 import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,27 +41,26 @@ from harness.records import Figure
 from racers import clock, result
 from racers.joeynmt import JoeyNMT
 from racers.marian import Marian
-from racers.ours import EXPERTS, Ours
+from racers.ours import Ours
 from racers.plan import DECODER_LAYERS, ENCODER_LAYERS, Plan, Racer, Text
-from racers.result import Point, Result
+from racers.result import Result
 from racers.text import make_text
 
-from gshard_nmt import files
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import metrics
+from gshard_nmt.run.lock import InUseError, RunLock
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "benchmarks"
 DEMO_CORPUS = ROOT / "data" / "demo" / "corpus"
-FIGURE = "race.svg"
-RACERS: dict[str, Racer] = {
-    racer.name: racer
-    for racer in (Ours(EXPERTS), Ours(0), JoeyNMT("shipped"), JoeyNMT("short"), Marian())
-}
+TRIALS = Path(__file__).parent / "racers" / "trials.json"
+RACERS: Mapping[str, Callable[..., Racer]] = {kind.name: kind for kind in (Ours, JoeyNMT, Marian)}
 ENDLESS = 100_000
-"""The updates of a trial, which its time ends."""
+"""The updates of the run that measures the speed, which its time ends."""
 MARGIN = 0.97
-"""The share of the updates that fit by the trial: a run should end before it is stopped."""
+"""The share of the updates that fit by this speed: a run should end before it is stopped."""
+WAIT_SECONDS = 5.0
+"""The time between two looks at the runs of other processes."""
 
 
 def main() -> int:
@@ -64,7 +72,7 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         print(
-            "\nrace.py: interrupted. The same command goes on with the racer that was training.",
+            "\nrace.py: interrupted. The same command goes on with the run that was training.",
             file=sys.stderr,
         )
         return 130
@@ -79,12 +87,14 @@ def parse() -> argparse.Namespace:
         "--minutes", type=positive, default=10.0, help="minutes of training; default 10"
     )
     parser.add_argument(
-        "--trial", type=positive, default=90.0, help="seconds of each trial; default 90"
+        "--pace", type=positive, default=60.0, help="seconds that measure a speed; default 60"
     )
     parser.add_argument(
-        "--points", type=whole, default=8, help="checkpoints of each racer; default 8"
+        "--seeds", type=whole, default=3, help="seeds of each best trial; default 3"
     )
-    parser.add_argument("--sentences", type=whole, default=500, help="dev sentences; default 500")
+    parser.add_argument(
+        "--sentences", type=whole, default=500, help="most dev and test sentences; default 500"
+    )
     parser.add_argument(
         "--racers",
         nargs="+",
@@ -114,8 +124,137 @@ def whole(text: str) -> int:
     return int(text)
 
 
+class Race:
+    """The runs of a race, each in a folder of its own. A run is a racer's trial with a seed."""
+
+    def __init__(self, arguments: argparse.Namespace, text: Text, folder: Path) -> None:
+        self._text, self._folder, self._pace = text, folder, arguments.pace
+        self._minutes, self._seeds = arguments.minutes, range(1, arguments.seeds + 1)
+        self._trials = json.loads(TRIALS.read_text(encoding="utf-8"))
+        self._failed: set[Path] = set()
+
+    def trials(self, name: str) -> list["Entry"]:
+        return self._entries(name, enumerate(self._trials[name], 1), (1,))
+
+    def finals(self, name: str) -> list["Entry"]:
+        """Returns the runs of the best trial; none if a trial has not ended, or all failed."""
+        scores = {entry: entry.result.dev for entry in self.trials(name) if entry.result}
+        if not scores or len(scores) < len(self.trials(name)):
+            return []
+        best = max(scores, key=scores.__getitem__)
+        entries = self._entries(name, [(best.trial, best.racer.changes)], self._seeds)
+        return [dataclasses.replace(entry, is_final=True) for entry in entries]
+
+    def waiting(self, names: Sequence[str]) -> list["Entry"]:
+        entries = [entry for name in names for entry in self.trials(name) + self.finals(name)]
+        return [entry for entry in entries if not entry.has_ended]
+
+    def run(self, entry: "Entry") -> bool:
+        """Trains and scores what is missing of a run; False if another process is at it."""
+        try:
+            entry.folder.mkdir(parents=True, exist_ok=True)
+            with RunLock(entry.folder):
+                own = entry.result or self._trained(entry)
+                if entry.is_final and own.test is None:
+                    own = dataclasses.replace(
+                        own, test=self._score(entry, own.updates, "test").value
+                    )
+                result.write(own, entry.folder)
+        except InUseError:
+            return False
+        except (environment.NoPeers, clock.RacerFailed) as problem:
+            print(f"{entry.folder.name} is left out. {problem}", file=sys.stderr)
+            self._failed.add(entry.folder)
+        return True
+
+    def _entries(
+        self, name: str, trials: Iterable[tuple[int, Mapping[str, Any]]], seeds: Iterable[int]
+    ) -> list["Entry"]:
+        entries = []
+        for (trial, changes), seed in itertools.product(trials, seeds):
+            conditions = {
+                "text": self._text.fingerprint,
+                "minutes": self._minutes,
+                "cores": len(environment.cores()),
+                "layers": [ENCODER_LAYERS, DECODER_LAYERS],
+                "changes": changes,
+                "seed": seed,
+            }
+            racer, folder = RACERS[name](changes, seed), self._folder / f"{name}-{trial}-{seed}"
+            entries.append(Entry(racer, trial, folder, conditions))
+        return [entry for entry in entries if entry.folder not in self._failed]
+
+    def _plan(self, entry: "Entry", updates: int) -> Plan:
+        cores = entry.conditions["cores"]
+        return Plan(self._text, entry.folder / "run", interpreter(entry.racer), cores, updates)
+
+    def _trained(self, entry: "Entry") -> Result:
+        limit, name = 60.0 * self._minutes, entry.folder.name
+        print(f"{name}: {self._pace:g} s to measure its speed ...", file=sys.stderr)
+        pace = self._train(entry, ENDLESS, self._pace)
+        updates = int(MARGIN * pace.speed * (limit - pace.start_seconds))
+        if updates < 1:
+            raise clock.RacerFailed(
+                f"It needed {pace.start_seconds:.0f} s to start and then made {pace.speed:.2f} updates a "
+                "second, too few for this race. Give it more time with --pace or --minutes."
+            )
+        print(f"{name}: {updates:,} updates ...", file=sys.stderr)
+        trained = self._train(entry, updates, limit)
+        if not trained.updates:
+            raise clock.RacerFailed(f"It saved no checkpoint; its log is in {entry.folder}.")
+        score = self._score(entry, trained.updates, "dev")
+        print(f"{name}: {score.value:.1f} dev BLEU", file=sys.stderr)
+        return Result(
+            entry.conditions,
+            trained.updates,
+            trained.start_seconds,
+            trained.validation_seconds,
+            score.value,
+            score.signature,
+        )
+
+    def _train(self, entry: "Entry", updates: int, seconds: float) -> clock.Run:
+        plan = self._plan(entry, updates)
+        shutil.rmtree(plan.folder, ignore_errors=True)
+        plan.folder.mkdir()
+        return clock.train(entry.racer, plan, seconds)
+
+    def _score(self, entry: "Entry", updates: int, split: str) -> metrics.Measured:
+        plan = self._plan(entry, updates)
+        lines = clock.translate(entry.racer, plan, updates, split)
+        return metrics.scores(lines, [self._text.lines(split, "en")], "en")["bleu"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Entry:
+    """A run of a race.
+
+    Attributes:
+      racer: the racer, with the changes of the trial and the seed.
+      trial: the number of the trial, from 1 on.
+      folder: the folder of the run.
+      conditions: those of its result.
+      is_final: whether test text is translated too.
+    """
+
+    racer: Racer
+    trial: int
+    folder: Path
+    conditions: Mapping[str, Any]
+    is_final: bool = False
+
+    @property
+    def result(self) -> Result | None:
+        return result.read(self.folder, self.conditions)
+
+    @property
+    def has_ended(self) -> bool:
+        own = self.result
+        return own is not None and not (self.is_final and own.test is None)
+
+
 def race(arguments: argparse.Namespace) -> int:
-    """Lets the racers train one after another; returns the exit code."""
+    """Searches, trains and scores; returns the exit code."""
     if not arguments.corpus.is_dir():
         raise UserError(
             f"--corpus {arguments.corpus} is not a folder. Make the catalogues of this machine into a "
@@ -124,61 +263,34 @@ def race(arguments: argparse.Namespace) -> int:
     busy = environment.busy()
     folder = arguments.out / arguments.language
     text = make_text(arguments.corpus, arguments.language, arguments.sentences, folder / "text")
-    results = []
-    for name in arguments.racers:
-        own = finished_or_run(RACERS[name], text, folder, arguments)
-        results += [own] if own else []
-    if not results:
+    own = Race(arguments, text, folder)
+    while waiting := own.waiting(arguments.racers):
+        if not any(own.run(entry) for entry in waiting):
+            time.sleep(WAIT_SECONDS)
+    finals = {name: results(entries) for name in arguments.racers if (entries := own.finals(name))}
+    if not finals:
         return 1
-    files.write(folder / "race.json", result.record(results, environment.machine()))
-    pairs, sentences = (len(text.lines(split, "en")) for split in ("train", "dev"))
-    title = f"{arguments.language} to en, {pairs:,} training pairs"
-    image = result.figure(results, title)
-    files.write(folder / FIGURE, image)
+    trials = {name: results(own.trials(name)) for name in finals}
+    pairs, dev, test = (len(text.lines(split, "en")) for split in ("train", "dev", "test"))
     summary = (
-        f"{pairs:,} training pairs of {arguments.language}-en, {sentences:,} dev sentences, "
-        f"{arguments.minutes:g} minutes, {len(environment.cores())} cores.\n"
-        f"sacreBLEU `{results[0].signature}`.\n\n{result.table(results)}\n"
-        f"![Dev BLEU against minutes of training](images/{FIGURE})\n"
+        f"{pairs:,} training pairs of {arguments.language}-en, {dev:,} dev and {test:,} test sentences, "
+        f"{arguments.minutes:g} minutes, cores: {len(environment.cores())}, seeds: {arguments.seeds}.\n"
+        f"sacreBLEU `{next(iter(finals.values()))[0].signature}`.\n\n{result.table(trials, finals)}"
     )
-    figures = [Figure.of(own.label, "best dev BLEU", [own.best.bleu]) for own in results]
-    section = page.Section(
-        "race",
-        summary,
-        figures,
-        page.FEWEST_ROUNDS,  # a race has none
-        is_whole=len(results) == len(RACERS),
-        images={FIGURE: image},
+    figures = [
+        Figure.of(name, "test BLEU", [own.test for own in runs if own.test is not None])
+        for name, runs in finals.items()
+    ]
+    # A race has no rounds.
+    is_whole = len(finals) == len(RACERS)
+    page.publish(
+        page.Section("race", summary, figures, page.FEWEST_ROUNDS, is_whole), arguments.page, busy
     )
-    page.publish(section, arguments.page, busy)
-    print(f"The record and the figure are in {folder}: race.json, race.svg.")
-    return 0 if len(results) == len(arguments.racers) else 1
+    return 0 if len(finals) == len(arguments.racers) else 1
 
 
-def finished_or_run(
-    racer: Racer, text: Text, folder: Path, arguments: argparse.Namespace
-) -> Result | None:
-    path, cores = folder / f"{racer.name}.json", len(environment.cores())
-    conditions = {
-        "text": text.fingerprint,
-        "minutes": arguments.minutes,
-        "points": arguments.points,
-        "cores": cores,
-        "layers": [ENCODER_LAYERS, DECODER_LAYERS],
-    }
-    if own := result.read(path, conditions):
-        print(
-            f"{racer.label} has finished before. To race it again, remove {path}.", file=sys.stderr
-        )
-        return own
-    try:
-        python = interpreter(racer)
-        own = run(racer, text, folder / racer.name, python, conditions, arguments.trial)
-    except (environment.NoPeers, clock.RacerFailed) as problem:
-        print(f"{racer.label} is left out. {problem}", file=sys.stderr)
-        return None
-    result.write(own, path)
-    return own
+def results(entries: Sequence[Entry]) -> list[Result]:
+    return [own for entry in entries if (own := entry.result)]
 
 
 def interpreter(racer: Racer) -> str:
@@ -188,55 +300,8 @@ def interpreter(racer: Racer) -> str:
     return str(environment.peers_python(venv, racer.requirements))
 
 
-def run(
-    racer: Racer,
-    text: Text,
-    folder: Path,
-    python: str,
-    conditions: dict[str, Any],
-    trial_seconds: float,
-) -> Result:
-    """Tries a racer, trains it and scores its checkpoints."""
-    cores, limit = conditions["cores"], 60.0 * conditions["minutes"]
-
-    def plan(part: str, updates: int, every: int) -> Plan:
-        shutil.rmtree(folder / part, ignore_errors=True)
-        (folder / part).mkdir(parents=True)
-        return Plan(text, folder / part, python, cores, updates, every)
-
-    print(f"{racer.label}: trial of {trial_seconds:g} s ...", file=sys.stderr)
-    trial = clock.train(racer, plan("trial", ENDLESS, ENDLESS), trial_seconds)
-    updates = int(MARGIN * trial.speed * (limit - trial.start_seconds))
-    if updates < 1:
-        raise clock.RacerFailed(
-            f"Its trial needed {trial.start_seconds:.0f} s to start and then made {trial.speed:.2f} "
-            "updates a second, too few for this race. Give it more time with --trial or --minutes."
-        )
-    print(f"{racer.label}: {updates:,} updates ...", file=sys.stderr)
-    own = plan("race", updates, max(1, updates // conditions["points"]))
-    trained = clock.train(racer, own, limit)
-    points = []
-    for step, seconds in sorted(trained.checkpoints.items()):
-        references = [text.lines("dev", "en")]
-        score = metrics.scores(clock.translate(racer, own, step), references, "en")["bleu"]
-        points.append(Point(seconds / 60, step, score.value))
-        print(f"  {seconds / 60:5.1f} min: {score.value:.1f} BLEU", file=sys.stderr)
-    if not points:
-        raise clock.RacerFailed(f"It saved no checkpoint; its log is {own.log}.")
-    shutil.rmtree(folder / "trial")
-    wall_seconds = trained.seconds + trained.validation_seconds
-    return Result(
-        racer.name,
-        racer.label,
-        conditions,
-        tuple(points),
-        trained.start_seconds,
-        trained.validation_seconds,
-        trained.cpu_seconds / wall_seconds,
-        score.signature,
-    )
-
-
 if __name__ == "__main__":
+    # A shell's background command ignores SIGINT, and the programs that it starts inherit this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -78,7 +78,6 @@ class Section:
       rounds: the rounds that were made.
       is_whole: whether the table has everything that the page shows.
       versions: the versions of the libraries of other processes.
-      images: the images that the text shows: the name of each file in docs/images, and its bytes.
     """
 
     name: str
@@ -87,7 +86,6 @@ class Section:
     rounds: int
     is_whole: bool = True
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    images: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
 
 def publish(section: Section, when: str, busy: str) -> None:
@@ -101,8 +99,6 @@ def publish(section: Section, when: str, busy: str) -> None:
     if reason := _refusal(section, when, busy):
         print(f"docs/{PAGE.name} is unchanged, because {reason}.")
         return
-    for name, image in section.images.items():
-        (PAGE.parent / "images" / name).write_bytes(image)
     write(section.name, text)
     records.write(section.name, section.figures, how)
 

@@ -1,9 +1,8 @@
-"""The clock of a race: trains one racer for a time, and notes when each checkpoint was ready."""
+"""The clock of a race: trains one racer for a time, and notes its last checkpoint."""
 
 import contextlib
 import dataclasses
 import os
-import resource
 import signal
 import subprocess
 import time
@@ -28,18 +27,16 @@ class Run:
     The time of validations is left out, so that it costs a racer nothing.
 
     Attributes:
-      checkpoints: the time of each checkpoint, by its step.
+      updates: those of its last checkpoint; 0 if it saved none.
       reports: when the run reported a new number of updates, and that number.
       seconds: the length of the run.
       validation_seconds: what its validations took beside this.
-      cpu_seconds: the CPU time of its processes, start and validations included.
     """
 
-    checkpoints: Mapping[int, float]
+    updates: int
     reports: Sequence[tuple[float, int]]
     seconds: float
     validation_seconds: float
-    cpu_seconds: float
 
     @property
     def speed(self) -> float:
@@ -58,15 +55,11 @@ class Run:
 
 def train(racer: Racer, plan: Plan, limit: float) -> Run:
     command, variables = racer.command(plan), _variables(racer, plan)
-    cpu_before = _cpu_seconds_of_children()
     began = time.monotonic()
-    checkpoints: dict[int, float] = {}
     reports: list[tuple[float, int]] = []
 
     def look() -> float:
         now = time.monotonic() - began - racer.validation_seconds(plan)
-        for step in racer.checkpoints(plan):
-            checkpoints.setdefault(step, now)
         updates = racer.updates(plan)
         if updates > (reports[-1][1] if reports else 0):
             reports.append((now, updates))
@@ -86,14 +79,12 @@ def train(racer: Racer, plan: Plan, limit: float) -> Run:
             raise _failure(racer, plan, "did not end after its time") from None
     if not is_stopped and process.returncode:
         raise _failure(racer, plan, f"ended with exit code {process.returncode}")
-    for step in racer.checkpoints(plan):
-        checkpoints.setdefault(step, seconds)
-    cpu_seconds = _cpu_seconds_of_children() - cpu_before
-    return Run(checkpoints, reports, seconds, racer.validation_seconds(plan), cpu_seconds)
+    updates = max(racer.checkpoints(plan), default=0)
+    return Run(updates, reports, seconds, racer.validation_seconds(plan))
 
 
-def translate(racer: Racer, plan: Plan, step: int) -> list[str]:
-    source = plan.text.file("dev", plan.text.source)
+def translate(racer: Racer, plan: Plan, step: int, split: str) -> list[str]:
+    source = plan.text.file(split, plan.text.source)
     done = subprocess.run(
         racer.decoder(plan, step),
         env=_variables(racer, plan),
@@ -102,10 +93,10 @@ def translate(racer: Racer, plan: Plan, step: int) -> list[str]:
         text=True,
         check=False,
     )
-    lines, expected = done.stdout.split("\n")[:-1], len(plan.text.lines("dev", plan.text.source))
+    lines, expected = done.stdout.split("\n")[:-1], len(plan.text.lines(split, plan.text.source))
     if done.returncode or len(lines) < expected:
         end = "\n".join(done.stderr.splitlines()[-8:])
-        raise RacerFailed(f"{racer.label} cannot translate with the checkpoint of {step}:\n{end}")
+        raise RacerFailed(f"{racer.name} cannot translate with the checkpoint of {step}:\n{end}")
     # A racer may print lines before the first translation.
     return lines[-expected:]
 
@@ -116,51 +107,24 @@ def _variables(racer: Racer, plan: Plan) -> dict[str, str]:
 
 def _failure(racer: Racer, plan: Plan, what: str) -> RacerFailed:
     end = plan.log_text().splitlines()[-8:]
-    return RacerFailed("\n".join([f"{racer.label} {what}; its log is {plan.log}:", *end]))
+    return RacerFailed("\n".join([f"{racer.name} {what}; its log is {plan.log}:", *end]))
 
 
 @contextlib.contextmanager
 def _started(
     command: Sequence[str], variables: Mapping[str, str], log: IO[str]
 ) -> Iterator[subprocess.Popen]:
-    with _no_stop_signal_ignored():
-        process = subprocess.Popen(
-            command,
-            env=dict(variables),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    process = subprocess.Popen(
+        command,
+        env=dict(variables),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     try:
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-@contextlib.contextmanager
-def _no_stop_signal_ignored() -> Iterator[None]:
-    """Within the block, a program that is started can be stopped.
-
-    A shell's background command ignores SIGINT, and the programs that it starts inherit this. What has
-    a handler here has the default there.
-    """
-    ignored = [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM)
-        if signal.getsignal(number) is signal.SIG_IGN
-    ]
-    for number in ignored:
-        signal.signal(number, lambda *_: None)
-    try:
-        yield
-    finally:
-        for number in ignored:
-            signal.signal(number, signal.SIG_IGN)
-
-
-def _cpu_seconds_of_children() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime

@@ -9,7 +9,7 @@ import re
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from racers.plan import (
     DECODER_LAYERS,
@@ -26,8 +26,9 @@ from racers.plan import (
 class Marian:
     """Marian, from the wheel of pymarian."""
 
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seed: int = 1
     name: ClassVar[str] = "marian"
-    label: ClassVar[str] = "Marian"
     requirements: ClassVar[Path] = Path(__file__).parents[1] / "marian-requirements.txt"
     stop_signal: ClassVar[int] = signal.SIGTERM
     variables: ClassVar[Mapping[str, str]] = {"CUDA_VISIBLE_DEVICES": ""}
@@ -62,11 +63,11 @@ class Marian:
             "sync-sgd": (),
             "shuffle-in-ram": (),
             "disp-freq": 5,
-            "save-freq": plan.every,
+            "save-freq": plan.updates,
             "after-batches": plan.updates,
-            "seed": 1111,
+            "seed": self.seed,
         }
-        return [*program(plan), "train", *flags(options)]
+        return [*program(plan), "train", *flags(options | dict(self.changes))]
 
     def updates(self, plan: Plan) -> int:
         return last_number(r"Up\. ([\d,]+)", plan.log_text())

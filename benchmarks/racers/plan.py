@@ -4,10 +4,10 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-MODEL_DIM, HIDDEN_DIM, HEADS = 256, 1024, 4
-ENCODER_LAYERS, DECODER_LAYERS = 4, 2
+MODEL_DIM, HIDDEN_DIM, HEADS = 128, 512, 4
+ENCODER_LAYERS, DECODER_LAYERS = 2, 2
 VOCABULARY = 8000
 
 
@@ -16,7 +16,7 @@ class Text:
     """The text of a race, the same for every racer.
 
     Attributes:
-      folder: has train.SOURCE and train.en, dev.SOURCE and dev.en; line N of two files is a pair.
+      folder: has the files SPLIT.SOURCE and SPLIT.en for train, dev and test; line N of two is a pair.
       source: the language to translate from, a BCP 47 tag. The other language is English.
       prepared: the same training text, prepared for this package.
       vocabulary: the SentencePiece model of both sides.
@@ -46,7 +46,6 @@ class Plan:
       python: the interpreter that has the racer.
       cores: the number of cores, and of threads.
       updates: the number of updates to plan for. The run may be stopped before.
-      every: the number of updates between two checkpoints.
     """
 
     text: Text
@@ -54,7 +53,6 @@ class Plan:
     python: str
     cores: int
     updates: int
-    every: int
 
     @property
     def log(self) -> Path:
@@ -67,18 +65,20 @@ class Plan:
 
 
 class Racer(Protocol):
-    """A system that trains, with its settings.
+    """A system that trains: its recipe, the changes of a trial, and a seed.
 
     Attributes:
+      changes: settings of the trial, by the names that the system has for them.
+      seed: the seed of the run.
       name: the name in tables and flags, without spaces.
-      label: the name in the table and in the figure.
       requirements: the file with its packages; None if it is this package.
       stop_signal: the signal that makes it save a checkpoint and end.
       variables: what its processes have in their environment, beside OMP_NUM_THREADS.
     """
 
+    changes: Mapping[str, Any]
+    seed: int
     name: str
-    label: str
     requirements: Path | None
     stop_signal: int
     variables: Mapping[str, str]

@@ -3,7 +3,7 @@
 import hashlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from gshard_nmt.errors import UserError
 
 
 def make_text(corpus: Path, source: str, sentences: int, folder: Path) -> Text:
-    dev = dev_rows(corpus, source, sentences)
+    dev, test = (held_out_rows(corpus, source, split)[:sentences] for split in ("dev", "test"))
     prepared = folder / "prepared"
     # The program knows whether its output is up to date.
     command = [sys.executable, "-m", "gshard_nmt", "data", "prepare", "--config", "baseline"]
@@ -35,27 +35,28 @@ def make_text(corpus: Path, source: str, sentences: int, folder: Path) -> Text:
     data = PreparedData.open(prepared)
     vocabulary = prepared / "source.model"
     train = train_rows(data, Vocabulary.load(vocabulary))
-    text = Text(folder, source, prepared, vocabulary, _fingerprint(train, dev, vocabulary))
-    for split, rows in (("train", train), ("dev", dev)):
+    splits = {"train": train, "dev": dev, "test": test}
+    text = Text(folder, source, prepared, vocabulary, _fingerprint(splits, vocabulary))
+    for split, rows in splits.items():
         for column, language in enumerate((source, ENGLISH)):
             content = "".join(f"{row[column]}\n" for row in rows)
             files.write(text.file(split, language), content)
     return text
 
 
-def dev_rows(corpus: Path, source: str, sentences: int) -> list[tuple[str, str]]:
+def held_out_rows(corpus: Path, source: str, split: str) -> list[tuple[str, str]]:
     pairs = [pair for pair in find_pairs(corpus) if pair.languages == {source, ENGLISH}]
     if not pairs:
         raise UserError(
             f"--corpus {corpus} has no folder {source}-{ENGLISH}. Name a language that it has with "
             "--language."
         )
-    rows = [row for pair in pairs for row in read_pairs(pair, "dev", source, ENGLISH)]
-    rows = [row for row in rows if row[0].strip() and row[1].strip()][:sentences]
+    rows = [row for pair in pairs for row in read_pairs(pair, split, source, ENGLISH)]
+    rows = [row for row in rows if row[0].strip() and row[1].strip()]
     if not rows:
         raise UserError(
-            f"{pairs[0].folder} has no dev text. Put at least 100 sentence pairs into dev.{source} "
-            f"and dev.{ENGLISH}."
+            f"{pairs[0].folder} has no {split} text. Put at least 100 sentence pairs into "
+            f"{split}.{source} and {split}.{ENGLISH}."
         )
     return rows
 
@@ -71,10 +72,8 @@ def train_rows(data: PreparedData, vocabulary: Vocabulary) -> list[tuple[str, st
     return [row for row in zip(*sides.values(), strict=True) if row[0].strip() and row[1].strip()]
 
 
-def _fingerprint(
-    train: Sequence[tuple[str, str]], dev: Sequence[tuple[str, str]], vocabulary: Path
-) -> str:
+def _fingerprint(splits: Mapping[str, Sequence[tuple[str, str]]], vocabulary: Path) -> str:
     digest = hashlib.sha256(vocabulary.read_bytes())
-    for rows in (train, dev):
+    for rows in splits.values():
         digest.update(repr(rows).encode())
     return digest.hexdigest()[:16]

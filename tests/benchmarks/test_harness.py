@@ -139,7 +139,6 @@ def test_a_section_of_the_page_is_replaced_and_the_rest_stays(load):
 def publish(load, tmp_path, monkeypatch, capsys):
     """Publishes a section on a page of its own; returns the page, the records and stdout."""
     page, records = load("harness.page"), load("harness.records")
-    (tmp_path / "images").mkdir()
     monkeypatch.setattr(page, "PAGE", tmp_path / "performance.md")
     monkeypatch.setattr(records, "RESULTS", tmp_path / "results.json")
     monkeypatch.setattr(sys, "argv", ["/anywhere/speed.py", "--rounds", "5"])
@@ -147,7 +146,7 @@ def publish(load, tmp_path, monkeypatch, capsys):
     old = [{"part": "speed", "name": "old"}, {"part": "other", "name": "stays"}]
     records.RESULTS.write_text(json.dumps(old), encoding="utf-8")
     figure = records.Figure.of("fast", "s", [2.0, 1.0, 4.0], "slow", [0.5, 0.25, 0.75])
-    section = page.Section("speed", "| new |\n", [figure], 5, images={"a.svg": b"<svg/>"})
+    section = page.Section("speed", "| new |\n", [figure], 5)
 
     def run(when="auto", busy="", **changes):
         page.publish(dataclasses.replace(section, **changes), when, busy)
@@ -157,7 +156,7 @@ def publish(load, tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_a_section_is_written_with_its_records_and_images(publish, tmp_path):
+def test_a_section_is_written_with_its_records(publish):
     page, records, out = publish()
     assert "| new |\n\n`benchmarks/speed.py --rounds 5`, 20" in page
     assert out.strip() in page
@@ -171,7 +170,6 @@ def test_a_section_is_written_with_its_records_and_images(publish, tmp_path):
     )
     assert {"jaxlib", "tensorflow", "python"} <= set(record["versions"])
     assert {"command", "machine", "busy", "date", "commit", "unit", "part"} <= set(record)
-    assert (tmp_path / "images" / "a.svg").read_bytes() == b"<svg/>"
 
 
 @pytest.mark.parametrize(
@@ -183,12 +181,11 @@ def test_a_section_is_written_with_its_records_and_images(publish, tmp_path):
         ({"when": "never"}, "of --page never"),
     ],
 )
-def test_a_section_that_cannot_be_compared_is_only_printed(publish, tmp_path, changes, reason):
+def test_a_section_that_cannot_be_compared_is_only_printed(publish, changes, reason):
     page, records, out = publish(**changes)
     assert page == "Text.\n\n<!-- begin speed -->\n<!-- end speed -->\n"
     assert [record["name"] for record in records] == ["old", "stays"]
     assert out.endswith(f"docs/performance.md is unchanged, because {reason}.\n")
-    assert not list((tmp_path / "images").iterdir())
     assert "| new |" in publish(**changes | {"when": "always"})[0]
 
 

@@ -1,4 +1,4 @@
-"""The race: its text, its clock, its curves, and what it does again after an interruption."""
+"""The race: its text, its clock, its search, and what it does again after an interruption."""
 
 import dataclasses
 import json
@@ -11,13 +11,13 @@ import pytest
 
 PROGRAM = """
 import pathlib, signal, sys, time
-folder, updates, every, seconds = pathlib.Path(sys.argv[1]), *map(int, sys.argv[2:4]), float(sys.argv[4])
+folder, updates, seconds = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
 for step in range(1, updates + 1):
     time.sleep(seconds)
     print(f"Up. {step}", flush=True)
-    if step % every == 0 or step == updates or stopped:
+    if step == updates or stopped:
         (folder / f"{step}.fake").touch()
     if stopped:
         break
@@ -26,19 +26,20 @@ for step in range(1, updates + 1):
 
 @dataclasses.dataclass(frozen=True)
 class Fake:
-    """A racer that learns the sources by heart: its translations get better with each checkpoint."""
+    """A racer that counts its updates. A trial says how well it translates, and a seed changes it."""
 
+    changes: dict = dataclasses.field(default_factory=dict)
+    seed: int = 1
     seconds: float = 0.01
     validation: float = 0.0
     program: str = PROGRAM
     name = "fake"
-    label = "A fake"
     requirements = None
     stop_signal = signal.SIGTERM
     variables = {"FAKE": "1"}  # noqa: RUF012
 
     def command(self, plan):
-        numbers = (plan.updates, plan.every, self.seconds)
+        numbers = (plan.updates, self.seconds)
         return [plan.python, "-c", self.program, str(plan.folder), *map(str, numbers)]
 
     def updates(self, plan):
@@ -51,11 +52,8 @@ class Fake:
         return sorted(int(path.stem) for path in plan.folder.glob("*.fake"))
 
     def decoder(self, plan, step):
-        copied = f"line if n < {step} else 'nothing at all'"
-        program = (
-            f"import sys; [print({copied}) for n, line in enumerate(sys.stdin.read().splitlines())]"
-        )
-        return [plan.python, "-c", f"print('noise'); {program}"]
+        program = "import sys; print('noise'); sys.stdout.write(sys.stdin.read())"
+        return [plan.python, "-c", program]
 
 
 @pytest.fixture
@@ -63,7 +61,7 @@ def text(load, tmp_path):
     folder = tmp_path / "text"
     folder.mkdir()
     lines = "".join(f"a b c d e {n}\n" for n in range(20))
-    for split in ("train", "dev"):
+    for split in ("train", "dev", "test"):
         for language in ("fr", "en"):
             (folder / f"{split}.{language}").write_text(lines)
     return load("racers.plan").Text(folder, "fr", folder, folder / "source.model", "abc")
@@ -72,139 +70,187 @@ def text(load, tmp_path):
 @pytest.fixture
 def plan(load, text, tmp_path):
     (tmp_path / "run").mkdir()
-    return load("racers.plan").Plan(text, tmp_path / "run", sys.executable, 2, 20, 5)
+    return load("racers.plan").Plan(text, tmp_path / "run", sys.executable, 2, 20)
 
 
-def test_the_clock_notes_when_each_checkpoint_was_ready(load, plan):
-    run = load("racers.clock").train(Fake(0.05), plan, 60.0)
-    assert list(run.checkpoints) == [5, 10, 15, 20]
-    times = list(run.checkpoints.values())
-    assert times == sorted(times)
-    assert times[-1] <= run.seconds + 0.01
+def test_the_clock_knows_the_speed_and_the_start(load, plan):
+    run = load("racers.clock").train(Fake(seconds=0.05), plan, 60.0)
+    assert run.updates == 20
     assert 0 < run.speed < 21
     assert run.start_seconds < run.seconds
 
 
 def test_the_clock_stops_a_racer_which_saves_what_it_has(load, plan):
-    plan = dataclasses.replace(plan, updates=10_000, every=10_000)
-    run = load("racers.clock").train(Fake(0.05), plan, 0.8)
-    assert len(run.checkpoints) == 1
-    assert set(run.checkpoints.values()) == {run.seconds}
+    plan = dataclasses.replace(plan, updates=10_000)
+    run = load("racers.clock").train(Fake(seconds=0.05), plan, 0.8)
+    assert 0 < run.updates < 40
     assert 0.8 <= run.seconds < 5
 
 
+def test_a_translation_is_what_follows_the_noise(load, plan, text):
+    lines = load("racers.clock").translate(Fake(), plan, 20, "test")
+    assert lines == text.lines("test", "fr")
+
+
 def test_validations_are_not_counted(load, plan):
-    plan = dataclasses.replace(plan, updates=10_000, every=10_000)
+    plan = dataclasses.replace(plan, updates=10_000)
     began = time.monotonic()
-    run = load("racers.clock").train(Fake(0.05, validation=0.7), plan, 0.3)
+    run = load("racers.clock").train(Fake(seconds=0.05, validation=0.7), plan, 0.3)
     assert time.monotonic() - began > 0.99
     assert run.validation_seconds == 0.7
 
 
 def test_a_racer_that_fails_is_reported_with_the_end_of_its_log(load, plan):
     clock = load("racers.clock")
-    with pytest.raises(clock.RacerFailed, match=r"A fake ended with exit code 3.*\n.*no memory"):
+    with pytest.raises(clock.RacerFailed, match=r"fake ended with exit code 3.*\n.*no memory"):
         clock.train(Fake(program="import sys; print('no memory'); sys.exit(3)"), plan, 9.0)
 
 
 @pytest.fixture
 def race(load, text, tmp_path, monkeypatch):
-    """Runs the program with a fake and a clock of its own; returns the exit code."""
+    """Runs the program with two trials of a fake, and a clock of its own; returns the exit code."""
     module = load("race")
-    monkeypatch.setattr(module, "RACERS", {"fake": Fake()})
+    trials = tmp_path / "trials.json"
+    trials.write_text(json.dumps({"fake": [{"right": 10}, {"right": 15}]}))
+    monkeypatch.setattr(module, "RACERS", {"fake": Fake})
+    monkeypatch.setattr(module, "TRIALS", trials)
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.01)
     monkeypatch.setattr(module, "make_text", lambda *_: text)
     monkeypatch.setattr(module.environment, "busy", lambda: "")
     monkeypatch.setattr(module.page, "PAGE", tmp_path / "docs.md")
     monkeypatch.setattr(load("harness.records"), "RESULTS", tmp_path / "results.json")
-    (tmp_path / "images").mkdir()
     (tmp_path / "docs.md").write_text("<!-- begin race -->\n<!-- end race -->\n")
-    lines = text.lines("dev", "en")
 
     def train(racer, plan, limit):
         run.plans.append((plan, limit))
-        reports = [(20.0, 20), (70.0, 120)]
-        return module.clock.Run({100: 60.0, 200: 110.0}, reports, 120.0, 30.0, 300.0)
+        if racer.changes["right"] in run.failing:
+            raise module.clock.RacerFailed("no memory")
+        return module.clock.Run(200, [(20.0, 20), (70.0, 120)], 120.0, 30.0)
 
-    def translate(racer, plan, step):
-        return lines if step == 200 else [*lines[:10], *["nothing at all"] * 10]
+    def translate(racer, plan, step, split):
+        run.translated.append((racer.changes["right"], racer.seed, split))
+        right, lines = racer.changes["right"] + racer.seed, text.lines(split, "en")
+        return [*lines[:right], *["nothing at all"] * (len(lines) - right)]
 
     def run(*flags):
         command = ["race.py", "--corpus", str(tmp_path), "--out", str(tmp_path / "out")]
         monkeypatch.setattr(sys, "argv", [*command, "--minutes", "2", *flags])
         return module.main()
 
-    monkeypatch.setattr(module.result, "figure", lambda results, title: f"<svg {title}".encode())
     monkeypatch.setattr(module.clock, "train", train)
     monkeypatch.setattr(module.clock, "translate", translate)
-    run.module, run.plans = module, []
+    run.module, run.plans, run.translated, run.failing = module, [], [], set()
     return run
 
 
-def test_a_race_gives_a_table_a_record_and_a_figure(race, tmp_path, capsys):
+def test_only_the_best_trial_gets_more_seeds_and_reads_test_text(race, tmp_path, capsys):
     assert race() == 0
-    out = capsys.readouterr().out
-    assert "20 training pairs of fr-en, 20 dev sentences, 2 minutes" in out
-    row = next(line for line in out.splitlines() if line.startswith("| A fake"))
-    cells = [cell.strip() for cell in row.split("|")[2:-1]]
-    assert cells == ["100.0", "1.8 min", "200", "10 s", "30 s", "2.0"]
-    assert "sacreBLEU `nrefs:1|" in out
-    folder = tmp_path / "out" / "fr"
-    points = json.loads((folder / "race.json").read_text())["racers"][0]["points"]
-    assert [(point["minutes"], point["updates"]) for point in points] == [
-        (1.0, 100),
-        (110 / 60, 200),
+    assert race.translated == [
+        (10, 1, "dev"),
+        (15, 1, "dev"),
+        (15, 1, "test"),
+        (15, 2, "dev"),
+        (15, 2, "test"),
+        (15, 3, "dev"),
+        (15, 3, "test"),
     ]
-    assert 0 < points[0]["bleu"] < 60 < points[1]["bleu"]
-    figure = (folder / "race.svg").read_bytes()
-    assert figure == b"<svg fr to en, 20 training pairs"
-    assert (tmp_path / "images" / "race.svg").read_bytes() == figure
+    out = capsys.readouterr().out
+    assert "20 training pairs of fr-en, 20 dev and 20 test sentences, 2 minutes" in out
+    assert "sacreBLEU `nrefs:1|" in out
+    worse, better = (line.split("|") for line in out.splitlines() if line.startswith("| fake"))
+    assert [cell.strip() for cell in worse[2:5]] == ['`{"right": 10}`', "200", "10 s"]
+    assert worse[6].strip() == ""
+    assert float(worse[5]) < float(better[5])
+    mean, low, high = map(float, re.findall(r"[\d.]+", better[6]))
+    assert low < mean < high
     (published,) = json.loads((tmp_path / "results.json").read_text())
-    assert (published["part"], published["name"]) == ("race", "A fake")
-    assert "| A fake | " in (tmp_path / "docs.md").read_text()
+    assert (published["part"], published["name"]) == ("race", "fake")
+    assert published["interval"][0] < mean < published["interval"][1]
+    assert "| fake " in (tmp_path / "docs.md").read_text()
 
 
-def test_the_trial_tells_how_many_updates_fit(race):
-    race("--trial", "50", "--points", "4")
-    (trial, trial_seconds), (plan, limit) = race.plans
+def test_the_speed_tells_how_many_updates_fit(race):
+    race("--pace", "50")
+    (pace, pace_seconds), (plan, limit) = race.plans[:2]
     # Two updates a second, after a start of ten seconds.
-    assert (trial_seconds, limit) == (50.0, 120.0)
+    assert (pace_seconds, limit) == (50.0, 120.0)
     assert plan.updates == int(0.97 * 2 * (120 - 10))
-    assert plan.every == plan.updates // 4
-    assert trial.every > plan.updates
+    assert pace.updates > plan.updates
 
 
-def test_a_finished_racer_is_used_again_in_the_same_race_only(race, capsys):
+def test_a_finished_run_is_used_again_in_the_same_race_only(race):
     assert race("--page", "never") == 0
+    count = len(race.plans)
     assert race("--page", "never") == 0
-    assert "A fake has finished before. To race it again, remove " in capsys.readouterr().err
-    assert len(race.plans) == 2
-    assert race("--page", "never", "--points", "3") == 0
-    assert len(race.plans) == 4
+    assert race("--page", "never", "--seeds", "4") == 0
+    assert len(race.plans) == count + 2
+    assert race("--page", "never", "--minutes", "3") == 0
+    assert len(race.plans) == 2 * count + 2
 
 
-def test_the_peers_get_the_same_sizes_and_text(load, plan, tmp_path):
-    racers = load("race").RACERS
-    for name in ("joeynmt-shipped", "joeynmt-short"):
-        configuration = racers[name].configuration(plan)
-        for stack, layers in (("encoder", 4), ("decoder", 2)):
+def test_a_trial_that_fails_is_left_out(race, capsys):
+    race.failing = {15}
+    assert race("--page", "never") == 0
+    captured = capsys.readouterr()
+    assert "fake-2-1 is left out. no memory" in captured.err
+    assert '`{"right": 15}`' not in captured.out
+    race.failing = {10, 15}
+    assert race("--page", "never", "--minutes", "3") == 1
+
+
+def test_a_run_of_another_process_is_left_to_it(race, tmp_path, monkeypatch):
+    """The other process ends, at the first look, between two looks."""
+    folder = tmp_path / "out" / "fr" / "fake-1-1"
+    folder.mkdir(parents=True)
+    other = race.module.RunLock(folder)
+    other.__enter__()
+    waits = []
+
+    def sleep(seconds):
+        waits.append(list(race.translated))
+        other.__exit__(None, None, None)
+
+    monkeypatch.setattr(race.module.time, "sleep", sleep)
+    assert race("--page", "never") == 0
+    # The second trial was trained, and then nothing was left but the run of the other process.
+    assert waits == [[(15, 1, "dev")]]
+    assert race.translated[1] == (10, 1, "dev")
+
+
+def test_every_trial_has_the_same_sizes_and_text(load, plan, tmp_path):
+    race = load("race")
+    trials = json.loads(race.TRIALS.read_text())
+    plan.text.vocabulary.write_bytes(b"model")
+    for changes in trials["joeynmt"]:
+        configuration = race.RACERS["joeynmt"](changes, 7).configuration(plan)
+        for stack, layers in (("encoder", 2), ("decoder", 2)):
             own = configuration["model"][stack]
-            assert (own["num_layers"], own["hidden_size"], own["ff_size"]) == (layers, 256, 1024)
+            assert (own["num_layers"], own["hidden_size"], own["ff_size"]) == (layers, 128, 512)
+            assert own.items() >= changes.get("model", {}).items()
         assert configuration["data"]["train"] == str(plan.text.folder / "train")
         assert configuration["training"]["batch_type"] == "token"
-        assert configuration["training"]["validation_freq"] % 5 == 0
+        assert configuration["training"].items() >= changes.get("training", {}).items()
+        assert configuration["training"]["validation_freq"] == configuration["training"]["updates"]
+        assert configuration["random_seed"] == 7
         assert "test" not in configuration["data"]
         # PyYAML reads a number with an exponent but without a dot as text.
         assert not re.search(r"[ \[]\d+e", json.dumps(configuration))
-    plan.text.vocabulary.write_bytes(b"model")
-    command = " ".join(racers["marian"].command(plan))
-    assert "--dim-emb 256 --transformer-dim-ffn 1024" in command
-    assert "--enc-depth 4 --dec-depth 2" in command
-    assert f"--train-sets {plan.text.folder}/train.fr {plan.text.folder}/train.en" in command
+    for changes in trials["marian"]:
+        command = " ".join(race.RACERS["marian"](changes, 7).command(plan))
+        assert "--dim-emb 128 --transformer-dim-ffn 512" in command
+        assert "--enc-depth 2 --dec-depth 2" in command
+        assert f"--train-sets {plan.text.folder}/train.fr {plan.text.folder}/train.en" in command
+        assert "--seed 7" in command
+        assert all(f"--{name} {value}" in command for name, value in changes.items())
+    for changes in trials["gshard-nmt"]:
+        settings = race.RACERS["gshard-nmt"](changes, 7).settings(plan)
+        assert (settings["Model.model_dim"], settings["Model.hidden_dim"]) == (128, 512)
+        assert settings.items() >= (changes | {"Train.seed": 7}).items()
 
 
 LOGS = {
-    "dense": "step 1240/2000  nll 7.914  aux 0.00\n",
-    "joeynmt-short": "Epoch   1, Step:     1240, Batch Loss:  3\nGeneration took 2.5000[sec].\n"
+    "gshard-nmt": "step 1240/2000  nll 7.914  aux 0.00\n",
+    "joeynmt": "Epoch   1, Step:     1240, Batch Loss:  3\nGeneration took 2.5000[sec].\n"
     "Evaluation result (greedy): bleu:   1.00, 0.5000[sec]\n",
     "marian": "[time] Ep. 1 : Up. 1240 : Sen. 640\n",
 }
@@ -212,7 +258,7 @@ LOGS = {
 
 @pytest.mark.parametrize("name", LOGS)
 def test_the_log_of_a_racer_tells_its_updates(load, plan, name):
-    racer = load("race").RACERS[name]
+    racer = load("race").RACERS[name]()
     assert racer.updates(plan) == 0
     plan.log.write_text(LOGS[name])
     assert racer.updates(plan) == 1240
