@@ -68,7 +68,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 # `make bench PART=training` runs one part; benchmarks/bench.py lists them. PAGE=always writes the figures of
-# a busy machine too. The race takes more than an hour, so it runs apart: .venv/bin/python benchmarks/race.py
+# a busy machine too. The race takes hours, so it runs apart: .venv/bin/python benchmarks/race.py
 PART ?=
 PAGE ?=
 

@@ -14,17 +14,19 @@ and the same minutes, start and compilation included. The race goes like this:
 3. That trial trains again with other seeds. Each of these models translates the test text once.
 
 Each run begins with a minute that measures its speed. So a racer knows how many updates fit into its
-minutes, for its learning rate. This minute and the racer's own validations are not counted. Each racer
-translates with the beam that its authors recommend, and the same sacreBLEU scores all on raw text.
+minutes, for its learning rate. This minute and the racer's own validations are not counted. A run ends
+after its updates or its minutes, whichever is first. The peers translate with the beam that their authors
+recommend, and the same sacreBLEU scores all on raw text. A run that fails counts as 0 BLEU.
 
 The first run installs the peers into build/benchmarks. A peer that cannot be installed is left out. The
-files of the race are in --out. If the race is interrupted, the same command goes on. The machine must be
-quiet. To have a run on each core, start the same command on each:
+files of the race are in --out; after a change of a recipe, remove them. If the race is interrupted, the
+same command goes on. The machine must be quiet. To have a run on each core, start it on each:
 
     for core in 0 1; do taskset -c $core .venv/bin/python benchmarks/race.py & done
 """
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -32,7 +34,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +133,23 @@ class Race:
         self._text, self._folder, self._pace = text, folder, arguments.pace
         self._minutes, self._seeds = arguments.minutes, range(1, arguments.seeds + 1)
         self._trials = json.loads(TRIALS.read_text(encoding="utf-8"))
-        self._failed: set[Path] = set()
+        self._pythons: dict[str, str] = {}
+
+    def install(self, name: str) -> bool:
+        """Installs a racer, and returns whether it could."""
+        try:
+            self._pythons[name] = interpreter(RACERS[name]())
+        except environment.NoPeers as problem:
+            print(f"{name} is left out. {problem}", file=sys.stderr)
+        return name in self._pythons
 
     def trials(self, name: str) -> list["Entry"]:
         return self._entries(name, enumerate(self._trials[name], 1), (1,))
 
     def finals(self, name: str) -> list["Entry"]:
-        """Returns the runs of the best trial; none if a trial has not ended, or all failed."""
+        """Returns the runs of the best trial; none if a trial has not ended."""
         scores = {entry: entry.result.dev for entry in self.trials(name) if entry.result}
-        if not scores or len(scores) < len(self.trials(name)):
+        if len(scores) < len(self._trials[name]):
             return []
         best = max(scores, key=scores.__getitem__)
         entries = self._entries(name, [(best.trial, best.racer.changes)], self._seeds)
@@ -156,15 +166,11 @@ class Race:
             with RunLock(entry.folder):
                 own = entry.result or self._trained(entry)
                 if entry.is_final and own.test is None:
-                    own = dataclasses.replace(
-                        own, test=self._score(entry, own.updates, "test").value
-                    )
+                    test = self._score(entry, own.updates, "test").value if own.updates else 0.0
+                    own = dataclasses.replace(own, test=test)
                 result.write(own, entry.folder)
         except InUseError:
             return False
-        except (environment.NoPeers, clock.RacerFailed) as problem:
-            print(f"{entry.folder.name} is left out. {problem}", file=sys.stderr)
-            self._failed.add(entry.folder)
         return True
 
     def _entries(
@@ -182,13 +188,21 @@ class Race:
             }
             racer, folder = RACERS[name](changes, seed), self._folder / f"{name}-{trial}-{seed}"
             entries.append(Entry(racer, trial, folder, conditions))
-        return [entry for entry in entries if entry.folder not in self._failed]
+        return entries
 
     def _plan(self, entry: "Entry", updates: int) -> Plan:
         cores = entry.conditions["cores"]
-        return Plan(self._text, entry.folder / "run", interpreter(entry.racer), cores, updates)
+        python = self._pythons[entry.racer.name]
+        return Plan(self._text, entry.folder / "run", python, cores, updates)
 
     def _trained(self, entry: "Entry") -> Result:
+        try:
+            return self._raced(entry)
+        except clock.RacerFailed as problem:
+            print(f"{entry.folder.name} has failed. {problem}", file=sys.stderr)
+            return Result(entry.conditions, 0, 0.0, 0.0, "")
+
+    def _raced(self, entry: "Entry") -> Result:
         limit, name = 60.0 * self._minutes, entry.folder.name
         print(f"{name}: {self._pace:g} s to measure its speed ...", file=sys.stderr)
         pace = self._train(entry, ENDLESS, self._pace)
@@ -205,12 +219,7 @@ class Race:
         score = self._score(entry, trained.updates, "dev")
         print(f"{name}: {score.value:.1f} dev BLEU", file=sys.stderr)
         return Result(
-            entry.conditions,
-            trained.updates,
-            trained.start_seconds,
-            trained.validation_seconds,
-            score.value,
-            score.signature,
+            entry.conditions, trained.updates, trained.seconds / 60, score.value, score.signature
         )
 
     def _train(self, entry: "Entry", updates: int, seconds: float) -> clock.Run:
@@ -262,15 +271,16 @@ def race(arguments: argparse.Namespace) -> int:
         )
     busy = environment.busy()
     folder = arguments.out / arguments.language
-    text = make_text(arguments.corpus, arguments.language, arguments.sentences, folder / "text")
-    own = Race(arguments, text, folder)
-    while waiting := own.waiting(arguments.racers):
+    with alone(folder):
+        text = make_text(arguments.corpus, arguments.language, arguments.sentences, folder / "text")
+        own = Race(arguments, text, folder)
+        names = [name for name in arguments.racers if own.install(name)]
+    while waiting := own.waiting(names):
         if not any(own.run(entry) for entry in waiting):
             time.sleep(WAIT_SECONDS)
-    finals = {name: results(entries) for name in arguments.racers if (entries := own.finals(name))}
-    if not finals:
+    if not names:
         return 1
-    trials = {name: results(own.trials(name)) for name in finals}
+    trials, finals = ({n: results(of(n)) for n in names} for of in (own.trials, own.finals))
     pairs, dev, test = (len(text.lines(split, "en")) for split in ("train", "dev", "test"))
     summary = (
         f"{pairs:,} training pairs of {arguments.language}-en, {dev:,} dev and {test:,} test sentences, "
@@ -281,12 +291,24 @@ def race(arguments: argparse.Namespace) -> int:
         Figure.of(name, "test BLEU", [own.test for own in runs if own.test is not None])
         for name, runs in finals.items()
     ]
-    # A race has no rounds.
-    is_whole = len(finals) == len(RACERS)
-    page.publish(
-        page.Section("race", summary, figures, page.FEWEST_ROUNDS, is_whole), arguments.page, busy
-    )
-    return 0 if len(finals) == len(arguments.racers) else 1
+    usual = (DEMO_CORPUS, "fr", 10.0)
+    is_usual = (arguments.corpus, arguments.language, arguments.minutes) == usual
+    is_whole = is_usual and len(names) == len(RACERS)
+    section = page.Section("race", summary, figures, arguments.seeds, is_whole)
+    with alone(folder):
+        page.publish(section, arguments.page, busy)
+    return 0 if len(names) == len(arguments.racers) else 1
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Waits until no other process of the race is within such a block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        with contextlib.suppress(InUseError), RunLock(folder):
+            yield
+            return
+        time.sleep(WAIT_SECONDS)
 
 
 def results(entries: Sequence[Entry]) -> list[Result]:

@@ -68,7 +68,7 @@ def _pipelines(rows: Rows, flat: Rows) -> Iterator[tuple[str, str]]:
     )
     cells = flat["gspmd_narrow_32x8"]
     pairs = ((min(printed) / 1024, 6), (best[0], 12), (best[0], 7))
-    text = "printed {:.2f}, predicted {:.2f}, and {:.2f} if both recompute; fastest is {}"
+    text = "printed {:.2f}, predicted {:.2f}, and {:.2f} if the other recomputes too; fastest is {}"
     ratios = [seconds / (number(cells[i]) / 192) for seconds, i in pairs]
     yield (
         "time of a sequence in the fastest GPipe that fits, divided by that of gspmd_narrow_32x8",

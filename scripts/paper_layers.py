@@ -73,7 +73,7 @@ def links_lines() -> Iterator[Line]:
         kinds = itertools.product(("all-to-all", "all-reduce"), (8, 32))
         seconds = [links.seconds(kind, n * 2**20, placement, topology.chip) for kind, n in kinds]
         cells = dict(enumerate((f"{s * 1e3:.2f}" for s in seconds), 2))
-        yield "Collectives against", f"{topology.num_devices:,} | {name}", cells
+        yield "GShard Figure 9", f"{topology.num_devices:,} | {name}", cells
 
 
 def operator_lines() -> Iterator[Line]:
@@ -91,7 +91,7 @@ def operator_lines() -> Iterator[Line]:
             for kinds in [dict.fromkeys(source.kind for source in cost.sources)]
         ]
         cells = {2: " / ".join(dict.fromkeys(flops)), 3: " / ".join(dict.fromkeys(messages))}
-        yield "The operators of table 4", name, cells
+        yield "GShard table 4", name, cells
 
 
 def compiled_operator(equation: str, split: str, name: str, size: int):

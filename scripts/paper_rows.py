@@ -207,7 +207,7 @@ def example(figures: Figures) -> Cells:
 
 
 GSHARD_TABLES, PEAK = "GShard: tables", "Share of the peak"
-MEMORY, GROWTH, TIME = "Memory of a core", "From 8 cores to 2,048", "Time of the whole step"
+MEMORY, GROWTH, TIME = "GShard Figure 7", "From 8 cores to 2,048", "Time of the whole step"
 FORWARD = "Time of the layers, forward"
 
 

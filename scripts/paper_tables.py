@@ -7,8 +7,7 @@ docs/paper_tables.md, which compares the printed figures with the compiled ones.
 
 It needs libtpu (make tpu), 8 GiB of memory, and one to three minutes a row, but no TPU. The figures of
 a row are kept in runs/paper_tables/NAME.json, and a row with figures is not compiled again. The words of
-the page, the papers' figures, and rows without figures stay as they are. Check the words yourself when
-figures change. "operators" and "strategies" are names too.
+the page, the papers' figures, and rows without figures stay. "operators" and "strategies" are names too.
 """
 
 import argparse
@@ -98,7 +97,9 @@ def with_contradictions(page: str) -> str:
 def totals(page: str) -> Iterator[tuple[str, str]]:
     """Yields how many printed figures are predicted well, as `paper_facts.facts` does."""
     tables = page[: page.index("\n## Contradictions")]
-    steps = [compiled / printed for _, printed, compiled in compared(tables, "step s")]
+    ours = ("_half", "_gpipe")  # half of a batch, a schedule of our choice
+    rows = [row for row in compared(tables, "step s") if not row[0].endswith(ours)]
+    steps = [compiled / printed for _, printed, compiled in rows]
     wrong = [ratio for ratio in steps if not LOWEST <= ratio <= HIGHEST]
     yield (
         "steps",

@@ -57,6 +57,15 @@ def test_a_part_makes_a_config_once_its_required_macros_are_given(path):
     assert all(macro in (listed[1] if listed else "") for macro in required)
 
 
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("meshes/*.gin")), ids=ids)
+def test_a_mesh_that_is_included_later_replaces_all_of_the_first(path):
+    macros = re.findall(r"(?m)^(\w+) = %gin.REQUIRED", path.read_text(encoding="utf-8"))
+    values = [f"{name} = 2" for name in macros]
+    other = str(CONFIGS / "meshes" / "hybrid.gin")
+    later = load_config(other, ["X = 2", "Y = 2", f"include '{path}'", *values])
+    assert later.mesh == load_config(str(path), values).mesh
+
+
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=ids)
 def test_an_experiment_opens_with_paper_command_and_hardware(path):
     text = header(path)

@@ -21,16 +21,14 @@ class Result:
     Attributes:
       conditions: what must be equal if the run is used again, as values for JSON.
       updates: those of the last checkpoint, which translates.
-      start_seconds: the time before the first update.
-      validation_seconds: what the racer's own validations took. It is not in the minutes.
+      minutes: those of the run, without the racer's own validations.
       dev, test: BLEU; test text is translated by the best trial of a racer only.
       signature: sacreBLEU's.
     """
 
     conditions: Mapping[str, Any]
     updates: int
-    start_seconds: float
-    validation_seconds: float
+    minutes: float
     dev: float
     signature: str
     test: float | None = None
@@ -48,7 +46,7 @@ def read(folder: Path, conditions: Mapping[str, Any]) -> Result | None:
 
 def table(trials: Mapping[str, Sequence[Result]], finals: Mapping[str, Sequence[Result]]) -> str:
     """Returns a row for each trial. That of the best one has the test BLEU of all seeds."""
-    rows = [("", "change of the recipe", "updates", "first update", "dev BLEU", "test BLEU")]
+    rows = [("", "change of the recipe", "updates", "minutes", "dev BLEU", "test BLEU")]
     for name, results in trials.items():
         for own in results:
             is_best = own.conditions == finals[name][0].conditions
@@ -59,7 +57,7 @@ def table(trials: Mapping[str, Sequence[Result]], finals: Mapping[str, Sequence[
                     if own.conditions["changes"]
                     else "none",
                     f"{own.updates:,}",
-                    f"{own.start_seconds:.0f} s",
+                    f"{own.minutes:.1f}",
                     f"{own.dev:.1f}",
                     scores(finals[name]) if is_best else "",
                 )

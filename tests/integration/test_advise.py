@@ -22,14 +22,10 @@ MODEL = (
     "Model.head_dim = 128",
     "Model.num_groups = 64",
     "Model.activation_dtype = 'bfloat16'",
-    "Model.input_dropout = 0.0",
-    "Model.residual_dropout = 0.0",
-    "Model.attention_dropout = 0.0",
+    *(f"Model.{where}_dropout = 0.0" for where in ("input", "residual", "attention")),
     "Data.rows = 64",
-    "Data.source_length = 128",
-    "Data.target_length = 128",
-    "Data.source_vocabulary = 1024",
-    "Data.target_vocabulary = 1024",
+    *(f"Data.{side}_length = 128" for side in ("source", "target")),
+    *(f"Data.{side}_vocabulary = 1024" for side in ("source", "target")),
 )
 
 

@@ -23,10 +23,8 @@ SMALL = (
     "Model.heads = 1",
     "Model.head_dim = 128",
     "Data.rows = 64",
-    "Data.source_length = 128",
-    "Data.target_length = 128",
-    "Data.source_vocabulary = 1024",
-    "Data.target_vocabulary = 1024",
+    *(f"Data.{side}_length = 128" for side in ("source", "target")),
+    *(f"Data.{side}_vocabulary = 1024" for side in ("source", "target")),
     "Mesh.shape = (8,)",
 )
 
@@ -39,11 +37,8 @@ HALF_WIDTH = (
     "Model.hidden_dim = 2048",
     "Model.expert_hidden_dim = 2048",
     "Model.heads = 4",
-    "Model.input_dropout = 0.0",
-    "Model.residual_dropout = 0.0",
-    "Model.attention_dropout = 0.0",
-    "Data.source_vocabulary = 4096",
-    "Data.target_vocabulary = 4096",
+    *(f"Model.{where}_dropout = 0.0" for where in ("input", "residual", "attention")),
+    *(f"Data.{side}_vocabulary = 4096" for side in ("source", "target")),
 )
 
 

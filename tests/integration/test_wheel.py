@@ -35,18 +35,8 @@ def test_the_programs_and_the_configs_of_the_wheel_work_far_from_the_checkout(tm
     words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     words += ["--no-build-isolation", "--target", str(tmp_path / "site"), str(tmp_path / "source")]
     subprocess.run(words, check=True, timeout=300)
-    names = [
-        "checkpoint",
-        "data",
-        "decode",
-        "eval",
-        "export",
-        "import",
-        "inspect",
-        "serve",
-        "train",
-    ]
     programs = sorted(path.name for path in (tmp_path / "site/bin").iterdir())
+    names = "checkpoint", "data", "decode", "eval", "export", "import", "inspect", "serve", "train"
     assert programs == [f"gshard-{name}" for name in names]
     for config in CHECKOUT.glob("configs/*/*.gin"):
         shipped = tmp_path / "site/gshard_nmt" / config.relative_to(CHECKOUT)

@@ -14,8 +14,6 @@ NO_SLOT = EXPERTS * CAPACITY
 # One group of four tokens and two choices each. Token 2 lost both choices, token 3 its second choice.
 SLOT = np.array([[[0, 3], [1, 4], [NO_SLOT, NO_SLOT], [2, NO_SLOT]]], np.int32)
 WEIGHT = np.array([[[0.7, 0.3], [0.6, 0.4], [0, 0], [0.8, 0]]], np.float32)
-# The token in each slot, or -1: two slots of expert 0, two of expert 1, two of expert 2.
-TOKEN_OF_SLOT = [0, 1, 3, 0, 1, -1]
 TOKENS = np.random.default_rng(0).normal(size=(1, 4, 5)).astype(np.float32)
 
 

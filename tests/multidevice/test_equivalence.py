@@ -19,10 +19,8 @@ SMALL = (
     "Model.heads = 2",
     "Model.head_dim = 8",
     "Data.rows = 8",
-    "Data.source_length = 16",
-    "Data.target_length = 16",
-    "Data.source_vocabulary = 320",
-    "Data.target_vocabulary = 320",
+    *(f"Data.{side}_length = 16" for side in ("source", "target")),
+    *(f"Data.{side}_vocabulary = 320" for side in ("source", "target")),
 )
 
 
