@@ -150,11 +150,11 @@ def test_only_the_best_trial_gets_more_seeds_and_reads_test_text(race, tmp_path,
     out = capsys.readouterr().out
     assert "20 training pairs of fr-en, 20 dev and 20 test sentences, 2 minutes" in out
     assert "sacreBLEU `nrefs:1|" in out
-    worse, better = (line.split("|") for line in out.splitlines() if line.startswith("| fake"))
-    assert [cell.strip() for cell in worse[2:5]] == ['`{"right": 10}`', "200", "2.0"]
-    assert worse[6].strip() == ""
-    assert float(worse[5]) < float(better[5])
-    mean, low, high = map(float, re.findall(r"[\d.]+", better[6]))
+    (row,) = [line.split(" | ") for line in out.splitlines() if line.startswith("| fake")]
+    first, second = map(float, row[1].split(", "))
+    assert first < second
+    assert [cell.strip() for cell in row[2:5]] == ['`{"right": 15}`', "200", "2.0"]
+    mean, low, high = map(float, re.findall(r"[\d.]+", row[5]))
     assert low < mean < high
     (published,) = json.loads((tmp_path / "results.json").read_text())
     assert (published["part"], published["name"]) == ("race", "fake")
