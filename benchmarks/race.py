@@ -48,6 +48,7 @@ from racers.plan import DECODER_LAYERS, ENCODER_LAYERS, Plan, Racer, Text
 from racers.result import Result
 from racers.text import make_text
 
+from gshard_nmt import files
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import metrics
 from gshard_nmt.run.lock import InUseError, RunLock
@@ -164,14 +165,21 @@ class Race:
         try:
             entry.folder.mkdir(parents=True, exist_ok=True)
             with RunLock(entry.folder):
-                own = entry.result or self._trained(entry)
-                if entry.is_final and own.test is None:
-                    test = self._score(entry, own.updates, "test").value if own.updates else 0.0
-                    own = dataclasses.replace(own, test=test)
-                result.write(own, entry.folder)
+                if not entry.has_ended:  # another process may just have ended it
+                    result.write(self._ended(entry), entry.folder)
         except InUseError:
             return False
         return True
+
+    def _ended(self, entry: "Entry") -> Result:
+        own, test = Result(entry.conditions, 0, 0.0, 0.0, ""), 0.0
+        try:
+            own = entry.result or self._trained(entry)
+            if entry.is_final and own.updates:
+                test = self._score(entry, own.updates, "test").value
+        except clock.RacerFailed as problem:
+            print(f"{entry.folder.name} has failed. {problem}", file=sys.stderr)
+        return dataclasses.replace(own, test=test if entry.is_final else None)
 
     def _entries(
         self, name: str, trials: Iterable[tuple[int, Mapping[str, Any]]], seeds: Iterable[int]
@@ -196,13 +204,6 @@ class Race:
         return Plan(self._text, entry.folder / "run", python, cores, updates)
 
     def _trained(self, entry: "Entry") -> Result:
-        try:
-            return self._raced(entry)
-        except clock.RacerFailed as problem:
-            print(f"{entry.folder.name} has failed. {problem}", file=sys.stderr)
-            return Result(entry.conditions, 0, 0.0, 0.0, "")
-
-    def _raced(self, entry: "Entry") -> Result:
         limit, name = 60.0 * self._minutes, entry.folder.name
         print(f"{name}: {self._pace:g} s to measure its speed ...", file=sys.stderr)
         pace = self._train(entry, ENDLESS, self._pace)
@@ -303,7 +304,8 @@ def race(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Waits until no other process of the race is within such a block."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with files.reported_as(f"--out {folder.parent}"):
+        folder.mkdir(parents=True, exist_ok=True)
     while True:
         with contextlib.suppress(InUseError), RunLock(folder):
             yield

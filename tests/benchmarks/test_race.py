@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import time
+from unittest import mock
 
 import pytest
 
@@ -88,8 +89,7 @@ def test_the_clock_stops_a_racer_which_saves_what_it_has(load, plan):
 
 
 def test_a_translation_is_what_follows_the_noise(load, plan, text):
-    lines = load("racers.clock").translate(Fake(), plan, 20, "test")
-    assert lines == text.lines("test", "fr")
+    assert load("racers.clock").translate(Fake(), plan, 20, "test") == text.lines("test", "fr")
 
 
 def test_validations_are_not_counted(load, plan):
@@ -121,13 +121,17 @@ def race(load, text, tmp_path, monkeypatch):
     monkeypatch.setattr(load("harness.records"), "RESULTS", tmp_path / "results.json")
     (tmp_path / "docs.md").write_text("<!-- begin race -->\n<!-- end race -->\n")
 
+    def fail(what):
+        if what in run.failing:
+            raise module.clock.RacerFailed("no memory")
+
     def train(racer, plan, limit):
         run.plans.append((plan, limit))
-        if racer.changes["right"] in run.failing:
-            raise module.clock.RacerFailed("no memory")
+        fail(racer.changes["right"])
         return module.clock.Run(200, [(20.0, 20), (70.0, 120)], 120.0, 30.0)
 
     def translate(racer, plan, step, split):
+        fail(split)
         run.translated.append((racer.changes["right"], racer.seed, split))
         right, lines = racer.changes["right"] + racer.seed, text.lines(split, "en")
         return [*lines[:right], *["nothing at all"] * (len(lines) - right)]
@@ -190,9 +194,19 @@ def test_a_trial_that_fails_counts_as_0_and_is_not_tried_again(race, capsys):
     assert set(race.translated) == {(10, s, split) for s in (1, 2, 3) for split in ("dev", "test")}
 
 
-def test_if_all_trials_fail_nothing_is_translated(race):
-    race.failing = {10, 15}
-    assert (race("--page", "never"), race.translated) == (0, [])
+@pytest.mark.parametrize(("failing", "translated"), [({10, 15}, []), ({"test"}, [10, 15, 15, 15])])
+def test_if_all_fail_the_score_is_0(race, capsys, failing, translated):
+    race.failing = failing
+    assert race("--page", "never") == 0
+    assert [right for right, *_ in race.translated] == translated
+    assert "**0.0** (0.0 to 0.0)" in capsys.readouterr().out
+
+
+def test_a_racer_that_cannot_be_installed_is_left_out(race, monkeypatch, capsys):
+    no_wheel = mock.Mock(side_effect=race.module.environment.NoPeers("no wheel"))
+    monkeypatch.setattr(race.module, "interpreter", no_wheel)
+    assert (race("--page", "never"), race.plans) == (1, [])
+    assert "fake is left out. no wheel" in capsys.readouterr().err
 
 
 def test_a_run_of_another_process_is_left_to_it(race, tmp_path, monkeypatch):
@@ -208,7 +222,6 @@ def test_a_run_of_another_process_is_left_to_it(race, tmp_path, monkeypatch):
 
     monkeypatch.setattr(race.module.time, "sleep", sleep)
     assert race("--page", "never") == 0
-    # Nothing was left but the run of the other process, which ends then.
     assert waits == [[(15, 1, "dev")]]
     assert race.translated[1] == (10, 1, "dev")
 

@@ -14,8 +14,7 @@ SETTINGS = (
     "Model.decoder_layers = 2",
     "Model.dispatch = 'einsum'",
     "Data.rows = 16",
-    "Data.source_vocabulary = 1024",
-    "Data.target_vocabulary = 1024",
+    *(f"Data.{side}_vocabulary = 1024" for side in ("source", "target")),
     "Model.experts = 16",
     "Model.num_groups = 16",
 )

@@ -190,14 +190,8 @@ def trained_once(steps: StepFunctions):
     "name",
     [
         # Others differ from these in size alone.
-        *(
-            "moe_2048e_36l",
-            "dense_96l_gpipe",
-            "bilingual_big",
-            "nllb_moe_54b",
-            "t5_base",
-            "switch_c",
-        ),
+        *("moe_2048e_36l", "dense_96l_gpipe", "bilingual_big", "nllb_moe_54b", "t5_base"),
+        "switch_c",
         *("gspmd_dense_64b", "gspmd_moe_10b", "gspmd_hybrid_33b", "gspmd_narrow_16b_pipeline"),
     ],
 )

@@ -197,16 +197,10 @@ def test_the_terminal_shows_scores_systems_alarms_and_signatures(capsys, tmp_pat
     systems = Systems(System("[b]a", results=[made]), [system_of("b", {0: 30.0})])
     terminal.show(Report(systems, "a run", (), [section]), tmp_path)
     out = capsys.readouterr().out
-    for text in (
-        "31.2",
-        "+10.2",
-        "+8.0 to +12.0",
-        "[red] alarm",
-        "BLEU nrefs:1|v",
-        "systems",
-        "[b]a",
-    ):
-        assert text in out
+    numbers = "31.2", "+10.2", "+8.0 to +12.0"
+    assert all(
+        text in out for text in (*numbers, "[red] alarm", "BLEU nrefs:1|v", "systems", "[b]a")
+    )
     assert f"report: {tmp_path / 'index.html'}" in out.replace("\n", "")
     terminal.show(report_of([result_of(0, 31.25, None, scores=SCORES)]), tmp_path)
     assert not {"systems", "baseline"} & set(capsys.readouterr().out.split())
