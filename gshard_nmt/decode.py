@@ -40,7 +40,7 @@ __all__ = ["is_document"]
 RUN_FILES = (
     "checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json",
     "source.model", "target.model", "metrics.jsonl", "budget.json", "divergence", "trainer.lock",
-    "command.txt", "init.json", "confidence.json",
+    "command.txt", "init.json", "confidence.json", "imported",
 )
 """The files and folders of a run folder that translations must not overwrite."""
 # fmt: on
@@ -206,7 +206,7 @@ def decode(
             raise UserError(f"the file of --{flag} {ends}. {_ONE_EACH}")
         if flag == "score":
             pairs = zip(chunk, texts, strict=True)
-            for value in translator.score(pairs, job.source, job.target, first_line=first):
+            for value in translator.score(list(pairs), job.source, job.target, first_line=first):
                 output.write(f"{value:.4f}\n")
         else:
             options: dict[str, Any] = {"prefixes": texts, "first_line": first} if beside else {}

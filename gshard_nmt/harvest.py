@@ -83,8 +83,8 @@ def harvest(out: Path, roots: Sequence[Path] = (), system: bool = True) -> None:
     for root in roots:
         if not root.is_dir():
             raise UserError(f"--root {root}: there is no such folder.")
-    _check_is_a_harvest(out)
     outputs.check_folder("--out", out, replaced=True)
+    _check_is_a_harvest(out)
     searched = [*roots, *(_default_roots() if system else [])]
     catalogues = find_catalogues(searched)
     places = ", ".join(map(str, searched)) or "no folder"

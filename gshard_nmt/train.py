@@ -220,7 +220,7 @@ class _Trainer:
                 # first. The checkpoint gets its scores later.
                 self.state.owes_validation = validates
                 self._save()
-            if validates and ending not in ("interrupted", "diverged"):
+            if validates and ending not in ("interrupted", "diverged", "time"):
                 ending = self._validate() or ending
             if logs:
                 self.checkpoints.check_for_errors()

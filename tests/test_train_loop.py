@@ -15,6 +15,7 @@ from gshard_nmt.run.lock import LOCK_NAME
 from gshard_nmt.spmd.program import ProgramMemory
 from tests.train_loop import (
     CONFIG,
+    Limit,
     Step,
     Steps,
     bad_calls,
@@ -99,19 +100,6 @@ def test_a_run_stops_after_many_bad_steps_in_a_row_and_counts_on_after_an_interr
     # The same command tries once more.
     with pytest.raises(UserError, match="up to step 6"):
         run(steps=8, checkpoint_every=100)
-
-
-class Limit:
-    """A time limit that is over after some questions."""
-
-    minutes = 1
-
-    def __init__(self, questions: int) -> None:
-        self.questions = questions
-
-    def is_over(self) -> bool:
-        self.questions -= 1
-        return self.questions < 0
 
 
 def test_a_step_that_does_not_fit_into_the_memory_is_refused_before_the_first_one(run, monkeypatch):

@@ -9,7 +9,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint import checkpoint_writer
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.progress import Interrupt
-from tests.train_loop import calls, final, prepared, run, validations
+from tests.train_loop import Limit, calls, final, prepared, run, validations
 
 __all__ = ["prepared", "run", "validations"]
 
@@ -34,6 +34,14 @@ def test_a_validation_that_fails_is_made_up_for(run, validations):
     assert run(dev_every=3)
     assert seen == [3, 6]
     assert final(run) == (6, 6.0, 600)
+
+
+def test_a_start_whose_time_is_up_leaves_its_validation_to_the_next_one(run, validations):
+    seen, _ = validations
+    assert not run(limit=Limit(2), dev_every=3)
+    assert seen == []
+    assert run(dev_every=3)
+    assert seen == [3, 6]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

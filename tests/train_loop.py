@@ -171,3 +171,16 @@ def validations(monkeypatch):
 
     monkeypatch.setattr(train, "Validation", Validation)
     return seen, fails
+
+
+class Limit:
+    """A time limit that is over after some questions."""
+
+    minutes = 1
+
+    def __init__(self, questions: int) -> None:
+        self.questions = questions
+
+    def is_over(self) -> bool:
+        self.questions -= 1
+        return self.questions < 0

@@ -60,7 +60,6 @@ def _define_harvest(flags: Flags) -> None:
 
 def _harvest(values: FlagValues) -> None:
     out = paths.local_path("out", values.out)
-    outputs.check_folder("--out", out, replaced=True)
     from gshard_nmt.harvest import harvest
 
     harvest(out, [Path(root) for root in values.root])
@@ -121,8 +120,8 @@ def _show(values: FlagValues) -> None:
     data = existing_folder(values, "data", "gshard-data prepare")
     from gshard_nmt.show_batches import show_batches
 
-    step, as_json = int(values["step"].value or 1), values.format == "jsonl"
-    show_batches(config.data, data, values.batches, values.rows, step, values.pieces, as_json)
+    shown = values.batches, values.rows, values.step, values.pieces, values.format == "jsonl"
+    show_batches(config.data, data, *shown)
 
 
 def _define_plan(flags: Flags) -> None:

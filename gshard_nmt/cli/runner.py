@@ -26,7 +26,6 @@ from gshard_nmt.spmd.waiting import work_goes_on
 
 EXIT_USER_ERROR = 2
 EXIT_TRY_AGAIN = 75
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 HELP_WORDS = ("--help", "-help", "-h", "--helpfull")
 

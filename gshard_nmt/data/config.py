@@ -26,17 +26,8 @@ DIRECTIONS = ("xx-en", "en-xx", "many-to-many", "all", "as-named")
 VOCABULARIES = ("two", "joint")
 VOCABULARY_MODELS = ("bpe", "unigram")
 AUGMENTATIONS = (
-    *(
-        "joined",
-        "numbers",
-        "values",
-        "emoji",
-        "final_punctuation",
-        "typos",
-        "first_letter",
-        "title",
-        "capitals",
-    ),
+    *("joined", "numbers", "values", "emoji", "final_punctuation"),
+    *("typos", "first_letter", "title", "capitals"),
     *("placeholders", "copies"),  # the last ones, because they need the text as it will be
 )
 """The variations of `text/variations.py`, in the order in which a sentence pair gets several of them."""

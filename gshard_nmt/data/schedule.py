@@ -72,7 +72,7 @@ class Phase:
         with np.errstate(divide="ignore"):
             logs = np.log(totals) / self.temperature
         factors = [
-            self.weights.get(c.language, 1.0) * self.weights.get(c.direction, 1.0)
+            math.prod(self.weights.get(name, 1.0) for name in {c.language, c.direction})
             for c in components
         ]
         rates = np.zeros(len(sizes))

@@ -142,8 +142,11 @@ class Line(NamedTuple):
 
     def lost(self, text: str) -> tuple[str, ...]:
         """Returns what a translation lacks, as often as it lacks it."""
-        needed = collections.Counter(self.outputs)
-        return tuple(v for v, n in needed.items() for _ in range(n - text.count(v)))
+        missing = collections.Counter(self.outputs)
+        for value in sorted(missing, key=len, reverse=True):  # a value may be a part of another
+            missing[value] -= text.count(value)
+            text = text.replace(value, "\0")
+        return tuple(missing.elements())
 
 
 def protect(
@@ -264,8 +267,9 @@ def whole(
         are_whole = [sorted(found) == [*range(1, count + 1)] for found in numbers]
         results.append(list(itertools.compress(nbest, are_whole)))
         if placeholders and count < protection.MOST:
-            clean = [entry for entry in results[-1] if not _invents(vocabulary, entry[0], count)]
-            results[-1] = clean or results[-1]
+            texts = (protection.decode(vocabulary, ids, count)[0] for ids, _ in results[-1])
+            are_clean = [not any(map(protection.INVENTED.search, own)) for own in texts]
+            results[-1] = list(itertools.compress(results[-1], are_clean)) or results[-1]
         if nbest and not results[-1]:
             broken[index] = _without_wrong(vocabulary, nbest[0][0], count)
     while broken:
@@ -284,11 +288,6 @@ def whole(
             if len(ids) > len(before[index]) and _missing(vocabulary, ids, count):
                 broken[index] = ids
     return results
-
-
-def _invents(vocabulary: Vocabulary, ids: Sequence[int], count: int) -> bool:
-    texts, _ = protection.decode(vocabulary, ids, count)
-    return any(map(protection.INVENTED.search, texts))
 
 
 @functools.lru_cache(maxsize=4)

@@ -8,7 +8,6 @@ sentence has the same samples in every batch, and its first samples do not depen
 rounded to whole numbers first, because sums of whole numbers do not depend on their order.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -25,24 +24,12 @@ from gshard_nmt.decoding.beam_search import (
 )
 from gshard_nmt.model import counter_random
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.settings.config import Decode
 
 _ONE = 2**30
 """The whole number that stands for probability 1. A sum over a vocabulary must fit in an int32."""
 _CHUNK = 64
 """The size of the chunks of a vocabulary in `draw`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Sampling:
-    """The distribution that tokens are drawn from; the settings class `Decode` checks the ranges.
-
-    top_k is the number of likeliest tokens, 0 for all. top_p keeps the fewest likeliest ones whose
-    probabilities add up to it.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
 
 
 class _State(NamedTuple):
@@ -67,7 +54,7 @@ def sample(
     cache: Any,
     words: tuple["tf.Tensor", "tf.Tensor"],
     search: BeamSearch,
-    sampling: Sampling,
+    settings: Decode,
     live: "tf.Tensor",
     max_lengths: "tf.Tensor",
     prefix: "tf.Tensor",
@@ -100,7 +87,7 @@ def sample(
         positions = tf.broadcast_to(i, [rows, k])
         log_probs, cache = step(state.ids, positions, mask, i, state.cache)
         log_probs = search.counted(log_probs, i)
-        drawn = draw(masses(search.allowed(log_probs), sampling), _random(words, k, i))
+        drawn = draw(masses(search.allowed(log_probs), settings), _random(words, k, i))
         forced = token_at(prefix, i)
         last = tf.where(i + 1 >= limits, search.eos, 0)
         forced = tf.where(forced > 0, forced, last)[:, tf.newaxis]
@@ -141,21 +128,21 @@ def _random(words: tuple["tf.Tensor", "tf.Tensor"], k: int, i: "tf.Tensor") -> "
     return word
 
 
-def masses(log_probs: "tf.Tensor", sampling: Sampling) -> "tf.Tensor":
+def masses(log_probs: "tf.Tensor", settings: Decode) -> "tf.Tensor":
     """Returns the probabilities to draw from in multiples of 2**-30, int32[B, K, V].
 
     The temperature comes first, then top_k, then top_p. They need not add up to 1. Tokens that are as
     likely as the last one of the top_k or of the top_p stay too.
     """
-    probabilities = tf.nn.softmax(log_probs / sampling.temperature)
+    probabilities = tf.nn.softmax(log_probs / settings.temperature)
     # NaN is not greater than 0.
     scaled = tf.where(probabilities > 0, probabilities * _ONE + 0.5, 0.0)
     mass = tf.cast(scaled, tf.int32)
-    if 0 < sampling.top_k < log_probs.shape[-1]:
-        mass = _cut(mass, tf.ones_like(mass), tf.constant(sampling.top_k))
-    if sampling.top_p < 1:
+    if 0 < settings.top_k < log_probs.shape[-1]:
+        mass = _cut(mass, tf.ones_like(mass), tf.constant(settings.top_k))
+    if settings.top_p < 1:
         total = tf.cast(tf.reduce_sum(mass, axis=-1), tf.float32)
-        mass = _cut(mass, mass, tf.cast(tf.math.ceil(sampling.top_p * total), tf.int32))
+        mass = _cut(mass, mass, tf.cast(tf.math.ceil(settings.top_p * total), tf.int32))
     return mass
 
 

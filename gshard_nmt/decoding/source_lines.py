@@ -202,7 +202,7 @@ class Hypothesis:
     confidence: float | None = None
 
 
-_SEPARATORS = "\x85\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
+_SEPARATORS = {n: f"\\u{n:04x}" for n in (0x85, 0x2028, 0x2029)}
 """What some programs take for the end of a line, and JSON need not escape."""
 
 
@@ -230,10 +230,7 @@ def rendered(form: str, number: int, source: str, translations: Sequence[Hypothe
         record["confidence"] = round(translations[0].confidence, 4)
     if translations[0].pieces > 1:
         record["pieces"] = translations[0].pieces
-    text = json.dumps(record, ensure_ascii=False)
-    for separator in _SEPARATORS:
-        text = text.replace(separator, f"\\u{ord(separator):04x}")
-    return text + "\n"
+    return json.dumps(record, ensure_ascii=False).translate(_SEPARATORS) + "\n"
 
 
 def chosen_format(name: str | None, nbest: int, scores: bool) -> str:

@@ -3,10 +3,9 @@
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gshard_nmt.data.text.protection import symbol
@@ -278,12 +277,7 @@ class TextTranslator:
         return Hypothesis(best.text, best.score, number, lost, evidence, confidence)
 
     def score(
-        self,
-        pairs: Iterable[tuple[str, str]],
-        source: str,
-        target: str,
-        chunk_size: int = 4096,
-        first_line: int = 1,
+        self, pairs: Sequence[tuple[str, str]], source: str, target: str, first_line: int = 1
     ) -> Iterator[float]:
         """Yields the score of the given translation in each pair, in order.
 
@@ -293,20 +287,17 @@ class TextTranslator:
         Raises:
           UserError: a line or its translation is too long, or the weights are not finite.
         """
-        remaining, first = iter(pairs), first_line
-        while chunk := list(itertools.islice(remaining, chunk_size)):
-            lines = self._protect([line for line, _ in chunk], source, target)
-            filled = [i for i, (_, text) in enumerate(chunk) if lines[i].copy != text.strip()]
-            texts = [chunk[i][1] for i in filled]
-            sources, targets = self._pairs([lines[i] for i in filled], texts, source, target)
-            for i, ids, translation in zip(filled, sources, targets, strict=True):
-                self._check_lengths(first + i, "translation", ids, translation)
-            scores = dict(zip(filled, self._run("score_ids", sources, targets), strict=True))
-            for i, line in enumerate(lines):
-                if math.isnan(score := scores.get(i, 0.0)):
-                    raise self._not_finite(line)
-                yield score
-            first += len(chunk)
+        lines = self._protect([line for line, _ in pairs], source, target)
+        filled = [i for i, (_, text) in enumerate(pairs) if lines[i].copy != text.strip()]
+        texts = [pairs[i][1] for i in filled]
+        sources, targets = self._pairs([lines[i] for i in filled], texts, source, target)
+        for i, ids, translation in zip(filled, sources, targets, strict=True):
+            self._check_lengths(first_line + i, "translation", ids, translation)
+        scores = dict(zip(filled, self._run("score_ids", sources, targets), strict=True))
+        for i, line in enumerate(lines):
+            if math.isnan(score := scores.get(i, 0.0)):
+                raise self._not_finite(line)
+            yield score
 
     def expert_use(self, tests: Sequence[Sequence]) -> ExpertUse:
         """Counts which experts the model uses: the encoder for sources, and the decoder for references.

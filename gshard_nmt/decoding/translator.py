@@ -303,9 +303,8 @@ class Translator:
             limits = {name: batch.get(name) for name in ("max_lengths", "prefix")}
             limits["live"] = batch["source_segments"][:, 0] > 0
             if samples:
-                drawing = sampling.Sampling(decode.temperature, decode.top_k, decode.top_p)
                 words = (batch["random0"], batch["random1"])
-                hypotheses = sampling.sample(next_token, cache, words, search, drawing, **limits)
+                hypotheses = sampling.sample(next_token, cache, words, search, decode, **limits)
             else:
                 hypotheses = beam_search.flat_beam_search(
                     next_token, cache, batch["max_lengths"].shape[0], search, **limits

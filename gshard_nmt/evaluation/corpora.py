@@ -80,7 +80,7 @@ def test_sets(
     if not tests:
         raise UserError(
             f"{corpus} has no {split} text of any language of {run.path} that can be read: {notes[0]} "
-            "Give another --split or the corpus of the run."
+            f"Give the corpus of the run, or one with {split} text."
         )
     return tests, notes
 

@@ -49,9 +49,9 @@ def open_systems(
 
 
 def _shared_tests(run: RunFolder, other: RunFolder, tests: Sequence[TestSet]) -> list[TestSet]:
-    names = {f"{pair['source']}-{pair['target']}" for pair in other.data["pairs"]}
-    shared = [test for test in tests if test.direction_name in names]
+    shared = _tests_of(other, tests)
     if not shared:
+        names = {f"{pair['source']}-{pair['target']}" for pair in other.data["pairs"]}
         own = {test.direction_name for test in tests}
         ours, theirs = (", ".join(sorted(each)[:5]) for each in (own, names))
         raise UserError(
@@ -59,6 +59,11 @@ def _shared_tests(run: RunFolder, other: RunFolder, tests: Sequence[TestSet]) ->
             "runs that have a direction in common."
         )
     return shared
+
+
+def _tests_of(run: RunFolder, tests: Sequence[TestSet]) -> list[TestSet]:
+    directions = {(pair["source"], pair["target"]) for pair in run.data["pairs"]}
+    return [test for test in tests if (test.source, test.target) in directions]
 
 
 def _open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]:
@@ -81,7 +86,14 @@ def _open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]
                 "its language, as gshard-train --baselines_of does."
             )
         of_tag = {tag: [test for test in tests if test.language == tag] for tag in runs}
-        return [System(tag, of_tag[tag], run, budget=Budget.of(run)) for tag, run in runs.items()]
+        systems = [
+            System(tag, _tests_of(run, of_tag[tag]), run, budget=Budget.of(run))
+            for tag, run in runs.items()
+        ]
+        if known := [system for system in systems if system.tests]:
+            return known
+        names = ", ".join(test.direction_name for test in tests)
+        raise UserError(f"--baselines {path} has runs, but none of them translates {names}.")
     try:
         scores = json_shape.parse(path.read_bytes(), mapping_of(number(0, 100)))
     except ValueError as error:

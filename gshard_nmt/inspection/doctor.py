@@ -15,7 +15,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings import divides
-from gshard_nmt.settings.config import CLASSES, Config, Key, named_settings
+from gshard_nmt.settings.config import Config, Key, named_settings
 from gshard_nmt.settings.values import build
 from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.machine import free_machine_memory
@@ -68,7 +68,11 @@ def examine(request: DoctorRequest) -> Iterator[Finding]:
     yield from config_findings or _checked("config", (), right)
     if config is None:
         return
-    specs = state_specs(step_functions(config))
+    try:
+        specs = state_specs(step_functions(config))
+    except UserError as error:
+        yield from _problems("config", [str(error)])
+        return
     yield from _checked(
         "mesh", _mesh_problems(config, specs), "rows, groups, experts and every weight divide"
     )
@@ -118,7 +122,7 @@ def load_config_with_problems(request: DoctorRequest) -> tuple[Config | None, li
             del settings[wrong[0]]
     findings = _problems("config", dict.fromkeys(errors))
     if refused:
-        values = named_settings(getattr(config, name.lower()) for name in CLASSES)
+        values = named_settings(config.parts)
         defaults = ", ".join(f"{'.'.join(key)} = {values[key]!r}" for key in refused)
         text = f"the checks below use these defaults instead: {defaults}"
         findings.append(Finding("config", text, "note"))

@@ -11,6 +11,7 @@ effect on one device. So we try it there, and then take another seed.
 """
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -33,7 +34,7 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.mesh import Mesh, nearest_mesh, reduced_mesh
+from gshard_nmt.spmd.mesh import Mesh, nearest_mesh, of_shape, reduced_mesh
 
 TOLERANCE = 5e-5
 """The largest allowed difference in a tensor, relative to its largest value.
@@ -53,6 +54,7 @@ SEEDS = 4
 
 def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
     """Runs a reduced config on one CPU device and on a mesh of several, and prints the comparison."""
+    os.environ["JAX_PLATFORMS"] = "cpu"  # an accelerator may have fewer devices, and other products
     reduced = reduced_config(config, devices)
     mesh = reduced.mesh
     shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
@@ -153,6 +155,7 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
 
     changes: dict[str, Any] = {
         "activation_dtype": "float32",
+        "matmul_precision": "default",
         "stages": stages,
         "encoder_layers": layers("encoder"),
         "decoder_layers": layers("decoder"),
@@ -217,7 +220,7 @@ def compare(
       whether tensors differ, and rounding may be the reason.
     """
     mesh = config.mesh
-    one_device_mesh = dataclasses.replace(mesh, shape=(1,) * len(mesh.shape))
+    one_device_mesh = of_shape(mesh, (1,) * len(mesh.shape))
     # The mesh comes first: it starts the devices that both need.
     steps = [
         first_step(CompiledSteps(config, functions, runtime.start(m)), batch)

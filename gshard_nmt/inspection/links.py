@@ -79,9 +79,22 @@ def _coordinates(topology: Topology) -> np.ndarray:
     return (grid if isinstance(topology.chip, Gpu) else grid[-2::-1]).T
 
 
+@functools.cache
+def by_host(topology: Topology) -> np.ndarray:
+    """Returns int[devices], the numbers of the devices as jax lists them: host by host of 2x2 chips."""
+    *slow, y, x, cores = (1, 1, *counted(topology))
+    numbers = np.arange(topology.num_devices)
+    if isinstance(topology.chip, Gpu) or x % 2 or y % 2:
+        return numbers
+    hosts = numbers.reshape(math.prod(slow), y // 2, 2, x // 2, 2, cores)
+    return hosts.swapaxes(2, 3).ravel()
+
+
 def place_on(topology: Topology, mesh: Mesh, axes: Sequence[str]) -> Placement:
     """Returns the placement of the first group along some axes, of a mesh with any device order."""
     group = mesh.devices()[tuple(slice(None) if axis in axes else 0 for axis in mesh.axes)]
+    if not mesh.device_order:
+        group = by_host(topology)[group]
     return _placement(topology, tuple(group.ravel().tolist()))
 
 

@@ -85,6 +85,10 @@ def rank(
             f"--advise: {topology.name} has no times, because nothing is known about its links. "
             "Name a TPU slice or GPUs with --topology, for instance v3:4x4."
         )
+    if devices == 1:
+        raise UserError(
+            f"--advise: {topology.name} has one device, so there is no mesh to choose. Name more devices."
+        )
     step = step_of(config, weights, arrays, rounds_operands=not isinstance(chip, Gpu))
     # A mesh has the axes and rules of its file, and the rest of the config's mesh.
     shared_update = config.mesh.shared_update

@@ -308,6 +308,12 @@ class Model:
                 "Model.max_positions to the number of tokens of the longest row.",
                 ["Model.positions", "Model.max_positions"],
             )
+        if self.positions in SINUSOIDS and self.model_dim % 2:
+            raise UserError(
+                f"Model.model_dim is {self.model_dim}; with Model.positions {self.positions!r} it must "
+                f"be even. Use {self.model_dim + 1}, for instance.",
+                ["Model.model_dim", "Model.positions"],
+            )
         if self.position_offset and self.positions not in SINUSOIDS:
             raise UserError(
                 f"Model.position_offset is {self.position_offset}, but Model.positions is "

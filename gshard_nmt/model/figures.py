@@ -25,16 +25,11 @@ OF_TOKENS = ("lost_one", "lost_both")
 def moe_layer_names(model: Model) -> list[str]:
     """Returns the names of the MoE layers, encoder first, such as "decoder_3"; layers count from 1."""
     return [
-        moe_layer_name(model, stack, block)
+        f"{stack}_{block * model.block_layers(stack) + model.moe_layer(stack) + 1}"
         for stack in STACK_NAMES
         if model.has_experts(stack)
         for block in range(model.repeats(stack))
     ]
-
-
-def moe_layer_name(model: Model, stack: str, block: int) -> str:
-    """Returns the name of the MoE layer of a block, see `moe_layer_names`; blocks count from 0."""
-    return f"{stack}_{block * model.block_layers(stack) + model.moe_layer(stack) + 1}"
 
 
 def declare_totals(moe: MoE | None, rows: int, length: int, repeats: int) -> dict[str, Declaration]:

@@ -151,7 +151,7 @@ def describe(name: str, entries: Origins, before: Mapping[str, Shaped], after: S
     if not any(entries):
         if name not in before:
             return "new"
-        return f"new: it is {_size(before[name])} in the run"
+        return f"new: it is {'x'.join(map(str, before[name].shape))} in the run"
     changes = {_change(o, before[o.name], after): None for o in entries if o}
     words = "; ".join(changes)
     in_order = [Origin(name, repeat) for repeat in range(len(entries))]
@@ -180,10 +180,6 @@ def _change(origin: Origin, before: Shaped, after: Shaped) -> str:
     if origin.resized == "L":
         return f"{min(before.shape[0], after.shape[0])} of {after.shape[0]} positions copied"
     return "copied"
-
-
-def _size(weight: Shaped) -> str:
-    return "x".join(map(str, weight.shape))
 
 
 def left_out(planned: Mapping[str, Origins], old_weights: Mapping[str, Shaped]) -> dict[str, str]:

@@ -355,7 +355,11 @@ class RunFolder:
             return
         lines = "".join(f"\n  {line}" for line in changed)
         remedy = "Use the config and data of that run, prepared as they were, or another --workdir."
-        if self.budget() and not any(line.startswith("Model.model_dim:") for line in changed):
+        if not self.budget():
+            remedy += (
+                " This run has saved no checkpoint, so nothing is lost if you remove the folder."
+            )
+        elif not any(line.startswith("Model.model_dim:") for line in changed):
             remedy += (
                 f" With --init_from {shlex.quote(str(self.path))} and a new --workdir, the same command "
                 "starts a new run with the weights of this one and the settings of now."

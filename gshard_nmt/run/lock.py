@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from gshard_nmt import files, paths
 from gshard_nmt.errors import UserError
@@ -171,10 +171,8 @@ class BucketLock(RunLock):
             paths.swap(self._path, b"", content)
 
 
-def run_lock(
-    folder: Path, is_holder: bool = True, say: Callable[[str], None] = lambda _: None
-) -> RunLock:
-    return (BucketLock if paths.is_url(folder) else RunLock)(folder, is_holder, say)
+def run_lock(folder: Path, *rest: Any) -> RunLock:
+    return (BucketLock if paths.is_url(folder) else RunLock)(folder, *rest)
 
 
 def _text(content: bytes) -> str:

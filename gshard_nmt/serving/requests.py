@@ -171,7 +171,8 @@ def _refuse(problem: str) -> NoReturn:
 _LINE_BREAK = re.compile(r"(\r\n|\r|\n)")
 _SPACES = re.compile("[ \t\r\n\f]+")
 _CONTROLS = re.compile("[\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
-_IS_PAGE = re.compile(r"\s*<(?:!doctype|html)\b", re.IGNORECASE)
+_DECLARATION = re.compile(r"[\s\ufeff]*(?:<\?xml\b[^<>]*\?>\s*)?")
+_IS_PAGE = re.compile(r"(?:\s|<!--[^<>]*-->)*<(?:!doctype|html)\b", re.IGNORECASE)
 # libxml2 drops everything after these tags. Without them, a page still ends at its end.
 _END_OF_PAGE = re.compile("</(?:body|html)>", re.IGNORECASE)
 _INLINE = "a abbr b big cite del em font i ins mark q s small span strong sub sup u"
@@ -203,8 +204,10 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
       HTTPException: the text has no element, or is nested too deeply.
     """
     text = _END_OF_PAGE.sub("", _clean(text))
-    is_page, has_doctype = bool(_IS_PAGE.match(text)), text.lstrip().startswith("<!")
-    parser = etree.HTMLParser(huge_tree=True)
+    head = _DECLARATION.match(text)[0]  # type: ignore[index]
+    text = text.removeprefix(head)
+    is_page = bool(_IS_PAGE.match(text))
+    parser = etree.HTMLParser(huge_tree=True, default_doctype=False)
     root = etree.fromstring(text if is_page else f"<body>{text}", parser)
     if root is None:
         _refuse("q is HTML without an element. Correct it.")
@@ -229,8 +232,8 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
             else:
                 setattr(element, place, new)
         if is_page:
-            return _html(root.getroottree() if has_doctype else root)
-        return "".join(map(_inner, root.iterchildren("body")))
+            return head + _html(root.getroottree())
+        return head + "".join(map(_inner, root.iterchildren("body")))
 
     return [_SPACES.sub(" ", old.strip()) for *_, old in nodes], translated
 

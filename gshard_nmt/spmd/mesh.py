@@ -83,7 +83,8 @@ class Mesh:
 
     A layout has one of two forms. A list, such as `['x', None]`, has one entry per dimension and
     replaces the rules. A table of letters, such as `{'M': 'x'}`, replaces only the rules of these
-    letters. The first pattern that matches a name is used.
+    letters. The first pattern that matches a name is used. A weight, its gradient and its moving average
+    have one layout: `encoder/*` and `parameters/encoder/*` both match the weights of the encoder.
     """
 
     shared_update: bool = False
@@ -193,7 +194,11 @@ class Mesh:
         If a name is given, it is looked up in the overrides first. The result also names mesh axes of
         size 1, although they split nothing. So a config gives the same result for every mesh shape.
         """
-        matches = (p for p in self.overrides if name and fnmatch.fnmatchcase(name, p))
+        names = {name}
+        if name and not name.startswith(("moments/", "guard/")):
+            weight = name.removeprefix("parameters/").removeprefix("ema/")
+            names |= {weight, f"parameters/{weight}"}
+        matches = (p for p in self.overrides if name and fnmatch.filter(names, p))
         pattern = next(matches, None)
         layout = {} if pattern is None else self.overrides[pattern]
         if not isinstance(layout, Mapping):

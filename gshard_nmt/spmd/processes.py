@@ -79,11 +79,6 @@ class Processes:
         return self.index == 0
 
     @property
-    def address(self) -> tuple[str, int]:
-        host, _, port = self.coordinator.rpartition(":")
-        return host.strip("[]"), int(port)
-
-    @property
     def start_seconds(self) -> int:
         """Seconds for which a process waits at its start until all others have connected."""
         return _STARTS * self.peer_timeout
@@ -261,7 +256,7 @@ def _join(processes: Processes) -> None:
 
     jax.config.update("jax_enable_preemption_service", processes.job.trains)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    host, _ = processes.address
+    host = processes.coordinator.rpartition(":")[0].strip("[]")
     # The service listens on all addresses by default. A run on one machine needs only the loopback.
     is_loopback = host in ("localhost", "127.0.0.1", "::1")
     bind = processes.coordinator if is_loopback else None

@@ -29,10 +29,6 @@ USER_CACHE_DAYS = 30
 """Files of the cache of the user that were not used for this time are removed."""
 
 
-def xla_folder(cache: Path) -> Path:
-    return cache / "xla"
-
-
 def user_cache() -> Path | None:
     """Returns the folder of the programs of this user, which nobody else can write to; makes it.
 

@@ -82,7 +82,7 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
         )
     if cache is not None:
         cache.mkdir(parents=True, exist_ok=True)
-        xla_folder = paths.absolute(program_cache.xla_folder(cache))
+        xla_folder = paths.absolute(cache / "xla")
         jax.config.update("jax_compilation_cache_dir", str(xla_folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -39,6 +39,10 @@ def test_rates_by_hand():
     np.testing.assert_allclose(rates([warm]), [0.6, 0.15, 0.25])
     by_direction = {"from_step": 0, "weights": {"fr-en": 3.0}}
     np.testing.assert_allclose(rates([by_direction]), [0.6, 0.15, 0.25])
+    # The name of a pair without English is that of a direction too, and counts once.
+    pair = [Component("fr", "de", "fr-de", "", 5), Component("de", "fr", "fr-de", "", 5), DE]
+    weights = {"from_step": 0, "weights": {"fr-de": 2}}
+    assert rates([weights], components=pair) == pytest.approx([10 / 1020, 10 / 1020, 1000 / 1020])
 
 
 def test_phases_begin_at_their_steps():

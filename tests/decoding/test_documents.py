@@ -80,6 +80,10 @@ msgstr ""
 msgid "lost %s"
 msgstr ""
 
+#, python-brace-format
+msgid "50% of {n}"
+msgstr ""
+
 msgid "42"
 msgstr ""
 
@@ -92,7 +96,7 @@ msgstr ""
 @pytest.fixture
 def catalogue(tmp_path):
     def losing(line):
-        return "LOST" if "lost" in line else capitals(line)
+        return "LOST" if "lost" in line else capitals(line).replace("50% OF {N}", "50 % OF {n}")
 
     text, lines = translated(tmp_path, "a.po", CATALOGUE.encode("koi8-r"), "ru", by=losing)
     return polib.pofile(text), text, lines
@@ -110,8 +114,9 @@ def test_messages_without_a_translation_get_one_and_all_others_stay(catalogue):
         "Usage:",
         "-h   help",
         "lost %s",
+        "50% of {n}",
     ]
-    file_entry, dog, menu, state, new, usage, lost, number = file[:8]
+    file_entry, dog, menu, state, new, usage, lost, braces, number = file[:9]
     assert file_entry.msgstr_plural == {0: "%d FILE", 1: "%d FILES", 2: "%d FILES"}
     assert dog.msgstr_plural == {0: "%d собака", 1: "%d DOGS", 2: "%d DOGS"}
     assert (file_entry.flags, file_entry.comment) == (["c-format", "fuzzy"], "For translators")
@@ -121,7 +126,7 @@ def test_messages_without_a_translation_get_one_and_all_others_stay(catalogue):
     assert usage.msgstr == "USAGE:\n  -H   HELP\n"
     # Its placeholder is lost, so a program that used the translation would crash.
     assert (lost.msgstr, lost.fuzzy) == ("", False)
-    assert number.msgstr == "42"
+    assert (number.msgstr, braces.msgstr) == ("42", "50 % OF {n}")
     assert [entry.msgid for entry in file.obsolete_entries()] == ["gone"]
     assert text.startswith("# Its translators.\n")
 
@@ -319,6 +324,12 @@ def test_a_translation_without_its_tags_is_not_used(translation, expected):
     assert line.restored(translation, lambda text: text.replace("&", "&amp;")) == expected
 
 
+def test_elements_that_do_not_nest_are_not_used():
+    line = line_of(tagged("a <b>b <i>c</i></b> d", ()))
+    assert line.restored("<g2>c</g2> <g1>b</g1>", str) == "<i>c</i> <b>b</b>"
+    assert line.restored("<g1>b <g2>c</g1> d</g2>", str) is None
+
+
 def test_a_page_of_ascii_stays_one(tmp_path):
     page = "<p>un &eacute;t&eacute;"
     assert translated(tmp_path, "a.html", page)[0] == "<p>UN &#201;T&#201;"
@@ -375,6 +386,11 @@ SMALL = [
     ("a.html", "<li translate=no>a<li>t</ul>"),
     ("a.html", "<hr translate=no>t<svg/><p>t<svg>v</svg>"),
     ("a.html", """<a data-x="<i alt='b'>" title="t">t</a>"""),
+    ("a.html", '<h1><a name="i"></a>t <b>t</b></h1><p>t <a href="/"><i class="i"></i> t</a> t'),
+    ("a.html", "<td translate=no><p>a</p><p>b</p><br></td><td>t<p translate=no>a<h2>t</h2>"),
+    ("a.html", "<li translate=no>a <ul><li>b</li><li>c</ul> d</li><li>t<dt translate=no>a<dd>t"),
+    ("a.md", "+++\na = 'x'\n+++\n\nt [https://a.org](https://a.org)\n\n*t **t*** t\n\n~~t~~ t\n"),
+    ("a.vtt", "00:01.000 --> 00:02.000\nt<00:00:01.200> t &amp; t\n"),
 ]
 """Documents of which "t" is to be translated if it stands alone."""
 

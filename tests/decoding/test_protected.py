@@ -11,6 +11,7 @@ from gshard_nmt.data.text.vocabulary import EOS, VocabularySpec, reserved_symbol
 from gshard_nmt.decoding.pieces import lost_note
 from gshard_nmt.decoding.protected import (
     Entry,
+    Line,
     Protection,
     encode_translation,
     protect,
@@ -173,6 +174,12 @@ def test_the_pieces_of_a_long_line_have_their_own_values_and_none_is_cut(vocabul
     assert best.pieces > 3
     assert (best.text, best.lost) == (line, ())
     assert all(len(ids) <= model.longest_source for _, ids in model.sentences([line], "fr", "en"))
+
+
+def test_a_value_that_is_part_of_another_is_counted_apart():
+    line = Line("a {} b {}", ("/tmp", "/tmp/x"), ("/tmp", "/tmp/x"))
+    assert line.lost("see /tmp/x") == ("/tmp",)
+    assert line.lost("/tmp/x, /tmp") == ()
 
 
 def test_what_cannot_be_kept_is_said(vocabulary):

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.decoding.beam_search import BeamSearch
-from gshard_nmt.decoding.sampling import Sampling, draw, masses, random_words, sample
+from gshard_nmt.decoding.sampling import draw, masses, random_words, sample
+from gshard_nmt.settings.config import Decode
 from tests.decoding.beam_search_oracle import (
     EOS,
     VOCABULARY,
@@ -20,11 +21,11 @@ from tests.decoding.beam_search_oracle import (
 STEPS = 5
 SEARCH = BeamSearch(beam=3, max_steps=STEPS)
 WEIGHTS = attention_weights(3)
-PLAIN = Sampling()
+PLAIN = Decode()
 
 
 @functools.cache
-def program(rows: int, search: BeamSearch, sampling: Sampling):
+def program(rows: int, search: BeamSearch, sampling: Decode):
     """Returns compiled sampling from the decoder of WEIGHTS."""
 
     @tf.function(jit_compile=True, autograph=False)
@@ -78,7 +79,7 @@ def test_the_first_samples_do_not_depend_on_the_number_of_samples():
 
 
 def test_the_score_of_a_sample_is_that_of_a_translation_in_beam_search():
-    sampling = Sampling(temperature=2.0, top_k=4, top_p=0.9)
+    sampling = Decode(temperature=2.0, top_k=4, top_p=0.9)
     for row in draw_all([[5, 1], [6, 7, 1]], sampling=sampling):
         for ids, score in row:
             decoder, cache = plain_attention(WEIGHTS), (np.zeros([0, WIDTH], "f"),) * 2
@@ -113,13 +114,13 @@ def test_rows_that_do_not_matter_hold_up_nothing_and_nan_is_no_sample():
         words = (tf.zeros([2], tf.uint32),) * 2
         live, prefix = tf.constant([False, False]), tf.zeros([2, STEPS], tf.int32)
         limits = tf.constant([STEPS, STEPS])
-        samples = sample(step, (), words, SEARCH, Sampling(), live, limits, prefix)
+        samples = sample(step, (), words, SEARCH, Decode(), live, limits, prefix)
         assert calls == [0]
         assert samples.lengths.numpy().tolist() == [[0 if nan else 1] * 3] * 2
         assert (samples.scores.numpy() == -1e9).all() == nan
 
 
-def oracle(log_probs: np.ndarray, sampling: Sampling) -> np.ndarray:
+def oracle(log_probs: np.ndarray, sampling: Decode) -> np.ndarray:
     """Returns the distribution to draw from, by sorting."""
     p = np.exp(log_probs.astype(np.float64) / sampling.temperature)
     p /= p.sum()
@@ -135,14 +136,14 @@ def oracle(log_probs: np.ndarray, sampling: Sampling) -> np.ndarray:
 @pytest.mark.parametrize(
     "sampling",
     [
-        Sampling(),
-        Sampling(temperature=0.3),
-        Sampling(temperature=3.0, top_k=5),
-        Sampling(top_p=0.7),
-        Sampling(temperature=1.5, top_k=40, top_p=0.9),
-        Sampling(top_k=1),
-        Sampling(top_p=1e-6),
-        Sampling(top_k=1000),
+        Decode(),
+        Decode(temperature=0.3),
+        Decode(temperature=3.0, top_k=5),
+        Decode(top_p=0.7),
+        Decode(temperature=1.5, top_k=40, top_p=0.9),
+        Decode(top_k=1),
+        Decode(top_p=1e-6),
+        Decode(top_k=1000),
     ],
 )
 def test_the_distribution_equals_that_of_a_sorted_vocabulary(sampling):
@@ -203,7 +204,7 @@ def test_first_tokens_follow_the_distribution_of_the_decoder():
 
     two = BeamSearch(beam=search.beam, max_steps=2)
     everything = (tf.fill([rows], True), tf.fill([rows], 2), tf.zeros([rows, 2], tf.int32))
-    sample(step, (), (words[:, 0], words[:, 1]), two, Sampling(), *everything)
+    sample(step, (), (words[:, 0], words[:, 1]), two, Decode(), *everything)
     (ids,) = chosen
     for column in (ids.ravel(), *ids.T):
         counts = np.bincount(column, minlength=VOCABULARY)

@@ -62,7 +62,7 @@ def test_text_is_translated_line_by_line_and_a_line_without_letters_is_copied(ch
     assert [[h.text for h in nbest] for nbest in translations] == [[text] for text in copies]
     expected = [-7, 0, -3, 0, -4, 0, 0, 0, -3]
     assert [nbest[0].score for nbest in translations] == expected
-    pairs = zip(lines, [nbest[0].text for nbest in translations], strict=True)
+    pairs = list(zip(lines, [nbest[0].text for nbest in translations], strict=True))
     scores = list(text_translator().score(pairs, "fr", "en"))
     assert scores == expected
 
@@ -156,7 +156,7 @@ def test_a_pair_that_is_too_long_to_be_scored_is_named(pair, message):
     translate = text_translator()
     assert list(translate.score([("a" * 6, "x" * 13)], "fr", "en")) == [-8.0]
     with pytest.raises(UserError) as error:
-        list(translate.score([("a", "x"), ("a", "x"), pair], "fr", "en", chunk_size=2))
+        list(translate.score([("a", "x"), ("a", "x"), pair], "fr", "en"))
     assert str(error.value) == message
     with pytest.raises(UserError, match=r"^line 3"):
         list(translate.translate(["a", pair[0]], "fr", "en", prefixes=["", pair[1]], first_line=2))

@@ -48,6 +48,10 @@ def test_baselines_are_runs_that_are_named_by_language(tmp_path):
     fr = make_run(tmp_path / "fr", ["fr"])
     (system,) = _open_baselines(tmp_path, TESTS)
     assert (system.name, system.run, system.tests) == ("fr", fr, TESTS[:1])
+    back = translations.TestSet("fr", "en", "fr", 9, ["one"], ["UN"])
+    assert _open_baselines(tmp_path, [*TESTS, back])[0].tests == TESTS[:1]
+    with pytest.raises(UserError, match="has runs, but none of them translates en-fr"):
+        _open_baselines(tmp_path, [back])
     with pytest.raises(UserError, match="has no run folder of de; name each folder"):
         _open_baselines(tmp_path, TESTS[1:])
     assert _open_baselines(None, TESTS) == []

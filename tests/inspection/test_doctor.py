@@ -41,6 +41,11 @@ def test_a_wrong_setting_hides_no_other_section(tmp_path):
     )
     notes = [finding.text for finding in findings if finding.mark == "note"]
     assert notes == ["the checks below use these defaults instead: Model.heads = 4"]
+    wrong[3] = "Train.freeze = ('nonsense/*',)"
+    assert [finding.text for finding in list_of(DoctorRequest("demo", wrong))][:3] == texts[:3]
+    frozen = list_of(DoctorRequest("demo", wrong))[-1]
+    assert frozen.is_problem
+    assert frozen.text.startswith("Train.freeze has 'nonsense/*'")
 
 
 def test_after_a_syntax_error_the_report_says_that_the_file_was_read_in_part(tmp_path):

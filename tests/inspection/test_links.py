@@ -1,11 +1,13 @@
 """Least times on the links of a torus, against what can be counted by hand."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 
 from gshard_nmt.inspection import links
+from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import CHIPS, Topology
 
 MIB = 2**20
@@ -59,6 +61,22 @@ def test_cores_of_one_chip_use_its_memory_and_cores_of_two_chips_a_link():
     # Both cores of the chip send to their partners on the other: half of each array, there and back.
     payload = 2 * 32 * MIB
     assert seconds("all-reduce", "v3:2x2", (0, 2)) == pytest.approx(payload / chip.link_bandwidth)
+
+
+def test_without_an_order_a_mesh_has_the_devices_host_by_host():
+    """Devices as jax lists them on libtpu's topologies, in the order of their coordinates."""
+    first = links.by_host(Topology.parse("v3:4x4"))[:12].tolist()
+    assert first == [*range(4), *range(8, 12), *range(4, 8)]
+    assert links.by_host(Topology.parse("v4:4x4x8"))[:6].tolist() == [0, 1, 4, 5, 2, 3]
+    assert links.by_host(Topology.parse("h100:16")).tolist() == [*range(16)]
+    mesh, topology = Mesh(("x", "y"), (4, 8), {}), Topology.parse("v3:4x4")
+    ordered = dataclasses.replace(mesh, device_order=tuple(links.by_host(topology).tolist()))
+    for axis in "xy":
+        placement = links.place_on(topology, mesh, axis)
+        assert placement == links.place_on(topology, ordered, axis)
+    assert placement != links.place_on(
+        topology, dataclasses.replace(mesh, device_order="[32]"), "y"
+    )
 
 
 def test_gpus_of_a_host_use_nvlink_and_gpus_of_two_hosts_the_network():

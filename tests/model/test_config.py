@@ -42,6 +42,11 @@ def test_only_the_stack_with_experts_has_blocks_of_several_layers():
             "Set Model.expert_stacks to 'decoder', or Model.experts to 0.",
         ),
         (
+            {"model_dim": 65, "heads": 5, "positions": "vaswani"},
+            "Model.model_dim is 65; with Model.positions 'vaswani' it must be even. Use 66, for "
+            "instance.",
+        ),
+        (
             {"positions": "learned", "max_positions": 0},
             "Model.positions is 'learned', but Model.max_positions is 0. Set Model.max_positions to "
             "the number of tokens of the longest row.",

@@ -44,7 +44,8 @@ def test_a_config_computes_on_a_mesh_what_it_computes_on_one_device(capsys):
     mesh = (*LAYERS, *OTHER_SYSTEMS, "Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 2)")
     mesh += ("Model.expert_stacks = 'decoder'",)
     rules = "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'H': 'y', 'N': 'y'}"
-    equivalence.show_equivalence(load_config("demo", [*SMALL, *mesh, rules]), "demo", 4)
+    order = "Mesh.device_order = (3, 1, 0, 2)"
+    equivalence.show_equivalence(load_config("demo", [*SMALL, *mesh, rules, order]), "demo", 4)
     out = capsys.readouterr().out
     assert "decoder/block/moe_0/wi [0]" in out
     assert "encoder/block/self_attention_0/key_bias [0]" in out
@@ -97,7 +98,7 @@ def test_a_reduced_config_is_small_and_keeps_what_is_split(name, devices):
     reduced = equivalence.reduced_config(config, devices)
     model, mesh = reduced.model, reduced.mesh
     assert mesh.num_devices == devices
-    assert model.activation_dtype == "float32"
+    assert (model.activation_dtype, model.matmul_precision) == ("float32", "default")
     assert (model.routing, model.moe_every) == (config.model.routing, config.model.moe_every)
     assert model.stages == mesh.axis_size(mesh.partition("P")[0])
     assert model.encoder_layers <= 2 * model.stages * config.model.block_layers("encoder")

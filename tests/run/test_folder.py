@@ -90,6 +90,7 @@ def test_every_setting_that_changed_is_in_the_error(run, data, part, values, mes
     assert run.config.read_text() == before
     # A run that has trained can be the start of one with other settings.
     assert "--init_from" not in str(raised.value)
+    assert "no checkpoint, so nothing is lost if you remove the folder." in str(raised.value)
     budget = {"steps": 1, "parameters": 1, "seconds": 1.0, "tokens_by_language": {}}
     run.write_json("budget.json", budget)
     with pytest.raises(UserError) as raised:

@@ -161,6 +161,11 @@ def test_alternatives_are_whole_texts():
             ["t", "a"],
             '<!DOCTYPE html>\n<html lang="fr"><head><title>T</title></head><body><p>A</p></body></html>',
         ),
+        (
+            '\ufeff<?xml version="1.0" encoding="utf-8"?>\n<!-- c --><html><body a="x">a</html>',
+            ["a"],
+            '\ufeff<?xml version="1.0" encoding="utf-8"?>\n<!-- c --><html><body a="x">A</body></html>',
+        ),
         ("<p>a</p></body></html><p>b</p>", ["a", "b"], "<p>A</p><p>B</p>"),
         ("a\x01b", ["ab"], "AB"),
         ("2 < 3 → 4", [], "2 &lt; 3 → 4"),

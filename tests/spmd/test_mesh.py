@@ -41,6 +41,10 @@ def test_an_override_by_letter_fits_tensors_of_any_rank():
     assert mesh.partition("RMH", "parameters/ff/wi") == ((), ("x",), ("y",))
     assert mesh.partition("M", "parameters/norm") == (("x",),)
     assert mesh.partition("ME", "parameters/moe/gate") == ((), ())
+    assert mesh.partition("ME", "moe/gate") == mesh.partition("ME", "ema/moe/gate") == ((), ())
+    bare = Mesh(("x",), (2,), {"M": "x"}, overrides={"moe/*": {"M": None}})
+    assert bare.partition("MH", "parameters/moe/wi") == bare.partition("MH", "moe/wi") == ((), ())
+    assert bare.partition("MH", "moments/m/moe/wi") == (("x",), ())
 
 
 def test_uneven_dimensions_are_records_with_the_nearest_sizes():

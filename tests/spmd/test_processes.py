@@ -24,7 +24,6 @@ def test_numbers_that_contradict_each_other_are_refused(arguments, message):
 
 
 def test_processes_must_divide_the_devices():
-    assert Processes("[fe80::1]:9911", 4, 2).address == ("fe80::1", 9911)
     assert Processes("h:1", 4).local_devices(8) == 2
     with pytest.raises(UserError, match="must be one of 1, 2, 4, 8"):
         Processes("h:1", 3).local_devices(8)
@@ -97,12 +96,12 @@ def test_jax_gets_the_timeouts(monkeypatch):
     times = {}
     monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **options: times.update(options))
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
-    Processes("127.0.0.1:1", 2, 1, peer_timeout=7).join()
+    Processes("[::1]:1", 2, 1, peer_timeout=7).join()
     assert times == {
         "initialization_timeout": 35,
         "heartbeat_timeout_seconds": 7,
         "shutdown_timeout_seconds": 7,
-        "coordinator_bind_address": "127.0.0.1:1",
+        "coordinator_bind_address": "[::1]:1",
     }
 
 

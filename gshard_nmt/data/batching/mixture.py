@@ -17,7 +17,6 @@ stream 1 the draws 1, 3, 5. The draws 0 to 2 show each of the examples once, and
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -98,25 +97,12 @@ def floor_sum(
     return total
 
 
-def sampling_rates(sizes: Sequence[int], temperature: float) -> np.ndarray:
-    """Returns float64[languages] in proportion to sizes ** (1 / temperature); the sum is 1.
-
-    For the sizes 1000 and 100, the rates are 0.909 and 0.091 at temperature 1, 0.613 and 0.387 at
-    temperature 5, 0.506 and 0.494 at temperature 100.
-    """
-    logs = np.log(np.asarray(sizes, np.float64)) / temperature
-    weights = np.exp(logs - logs.max())
-    return weights / weights.sum()
-
-
 def apportion(rates: np.ndarray, total: int) -> np.ndarray:
     """Rounds float64[n] rates * total to int64[n] that sum to total, by the largest remainders.
 
     A rate above 0 gets at least 1, a rate of 0 gets 0.
     """
     positive = rates > 0
-    if (least := int(positive.sum())) > total:
-        raise ValueError(f"{least} languages need a period of {least} draws, not {total}.")
     quotas = rates * total
     counts = np.maximum(np.floor(quotas), positive).astype(np.int64)
     while (missing := total - counts.sum()) != 0:

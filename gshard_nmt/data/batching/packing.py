@@ -67,11 +67,8 @@ def pack(
                 del open_rows[place]
                 break
         else:
-            left, row, room = (
-                2 * source_length * target_length,
-                len(rooms),
-                (source_length, target_length),
-            )
+            left, row = 2 * source_length * target_length, len(rooms)
+            room = source_length, target_length
             rooms.append(room)
         rooms[row] = room = room[0] - s, room[1] - t
         if room[0] >= least[0] and room[1] >= least[1]:

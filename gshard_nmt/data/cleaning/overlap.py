@@ -40,31 +40,19 @@ _Line = tuple[int, int]
 _Index = dict[tuple[str, Side], dict[int, list[_Line]]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Match:
-    """The first training sentence that matches a side of a test sentence best.
-
-    `share` is the shared part of the shingles of the longer sentence; 1 for an exact copy.
-    """
-
-    training: str
-    share: float
-    is_exact: bool
-
-
 @dataclasses.dataclass
 class Overlap:
     """The overlap of one direction.
 
     Attributes:
       test: the test set, with its languages `source` and `target`, its `sources` and `references`.
-      matches: for each side, the match of each sentence that has one, by its number from 0.
+      matches: for each side, whether a sentence that has a copy, by its number from 0, has an exact one.
       pairs: numbers of the sentences with copies of both sides in one training pair.
       exact_pairs: those of them with exact copies of both sides.
     """
 
     test: Any
-    matches: dict[Side, dict[int, Match]] = dataclasses.field(
+    matches: dict[Side, dict[int, bool]] = dataclasses.field(
         default_factory=lambda: {"source": {}, "target": {}}
     )
     pairs: set[int] = dataclasses.field(default_factory=set)
@@ -76,7 +64,7 @@ class Overlap:
 
     def count(self, side: Side, is_exact: bool) -> int:
         """Returns the number of sentences with an exact copy, or with only a near copy, of a side."""
-        return sum(match.is_exact == is_exact for match in self.matches[side].values())
+        return [*self.matches[side].values()].count(is_exact)
 
     @property
     def is_alarming(self) -> bool:
@@ -106,22 +94,14 @@ class OverlapSearch:
         for number, test in enumerate(tests):
             sides = zip(_SIDES, (test.source, test.target), strict=True)
             for (side, tag), lines in zip(sides, (test.sources, test.references), strict=True):
-                self._add_forms(tag, side, number, lines)
                 for n, line in enumerate(lines):
+                    if form := normal_form.sentence_form(line):
+                        self._exact[tag, side][hash(form)].append((number, n))
                     shingles = _shingles(line)
                     if len(shingles) >= _LEAST_SHINGLES:
                         self._sizes[side, (number, n)] = len(shingles)
                         for shingle in shingles:
                             self._shingles[tag, side][shingle].append((number, n))
-            # Near copies are looked for of the first reference alone.
-            for lines in getattr(test, "other_references", ()):
-                self._add_forms(test.target, "target", number, lines)
-
-    def _add_forms(self, tag: str, side: Side, number: int, lines: Iterable[str]) -> None:
-        exact = self._exact[tag, side]
-        for n, line in enumerate(lines):
-            if form := normal_form.sentence_form(line):
-                exact[hash(form)].append((number, n))
 
     def add(self, languages: tuple[str, str], rows: Iterable[tuple[str, str]]) -> None:
         """Compares the training pairs of two languages with all held-out text."""
@@ -129,12 +109,10 @@ class OverlapSearch:
             # For each side, the test sentences that this pair matches, and whether exactly.
             matched: dict[Side, dict[_Line, bool]] = {"source": {}, "target": {}}
             for language, text in zip(languages, row, strict=True):
-                for side, line, match in self._matches(language, text):
-                    matched[side][line] = matched[side].get(line, False) or match.is_exact
+                for side, line, is_exact in self._matches(language, text):
+                    matched[side][line] = matched[side].get(line, False) or is_exact
                     best = self.overlaps[line[0]].matches[side]
-                    old = best.setdefault(line[1], match)
-                    if (match.is_exact, match.share) > (old.is_exact, old.share):
-                        best[line[1]] = match
+                    best[line[1]] = best.get(line[1], False) or is_exact
             for line in matched["source"].keys() & matched["target"].keys():
                 overlap = self.overlaps[line[0]]
                 if {overlap.test.source, overlap.test.target} == set(languages):
@@ -142,22 +120,21 @@ class OverlapSearch:
                     if matched["source"][line] and matched["target"][line]:
                         overlap.exact_pairs.add(line[1])
 
-    def _matches(self, language: str, text: str) -> Iterator[tuple[Side, _Line, Match]]:
-        """Yields the held-out sentences in its language that a training sentence matches."""
+    def _matches(self, language: str, text: str) -> Iterator[tuple[Side, _Line, bool]]:
+        """Yields the held-out sentences that a training sentence copies, and whether exactly."""
         sides = [side for side in _SIDES if (language, side) in self._exact]
         form = normal_form.sentence_form(text) if sides else ""
         shingles = _shingles(text) if sides else set()
         for side in sides:
             for line in self._exact[language, side].get(hash(form), ()):
-                yield side, line, Match(text, 1.0, True)
+                yield side, line, True
             near = self._shingles[language, side]
             hits: collections.Counter[_Line] = collections.Counter()
             for shingle in shingles & near.keys():
                 hits.update(near[shingle])
             for line, count in hits.items():
-                share = count / max(self._sizes[side, line], len(shingles))
-                if share >= NEAR:
-                    yield side, line, Match(text, share, False)
+                if count >= NEAR * max(self._sizes[side, line], len(shingles)):
+                    yield side, line, False
 
 
 def _shingles(text: str) -> set[int]:

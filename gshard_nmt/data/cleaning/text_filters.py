@@ -176,7 +176,8 @@ def addresses(rows: Block, _: About) -> Mask:
         np.array(list(map(normal_form.may_have_address, side.lines))) for side in rows.sides
     )
     return rows.check(
-        first != second, lambda *sides: not any(map(normal_form.ADDRESS.search, sides))
+        first | second,
+        lambda *sides: len({*map(bool, map(normal_form.ADDRESS.search, sides))}) == 1,
     )
 
 
@@ -213,9 +214,8 @@ def score(rows: Block, about: About) -> Mask:
 def language(rows: Block, about: About) -> Mask:
     """Drops a pair if a side of 20 letters or more is surely in another language than its own.
 
-    The identifier must give another language at least the probability
-    `Cleaning.language_confidence`, and the side's own language at most the rest. Languages that it does
-    not know are not checked.
+    The identifier must give another language at least the probability `Cleaning.language_confidence`.
+    Languages that it does not know are not checked.
     """
     mask, confidence = np.ones(len(rows), bool), about.settings.language_confidence
     for side in rows.sides:
@@ -223,10 +223,8 @@ def language(rows: Block, about: About) -> Mask:
         if name not in identifier().labels:
             continue
         for row in np.flatnonzero(mask & (side.letters >= _LEAST_LETTERS_OF_LANGUAGE)).tolist():
-            ranked = identifier().rank(side.lines[row])
-            best, probability = ranked[0]
-            is_other = best not in (name, _NO_LANGUAGE) and probability >= confidence
-            mask[row] = not is_other or dict(ranked)[name] > 1 - confidence
+            best, probability = identifier().rank(side.lines[row])[0]
+            mask[row] = best in (name, _NO_LANGUAGE) or probability < confidence
     return mask
 
 

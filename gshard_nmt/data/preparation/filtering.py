@@ -69,7 +69,7 @@ def clean_all(
     work: WorkFolder, settings: Cleaning, pairs: Sequence[CorpusPair], texts: Texts
 ) -> CleanTexts:
     """Cleans the training text of all pairs. Their dev text loses its empty rows."""
-    # The same two languages have the same order in all corpora; see `directions.joined`.
+    # The same two languages have one order in all corpora, but with "as-named"; see `directions.joined`.
     every: dict[tuple[str, str], list[CorpusPair]] = {}
     for pair in pairs:
         every.setdefault((pair.source, pair.target), []).append(pair)
@@ -81,11 +81,12 @@ def clean_all(
     for languages, own in every.items():
         for text in (SplitText.of(pair, split, texts) for split in _CLEANED for pair in own):
             is_train = text.split == "train"
+            orders = (languages, languages[::-1]) if is_train else ()
             call = functools.partial(
                 filter_rows,
                 names=(*languages, text.pair.subset),
                 settings=settings if is_train else _OF_DEV,
-                held_out=held_out.get(languages) if is_train else None,
+                held_out=[held_out[order] for order in orders if order in held_out],
             )
             version = identity if is_train else None
             splits.append(text)
@@ -187,17 +188,17 @@ def filter_rows(
     part: Part,
     names: tuple[str, str, str],
     settings: Cleaning,
-    held_out: Path | None = None,
+    held_out: Sequence[Path] = (),
 ) -> Mapping[str, Any]:
     """Writes the rows of a chunk that stay, their signatures, and samples of the other rows.
 
-    `names` are the languages and the subset. `held_out` has the hashes of dev and test text, if any.
+    `names` are the languages and the subset. `held_out` are the files of hashes of dev and test text.
 
     Returns:
       `rows`, the number of rows that stay; `removed`, the number that each filter dropped.
     """
     chunk = chunks.read(part.file)
-    hashes = np.load(held_out) if held_out else np.zeros(0, np.uint64)
+    hashes = overlap.merge(map(np.load, held_out))
     cleaned = filters.clean(chunk.rows(), About(*names, settings, hashes))
     stay = chunk.take(cleaned.indices)
     if settings.duplicates:

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.batching.mixture import sampling_rates
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation import chunks
 from gshard_nmt.data.preparation.chunks import Part
@@ -85,7 +84,9 @@ def quotas(sizes: Sequence[int], limit: int, temperature: float) -> list[int]:
     """
     if not sizes:
         return []
-    rates = sampling_rates([max(size, 1) for size in sizes], temperature)
+    logs = np.log(np.maximum(sizes, 1)) / temperature
+    rates = np.exp(logs - logs.max())
+    rates /= rates.sum()
 
     def counts(lines: int) -> np.ndarray:
         return np.maximum((rates * lines).astype(np.int64), 1)

@@ -68,7 +68,10 @@ def find_inputs(
     "". The names of the inputs begin with `pair`, or with the name of the folder.
     """
     notes: list[str] = []
-    groups, others = _by_stem(_without_copies(folder, names, notes), languages)
+    groups, others, doubles = _by_stem(_without_copies(folder, names, notes), languages)
+    notes += [
+        f"{folder / name} is not read: {other} is in the same language" for name, other in doubles
+    ]
     # Scores alone are no text.
     others += [files[_SCORES] for files in groups.values() if [*files] == [_SCORES]]
     groups = {stem: files for stem, files in groups.items() if [*files] != [_SCORES]}
@@ -108,24 +111,29 @@ def find_inputs(
 
 def _by_stem(
     names: Sequence[str], languages: tuple[str, str]
-) -> tuple[dict[str, dict[str, str]], list[str]]:
+) -> tuple[dict[str, dict[str, str]], list[str], list[tuple[str, str]]]:
     """Returns the files of each stem, by the tag of their language, their format or "scores".
 
-    The list has the files that were not understood.
+    The first list has the files that were not understood, the second those beside another one of their
+    stem and language, with it.
     """
     groups: dict[str, dict[str, str]] = collections.defaultdict(dict)
     others: list[str] = []
+    doubles: list[tuple[str, str]] = []
     for name in names:
         stem, _, ending = without_compression(name).rpartition(".")
         key = ending if ending in (*_FORMATS, _SCORES) else _side(ending, languages)
         if match := OPENNMT.fullmatch(without_compression(name)):
             stem, key = match[2], languages[match[1] == "tgt"]
         if stem and key:
-            if key not in groups[stem] or ending == key:
-                groups[stem][key] = name
+            files = groups[stem]
+            if key in files:
+                doubles.append((files[key], name) if ending == key else (name, files[key]))
+            if key not in files or ending == key:
+                files[key] = name
         elif not _NO_TEXT.fullmatch(name):
             others.append(name)
-    return groups, others
+    return groups, others, doubles
 
 
 def split_of(stem: str) -> str | None:

@@ -118,7 +118,7 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
     notes: list[str] = []
     with paths.reaching("corpus", corpus):
         if not corpus.is_dir():
-            raise UserError(f"--corpus {corpus}: there is no such folder; {_LAYOUT}.")
+            raise UserError(f"the corpus {corpus}: there is no such folder; {_LAYOUT}.")
         names: list[str] = []
         for path in sorted(corpus.iterdir()):
             if path.is_dir():
@@ -136,7 +136,7 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
         if split_pair(corpus.name):
             parent = " Its name is that of a pair, so give the folder that contains it."
         raise UserError(
-            f"--corpus {corpus} contains no language pair; {_LAYOUT}.{parent}{left_out}"
+            f"the corpus {corpus} contains no language pair; {_LAYOUT}.{parent}{left_out}"
         )
     return Listing(pairs, notes)
 
@@ -144,7 +144,7 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
 def _pair_of_folder(folder: Path, subset: str, notes: list[str]) -> Iterator[CorpusPair]:
     # A named pipe would wait for its writer for ever.
     names = [path.name for path in folder.iterdir() if paths.is_url(path) or not path.is_fifo()]
-    has_text, languages = any(map(is_text, names)), None
+    has_text, languages = any(map(_looks_like_text, names)), None
     try:
         languages = split_pair(folder.name)
     except UserError as error:
@@ -166,14 +166,13 @@ def _loose_pairs(
     by_pair: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     others = []
     for name in names:
-        stem, _, ending = without_compression(name).rpartition(".")
         try:
-            languages = pair_in(stem)
+            languages = pair_in(without_compression(name).rpartition(".")[0])
         except UserError:
             languages = None
         if languages:
             by_pair[languages].append(name)
-        elif is_text(name) or (split_of(stem) and folder_tag(ending)):
+        elif _looks_like_text(name):
             others.append(corpus / name)
     if others:
         verb = "is" if len(others) == 1 else "are"
@@ -182,6 +181,11 @@ def _loose_pairs(
         name = "-".join(languages)
         text = find_inputs(corpus, own, languages, subset, pair=name)
         yield from _pair(corpus / name, languages, subset, text, notes)
+
+
+def _looks_like_text(name: str) -> bool:
+    stem, _, ending = without_compression(name).rpartition(".")
+    return is_text(name) or bool(split_of(stem) and folder_tag(ending))
 
 
 def _pair(

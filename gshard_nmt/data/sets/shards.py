@@ -232,12 +232,8 @@ def _component(pair: PreparedPair) -> Component:
 
 
 _ID_SETTINGS = (
-    "direction",
-    "vocabulary",
-    "source_vocabulary",
-    "target_vocabulary",
-    "vocabulary_model",
-    "language_tags",
+    *("direction", "vocabulary", "source_vocabulary", "target_vocabulary"),
+    *("vocabulary_model", "language_tags"),
 )
 """The settings of `Data` that decide which ids a sentence becomes."""
 

@@ -41,17 +41,8 @@ _VALUES = (
 """Patterns of values: # is a digit, a and A are letters."""
 _CHARACTERS = {"#": "123456789", "a": "abcdefghijklmnoprstuvw", "A": "ABCDEFGHIKLMNOPRSTUVW"}
 _AROUND_VALUES = (
-    *(
-        "{t} {v}",
-        "{t}: {v}",
-        '{t} "{v}"',
-        "{t} ({v})",
-        "{t} {v}.",
-        "{v} {t}",
-        "{v}: {t}",
-        "({v}) {t}",
-    ),
-    *("{t} {v} {w}", "{v} {t} {w}", "{v}"),
+    *("{t} {v}", "{t}: {v}", '{t} "{v}"', "{t} ({v})", "{t} {v}."),
+    *("{v} {t}", "{v}: {t}", "({v}) {t}", "{t} {v} {w}", "{v} {t} {w}", "{v}"),
 )
 
 

@@ -75,10 +75,12 @@ def _part(entry: Any, source: str, form: int | None) -> Part:
     def fill(translations: Sequence[str]) -> bool:
         remaining = iter(translations)
         text = "".join(next(remaining) if has_letter(piece) else piece for piece in pieces)
-        if any(flag.endswith("-format") and not flag.startswith("no-") for flag in entry.flags):
-            names = (sorted(_PLACEHOLDER.findall(each)) for each in (source, text))
-            if next(names) != next(names):
-                return False
+        formats = [f for f in entry.flags if f.endswith("-format") and not f.startswith("no-")]
+        names = [sorted(_PLACEHOLDER.findall(each)) for each in (source, text)]
+        if all(name.endswith("-brace-format") for name in formats):
+            names = [[name for name in each if name[0] == "{"] for each in names]
+        if formats and names[0] != names[1]:
+            return False
         if form is None:
             entry.msgstr = text
         else:

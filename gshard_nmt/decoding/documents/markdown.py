@@ -11,11 +11,12 @@ from gshard_nmt.decoding.documents.document import Document, Part, part_of
 from gshard_nmt.decoding.documents.markup import TAG, Piece, has_letter, line_of
 
 _FRONT_MATTER = re.compile(
-    r"\A\ufeff?(?:---\r?\n.*?^(?:---|\.\.\.)\r?\n)?", re.DOTALL | re.MULTILINE
+    r"\A\ufeff?(?:---\r?\n.*?^(?:---|\.\.\.)\r?\n|\+\+\+\r?\n.*?^\+\+\+\r?\n)?",
+    re.DOTALL | re.MULTILINE,
 )
 _INLINE = re.compile(
     rf"""(?P<atom>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|<[^<>\s]+[:@][^<>\s]*>|{TAG}
-        |https?://[^\s<>()]+|\[[^\[\]]*\](?:\[\])?(?![\[(]))  # code, links, labels of references
+        |https?://[^\s<>()\[\]]+|\[[^\[\]]*\](?:\[\])?(?![\[(]))  # code, links, labels of references
     |(?P<close>\](?:\((?:[^()\\]|\\.|\([^()]*\))*\)|\[[^\]]+\]))
     |(?P<open>!?\[)
     |(?P<escaped>\\[!-/:-@\[-`{{-~])
@@ -30,7 +31,7 @@ _BREAK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """What stays between two sentences of a paragraph: hard breaks, formulas, marks of notes and terms."""
-_BLOCK_START = re.compile(r"\A(\d*)([-+#>=~.)])")
+_BLOCK_START = re.compile(r"\A(\d*)([-+#>=.)]|~(?=~~))")
 """What another block could begin with."""
 
 
@@ -90,18 +91,26 @@ def _sentence(sentences: list[str], place: int, is_cell: bool) -> list[Part]:
 
 def _pieces(text: str) -> Iterator[Piece]:
     end = 0
-    opened: set[str] = set()
+    opened: list[str] = []
     for match in _INLINE.finditer(text):
         yield Piece("text", text[end : match.start()], text[end : match.start()])
         end, kind, source = match.end(), match.lastgroup or "", match.group()
         if kind == "escaped":
             yield Piece("text", source, source[1:])
         elif kind == "star":
-            if is_end := source in opened and not text[match.start() - 1].isspace():
-                opened.remove(source)
-            elif text[end : end + 1].strip():
-                opened.add(source)
-            yield Piece("close" if is_end else "open", source, key=source)
+            while opened and source and not text[match.start() - 1].isspace():
+                # In *a **b***, one run ends both. An end may also leave others open that have none.
+                last = source if source in opened else opened[-1]
+                if not source.startswith(last):
+                    break
+                while opened.pop() != last:
+                    pass
+                yield Piece("close", last, key=last)
+                source = source.removeprefix(last)
+            if source:
+                if text[end : end + 1].strip():
+                    opened.append(source)
+                yield Piece("open", source, key=source)
         else:
             is_box = kind == "atom" and not match.start() and source in ("[ ]", "[x]", "[X]")
             yield Piece("aside" if is_box else kind, source, key="link")

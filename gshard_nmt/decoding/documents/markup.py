@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-TAG = r"""<!--.*?-->|<[!?][^>]*>|</?[a-zA-Z](?:"[^"]*"|'[^']*'|[^'"<>])*>|\{\\[^{}]*\}"""
-"""A tag, comment or declaration of HTML or XML, or {\\an8} of subtitles, as a regular expression."""
+TAG = r"""<!--.*?-->|<[!?][^>]*>|</?[a-zA-Z](?:"[^"]*"|'[^']*'|[^'"<>])*>|<\d\d:[\d:.]+>|\{\\[^{}]*\}"""
+"""A tag, comment or declaration of HTML or XML, <00:01.5> or {\\an8} of subtitles, as a pattern."""
 _IS_KEPT = r"""<([\w:]+)\b[^<>]*\b(?:translate=["']?no|mtype=["']protected)\b"""
 _ASIDES = ("img", "input", "wbr", "!--", "?", "\\")
 
@@ -57,18 +57,22 @@ class Line(NamedTuple):
     def restored(self, translation: str, escape: Callable[[str], str]) -> str | None:
         """Returns the source of a translation; None if it does not have each tag once, in order.
 
-        An element without content is a loss, too: a link needs its text. Spaces at its ends go out of it.
+        An element that loses its content is a loss too: a link needs its text. Spaces at its ends go out.
         `escape` writes plain text as the format needs it.
         """
         translation = re.sub(r"\s*(<g\d+>)\s+", r" \1", translation)
         translation = re.sub(r"\s+(</g\d+>)\s*", r"\1 ", translation).strip()
         parts = re.split(r"(</?g\d+>|<x\d+/>)", translation)
         tags = [part for part in parts if part in self.marks]
-        ends = [(tag, f"</{tag[1:]}") for tag in tags if tag.startswith("<g")]
-        if sorted(tags) != sorted(self.marks) or re.search(r"<g(\d+)>\s*</g\1>", translation):
+        had, has = (set(re.findall(r"<g(\d+)>\s*</g\1>", t)) for t in (self.text, translation))
+        if sorted(tags) != sorted(self.marks) or has - had:
             return None
-        if any(tags.index(start) > tags.index(end) for start, end in ends):
-            return None
+        opened = [""]
+        for tag in tags:
+            if tag.startswith("<g"):
+                opened.append(tag)
+            elif tag.startswith("</") and opened.pop() != tag.replace("/", ""):
+                return None
         return self.before + "".join(self.marks.get(p) or escape(p) for p in parts) + self.after
 
 

@@ -13,7 +13,13 @@ _INLINE = """a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|img|i
 |s|samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr"""
 """The elements that a sentence may contain. All others end it."""
 _KEPT = ("code", "kbd", "samp", "var")
-_OPEN_ENDED = ("p", "li", "dt", "dd", "tr", "td", "th", "option")
+_ENDED_BY = {
+    **dict.fromkeys(("dt", "dd"), ("dt", "dd")),
+    **dict.fromkeys(("td", "th"), ("td", "th", "tr")),
+    **{name: (name,) for name in ("li", "tr", "option", "p")},
+}
+"""The elements that need no end tag, and what begins after them; a "p" ends with each of _BLOCK."""
+_VOID = ("area", "base", "br", "col", "embed", "hr", "link", "meta", "source", "track")
 _BLOCK = re.compile(
     rf"""(<!--.*?-->
     |<(?:(math|noscript|pre|script|style|svg|template|textarea)\b[^>]*(?<!/)>.*?</\2\s*>
@@ -35,7 +41,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
     text = path.read_bytes().decode()
     pieces = _BLOCK.split(text)
     parts: list[Part] = []
-    kept, depth = "", 0
+    kept = ""
+    inside: list[str] = []  # the open elements in the one that is kept
     for i in range(0, len(pieces), 3):
         if not kept:
             parts += _sentence(pieces, i) + _attributes(pieces, i)
@@ -46,15 +53,20 @@ def read(path: Path, target: str, everything: bool) -> Document:
         if raw or tag.startswith("<!"):
             continue
         is_end = tag.startswith("</")
-        if kept in _OPEN_ENDED and (is_end if name != kept else not is_end):
-            kept = ""  # an element that needs no end tag has ended
-        if kept == name:
-            depth += -1 if is_end else 1
-            kept = kept if depth else ""
-        elif not kept and _IS_KEPT.search(tag) and name not in ("hr", "meta", "link"):
-            kept, depth = name, 1
-        elif not kept:
-            parts += _attributes(pieces, i + 1)
+        if kept and is_end and name in inside:
+            while inside.pop() != name:
+                pass
+        elif kept and is_end:
+            kept = kept if name != kept and kept not in _ENDED_BY else ""
+        elif kept and name not in _VOID:
+            is_over = not inside and (kept == "p" or name in _ENDED_BY.get(kept, ()))
+            kept = "" if is_over else kept
+            inside += [name]
+        if not kept and not is_end:
+            if _IS_KEPT.search(tag) and name not in _VOID:
+                kept, inside = name, []
+            else:
+                parts += _attributes(pieces, i + 1)
         if name == "html":
             pieces[i + 1] = _LANGUAGE.sub(rf'\1="{target}"', tag)
     # A page of ASCII may have any charset, so it gets character references.

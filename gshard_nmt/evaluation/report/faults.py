@@ -95,12 +95,12 @@ def outputs_section(systems: Systems, not_converged: Container[str] = ()) -> Sec
         text[test.target] += test.references
     profiles = LanguageProfiles(text)
     of_baselines = {k: v for each in systems.baselines for k, v in each.lines.items()}
-    outputs = {"": systems.main.lines, BASELINE: of_baselines}
-    outputs |= {system.name: system.lines for system in systems.others}
+    outputs = [("", systems.main.lines), (BASELINE, of_baselines)]
+    outputs += [(system.name, system.lines) for system in systems.others]
     checked = [
         check_direction(test, own[test.source, test.target], profiles, name)
         for test in systems.main.tests
-        for name, own in outputs.items()
+        for name, own in outputs
         if (test.source, test.target) in own
     ]
     rows, examples, data = [], [], []

@@ -167,7 +167,7 @@ def draw_cost(systems: Sequence[System], baselines: System | None) -> Any:
     points: list[tuple[float, float, str, str]] = []
     for number, system in enumerate(systems):
         quality = system.average()["delta_bleu" if shows_gains else "bleu"]
-        if system.budget.device_years is not None:
+        if system.budget.device_years is not None and quality is not None:
             color = COLORS[number % len(COLORS)]
             points.append((system.budget.device_years, quality, system.name, color))
     if baselines is not None and baselines.budget.device_years is not None:

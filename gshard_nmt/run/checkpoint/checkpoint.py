@@ -166,7 +166,7 @@ class Checkpoints:
         """Returns the steps in the order in which a decoder tries them: best, then newest first."""
 
         def order() -> list[int]:
-            best = self.retention.ranked(self._read_scores()[0])[: max(self.retention.best, 0)]
+            best = self.retention.ranked(self._read_scores()[0])[: self.retention.best]
             return [*best, *(s for s in self._committed()[::-1] if s not in best)]
 
         return list(self._processes.from_first(order))

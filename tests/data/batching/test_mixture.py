@@ -1,25 +1,16 @@
 """The mixture as index arithmetic: closed forms against loops over every draw."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.batching.mixture import PERIOD, Mixture, apportion, floor_sum, sampling_rates
+from gshard_nmt.data.batching.mixture import PERIOD, Mixture, apportion, floor_sum
 
 weights = st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1)), min_size=1, max_size=6).filter(any)
 
 
 def as_rates(values) -> tuple[float, ...]:
     return tuple(np.array(values) / sum(values))
-
-
-@pytest.mark.parametrize(
-    ("temperature", "golden"),
-    [(1, [0.909091, 0.090909]), (5, [0.613137, 0.386863]), (100, [0.505756, 0.494244])],
-)
-def test_rates_of_a_thousand_and_a_hundred(temperature, golden):
-    np.testing.assert_allclose(sampling_rates([1000, 100], temperature), golden, atol=1e-6)
 
 
 @settings(deadline=None, max_examples=50)

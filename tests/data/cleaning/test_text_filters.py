@@ -73,7 +73,8 @@ DROPPED = {
     "identical": [("Press any key", "press  any KEY")],
     "numbers": [("im Jahr 2019", "in 2018"), ("१२३४ फ़ाइल", "1235 files"), ("88 km", "55 miles")],
     "addresses": [
-        ("siehe https://example.org/a", "see below"), ("Schreiben Sie an a@example.org", "Write to us"),
+        ("siehe https://example.org/a", "see below"), ("an a@b.org", "at the @ desk"),
+        ("Schreiben Sie an a@example.org", "Write to us"),
     ],
     "placeholders": [("Datei kopieren", "copy %s"), ("{name} kopieren", "copy {names}")],
 }

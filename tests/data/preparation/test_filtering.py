@@ -48,7 +48,7 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         folders.append(made(tmp_path / f"clean{number}"))
         hashes = tmp_path / "hashes" / filtering.HELD_OUT
         part, names = Part(file, 4), ("fr", "en", "")
-        result = filter_rows(folders[-1], part, names, settings=settings, held_out=hashes)
+        result = filter_rows(folders[-1], part, names, settings=settings, held_out=[hashes])
         parts.append(part_of(Finished(folders[-1], result)))
         if number == 0:
             assert result["removed"] == {"empty": 1, "overlap": 1}
@@ -105,3 +105,10 @@ def test_the_units_of_a_language_depend_on_its_text_and_not_on_other_languages(t
     _, other = cleaned(tmp_path, "alone", ("fr",), dataclasses.replace(settings, ratio=9.0))
     dev = {name for name in alone["clean"] if name.startswith("fr-en_dev")}
     assert alone["clean"] & other["clean"] == dev
+
+
+def test_text_to_test_one_direction_is_not_in_the_training_text_of_the_other(tmp_path):
+    write_pairs(tmp_path / "corpus/fr-en", "test", "fr", "en", [("un test", "a test")])
+    write_pairs(tmp_path / "corpus/en-fr", "train", "en", "fr", [("A test", "Un test"), ("b", "c")])
+    clean, _ = cleaned(tmp_path, "named", ("fr", "en"), Cleaning())
+    assert clean["en-fr", "train"].removed == {"overlap": 1}

@@ -66,6 +66,9 @@ def test_the_temperature_decides_the_share_of_a_text():
     assert quotas(sizes, 1101, 1) == [1000, 100, 1]
     assert all(99 <= count <= 100 for count in quotas(sizes, 300, 1e9))
     assert quotas([], 10, 1) == []
+    # The rates are 0.6131 and 0.3869 at temperature 5, 0.5058 and 0.4942 at temperature 100.
+    assert quotas([1000, 100], 1000, 5) == [613, 386]
+    assert quotas([1000, 100], 1000, 100) == [505, 494]
     assert sum(quotas(range(1, 50), 1000, 5)) <= 1000
 
 

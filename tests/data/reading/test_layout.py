@@ -98,7 +98,10 @@ def test_the_codes_of_files_may_be_spelled_otherwise():
     ]
     # The exact code wins.
     names = ("train.zh", "train.zh-CN", "train.en")
-    assert listed(*names, languages=("zh-CN", "en"))[0][0][2] == "train.zh-CN"
+    inputs, _, notes = listed(*names, languages=("zh-CN", "en"))
+    assert inputs[0][2] == "train.zh-CN"
+    (note,) = notes
+    assert note.endswith("train.zh is not read: train.zh-CN is in the same language")
 
 
 def test_a_side_that_is_missing_is_a_problem_of_its_split():

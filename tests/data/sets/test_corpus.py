@@ -100,6 +100,7 @@ def test_files_that_name_their_pair_may_lie_in_the_corpus_folder(tmp_path):
 def test_folders_that_are_no_pair_are_named(tmp_path):
     write(tmp_path / "fr-en/train.tsv", "un\tone\n")
     write(tmp_path / "fr-en-small/train.tsv", "un\tone\n")
+    write(tmp_path / "spanish/train.es", "uno\n")
     write(tmp_path / "xx-en/train.xx", "un\n")
     write(tmp_path / "names/fr-en/train.tsv", "un\tone\n")
     write(tmp_path / "notes/todo", "nothing\n")
@@ -107,7 +108,7 @@ def test_folders_that_are_no_pair_are_named(tmp_path):
     assert [pair.folder.name for pair in listing.pairs] == ["fr-en"]
     assert listing.notes == [
         f"{tmp_path / name} is not read: its name is not two language codes of ISO 639 such as fr-en"
-        for name in ("fr-en-small", "xx-en")
+        for name in ("fr-en-small", "spanish", "xx-en")
     ]
     (tmp_path / "fr-en").rename(tmp_path / "xy-en")
     with pytest.raises(

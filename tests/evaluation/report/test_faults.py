@@ -186,7 +186,7 @@ def test_an_alarm_needs_a_share_that_is_surely_above_the_limit():
     assert not is_alarming(30, 1000, usual=0.02)
 
 
-def section_of(number: int, output: str, name: str = "run", not_converged=()):
+def section_of(number: int, output: str, name: str = "run", not_converged=(), others=()):
     """Returns the section about faults if a number of directions have only this output."""
     tests = [
         translations.TestSet(f"x{n}", f"x{n}", "en", 9, ["un <b> chat"] * 20, ["a cat"] * 20)
@@ -195,7 +195,8 @@ def section_of(number: int, output: str, name: str = "run", not_converged=()):
     lines = {(test.source, "en"): [output] * 20 for test in tests}
     run = System("run", tests, lines=lines if name == "run" else {})
     baselines = (System("x0", tests, lines=lines),) if name == "baseline" else ()
-    return faults.outputs_section(Systems(run, (), baselines), not_converged)
+    clean = [System(n, tests, lines={key: ["a cat"] * 20 for key in lines}) for n in others]
+    return faults.outputs_section(Systems(run, clean, baselines), not_converged)
 
 
 def test_an_alarm_names_all_directions_with_the_same_fault():
@@ -204,6 +205,7 @@ def test_an_alarm_names_all_directions_with_the_same_fault():
     )
     (alarm,) = section_of(9, "", "baseline").alarms
     assert alarm.endswith("x4-en (baseline), x5-en (baseline) and 3 more.")
+    assert section_of(9, "", "baseline", others=("baseline",)).alarms == (alarm,)
 
 
 def test_faults_of_baselines_that_are_not_converged_are_no_news():

@@ -73,6 +73,7 @@ def test_cost_against_quality_has_a_point_for_each_known_cost():
         system_of("a", scores(3)),
         system_of("b", scores(3, 1.0), budget=Budget(device_years=50.0)),
         system_of("c", scores(3), budget=Budget()),
+        system_of("without results", {}),
     ]
     baselines = system_of("baselines", scores(3), budget=Budget(device_years=29.0))
     axes = figures.draw_cost(systems, baselines).axes[0]
