@@ -135,19 +135,6 @@ def test_one_score_a_line():
 
 
 @pytest.mark.parametrize(
-    ("lines", "translations", "message"),
-    [
-        ("a\n", "b\nc\n", "the file of --score has more lines than the input, which has 1."),
-        ("a\nb", "c", "the file of --score ends after line 1, and the input goes on."),
-    ],
-)
-def test_there_is_a_translation_for_each_line(lines, translations, message):
-    with pytest.raises(UserError) as error:
-        scores_of(lines, translations)
-    assert str(error.value).startswith(message)
-
-
-@pytest.mark.parametrize(
     "other",
     [
         {"config": CONFIG.replace(decode={"alpha": 2.0})},

@@ -135,23 +135,6 @@ def test_the_new_text_takes_the_place_of_the_old_one_at_the_end(tmp_path):
     assert os.listdir(tmp_path) == ["x"]
 
 
-def write_and_fail(path, text: str) -> None:
-    with outputs.text_file(path) as file:
-        file.write(text)
-        raise RuntimeError
-
-
-def test_after_an_error_the_text_is_in_the_partial_file(tmp_path):
-    path = tmp_path / "x"
-    path.write_text("old")
-    with pytest.raises(RuntimeError) as error:
-        write_and_fail(path, "one\ntwo\n")
-    assert path.read_text() == "old"
-    assert (tmp_path / "x.partial").read_text() == "one\ntwo\n"
-    note = f"The lines that were finished are in {path}.partial; {path} is as before."
-    assert error.value.__notes__ == [note]
-
-
 def test_a_folder_is_replaced_and_a_link_to_it_stays(tmp_path):
     for number in (1, 2):
         (tmp_path / "work").mkdir(exist_ok=True)

@@ -59,23 +59,6 @@ def test_the_output_appears_at_the_end_with_the_permissions_of_the_old_one(tmp_p
     assert sorted(os.listdir(tmp_path)) == ["link", "x"]
 
 
-def test_after_an_error_the_same_lines_go_on(tmp_path, capsys):
-    path = tmp_path / "x"
-    path.write_text("old")
-    error = interrupt(path, ["one\n", "stop\n", "three\n"])
-    partial = tmp_path / "x.partial"
-    assert error.__notes__ == [
-        f"The first 2 lines are done and in {partial}; the same command goes on from there. {path} is as "
-        "before."
-    ]
-    assert partial.read_text() == "one\nstop\n"
-    assert path.read_text() == "old"
-    write(path, ["one\n", "stop\n", "three\n"], first=2)
-    assert capsys.readouterr().err == f"{partial} has the first 2 lines; going on there\n"
-    assert path.read_text() == "one\nstop\nthree\n"
-    assert os.listdir(tmp_path) == ["x"]
-
-
 def test_after_an_error_without_a_line_nothing_is_left(tmp_path):
     file = ResumableFile(tmp_path / "x", MADE_OF)
     file.__enter__()
@@ -190,9 +173,3 @@ def test_an_output_that_another_program_finishes_meanwhile_is_not_emptied(tmp_pa
     file.__enter__()
     file.__exit__(RuntimeError, RuntimeError(), None)
     assert path.read_text() == "of the other program"
-
-
-def test_an_empty_input_makes_an_empty_file(tmp_path):
-    write(tmp_path / "x", [])
-    assert (tmp_path / "x").read_text() == ""
-    assert os.listdir(tmp_path) == ["x"]

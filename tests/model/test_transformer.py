@@ -10,7 +10,6 @@ from gshard_nmt.model import transformer
 from gshard_nmt.model.config import POSITIONS, Model
 from gshard_nmt.model.layers import Mode
 from tests.model.examples import DENSE, FOREIGN, MIXED, ONE, POST_NORM, SMALL, TWO, parameters, rows
-from tests.model.parameter_kinds import count_by_kind
 
 
 def logits(model: Model, p, batch):
@@ -51,20 +50,6 @@ def test_parameters_are_those_of_the_paper_at_reduced_size():
     first = "encoder/block/moe_0/wi"
     assert declared[first].shape == (2, 4, 16, 24)
     assert declared[first].letters == "REMH"
-
-
-def test_parameters_are_counted_by_what_they_are_part_of():
-    model = dataclasses.replace(SMALL, positions="learned")
-    declared = transformer.declare(model, 50, 40)
-    counts = count_by_kind(declared)
-    assert sum(counts.values()) == sum(p.size for p in declared.values())
-    assert counts["experts"] == 3 * 4 * 2 * 16 * 24
-    assert counts["gates"] == 3 * 16 * 4
-    assert counts["feed_forward"] == 3 * 2 * 16 * 24
-    assert counts["attention"] == (4 + 2 + 2) * 4 * 16 * 2 * 4
-    assert counts["embeddings"] == (50 + 40) * 16
-    assert counts["positions"] == 2 * 8 * 16
-    assert counts["norms"] == (4 * 2 + 1 + 2 * 3 + 1) * 16
 
 
 def test_a_decoder_alone_has_no_source_and_sees_only_the_past():

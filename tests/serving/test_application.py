@@ -299,10 +299,6 @@ def test_an_unknown_language_is_named_with_the_nearest_known():
     )
 
 
-def test_the_only_source_of_a_target_is_sure():
-    assert direction("auto", "de") == ("fr", "de", 100)
-
-
 def test_every_language_is_listed_with_its_targets():
     assert listed(sorted(DIRECTIONS)) == [
         {"code": "de", "name": "German", "targets": ["en"]},
