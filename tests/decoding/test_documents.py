@@ -386,7 +386,7 @@ SMALL = [
     ("a.html", "<li translate=no>a<li>t</ul>"),
     ("a.html", "<hr translate=no>t<svg/><p>t<svg>v</svg>"),
     ("a.html", """<a data-x="<i alt='b'>" title="t">t</a>"""),
-    ("a.html", '<h1><a name="i"></a>t <b>t</b></h1><p>t <a href="/"><i class="i"></i> t</a> t'),
+    ("a.html", '<h1><a name="i"></a>t <b>t</b> <i class="i"></i></h1><p>t <a href="/"><i class="i"></i> t</a> t'),
     ("a.html", "<td translate=no><p>a</p><p>b</p><br></td><td>t<p translate=no>a<h2>t</h2>"),
     ("a.html", "<li translate=no>a <ul><li>b</li><li>c</ul> d</li><li>t<dt translate=no>a<dd>t"),
     ("a.md", "+++\na = 'x'\n+++\n\nt [https://a.org](https://a.org)\n\n*t **t*** t\n\n~~t~~ t\n"),

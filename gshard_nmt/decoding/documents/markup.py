@@ -79,8 +79,8 @@ class Line(NamedTuple):
 def line_of(pieces: Sequence[Piece], unpaired: str = "atom") -> Line | None:
     """Returns the line to translate; None if it has no letter.
 
-    Elements that enclose the whole line, and asides at its ends, are left out of it. The kind of an end
-    of an element without the other end becomes `unpaired`.
+    Elements that enclose the whole line, and asides and empty elements at its ends, are left out of it.
+    The kind of an end of an element without the other end becomes `unpaired`.
     """
     if not has_letter("".join(piece.shown for piece in pieces)):
         return None
@@ -102,12 +102,19 @@ def line_of(pieces: Sequence[Piece], unpaired: str = "atom") -> Line | None:
         text = pieces[i].shown or pieces[i].source
         return kinds[i] == "aside" or (kinds[i] == "text" and not text.strip())
 
+    def is_empty(i: int) -> bool:
+        return kinds[i] == "open" and all(map(is_outside, range(i + 1, partners[i])))
+
     first, last = 0, len(pieces)
     while True:
         if is_outside(first):
             first += 1
+        elif is_empty(first):
+            first = partners[first] + 1
         elif is_outside(last - 1):
             last -= 1
+        elif kinds[last - 1] == "close" and is_empty(partners[last - 1]):
+            last = partners[last - 1]
         elif kinds[first] == "open" and partners[first] == last - 1:
             first, last = first + 1, last - 1
         else:
