@@ -12,6 +12,7 @@ from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import TryAgain, UserError, did_you_mean
 from gshard_nmt.evaluation.validation import Validation
+from gshard_nmt.model.figures import moe_layer_names
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import progress as messages
 from gshard_nmt.run import training_state
@@ -171,7 +172,7 @@ class _Trainer:
             run.write_config(config)
             run.record_command(self.start.command)
         self.log = MetricsLog(run, self.state.counters.step, is_first, note)
-        names = FigureNames(functions.moe_layer_names(), self.languages)
+        names = FigureNames(moe_layer_names(functions.model), self.languages)
         self.monitor = Monitor(
             self.log, self.progress, self.processes, self.start.limit, names, config.model.experts
         )

@@ -26,10 +26,8 @@ _COPY = -1e5
 """What the authors' rule adds to the log-probability of beam k at the start, k times."""
 
 
-DecoderStep = Callable[
-    ["tf.Tensor", "tf.Tensor", "tf.Tensor", "tf.Tensor", Any], tuple["tf.Tensor", Any]
-]
-"""The decoder, called once for each step of the search with (ids, positions, mask, i, cache).
+DecoderStep = Callable[["tf.Tensor", "tf.Tensor", "tf.Tensor", Any], tuple["tf.Tensor", Any]]
+"""The decoder, called once for each step of the search with (ids, mask, i, cache).
 
 It returns log-probabilities float32[B, K, V] of the next tokens, and the cache after the step.
 
@@ -41,9 +39,8 @@ hypothesis ends without a translation.
 
 Args:
   ids: int32[B, K], the newest token of each hypothesis, which is BOS at step 0.
-  positions: int32[B, K], the position of each of these tokens, which is i.
   mask: float32[B, K, T], 1 at the slots that each hypothesis sees, including that of `ids`.
-  i: int32[], the step, 0 for the first.
+  i: int32[], the step, 0 for the first, and the position of each of these tokens.
   cache: any nest of tensors, with the slots of the steps before i filled.
 """
 
@@ -248,8 +245,7 @@ def _advance(
     mask = state.mask + newest
     fed = tf.tile(state.ids, [1, search.max_steps])
     history = tf.where(slots // k == i, fed, state.history)
-    positions = tf.broadcast_to(i, state.ids.shape)
-    log_probs, cache = step(state.ids, positions, mask, i, state.cache)
+    log_probs, cache = step(state.ids, mask, i, state.cache)
     log_probs = search.counted(log_probs, i)
 
     length, forced = i + 1, token_at(prefix, i)

@@ -14,6 +14,7 @@ import numpy as np
 
 from gshard_nmt.data.batching.packing import Row, to_arrays
 from gshard_nmt.data.sets.examples import Example
+from gshard_nmt.model.figures import moe_layer_names
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import batch_specs, weight_specs
 from gshard_nmt.settings.config import Config
@@ -55,7 +56,7 @@ def count(
         json.dumps(["expert use", *key]),
         lambda: lower(functions.expert_use, [weight_specs(functions), specs], [{}], devices.mesh),
     )
-    layers = functions.moe_layer_names()
+    layers = moe_layer_names(functions.model)
     by_expert = (len(layers), len(texts), config.model.experts)
     totals = {
         "tokens": np.zeros(by_expert[:2]),

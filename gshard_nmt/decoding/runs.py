@@ -71,11 +71,7 @@ class RunTranslators:
 
         The other processes are in `follow` then, and call it too.
         """
-
-        def called(workdir: Path | str, *arguments: Any) -> Any:
-            return call(self._processes, self, method, str(workdir), *arguments)
-
-        return called
+        return lambda workdir, *rest: call(self._processes, self, method, str(workdir), *rest)
 
     def translate(
         self, workdir: Path | str, source: str, target: str, lines: Sequence[str], checkpoint: str

@@ -84,8 +84,7 @@ def sample(
         slots, i = tf.range(k * search.max_steps), state.i
         own = (slots % k == tf.range(k)[:, tf.newaxis]) & (slots // k <= i)
         mask = tf.broadcast_to(tf.cast(own, tf.float32), [rows, *own.shape])
-        positions = tf.broadcast_to(i, [rows, k])
-        log_probs, cache = step(state.ids, positions, mask, i, state.cache)
+        log_probs, cache = step(state.ids, mask, i, state.cache)
         log_probs = search.counted(log_probs, i)
         drawn = draw(masses(search.allowed(log_probs), settings), _random(words, k, i))
         forced = token_at(prefix, i)

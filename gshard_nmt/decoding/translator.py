@@ -296,10 +296,7 @@ class Translator:
             }
             cache = decoder_step.start(model, p, batch, search.beam, shape.max_steps)
 
-            def next_token(ids, positions, mask, i, cache):
-                del positions  # every hypothesis starts at step 0, so all positions are i
-                return decoder_step.step(model, p, ids, mask, i, cache)
-
+            next_token = functools.partial(decoder_step.step, model, p)
             limits = {name: batch.get(name) for name in ("max_lengths", "prefix")}
             limits["live"] = batch["source_segments"][:, 0] > 0
             if samples:

@@ -6,6 +6,7 @@ checkpoint, the config, the test text and the rules of decoding are the same, an
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -93,16 +94,14 @@ def translate_all(
     checkpoints = Checkpoints.of(run, read_run_config(run.config).train)
     # Only manifests are read. If arrays are damaged, decoding may use another checkpoint.
     checkpoint = expected_label(checkpoints, Chosen.parse(choices.checkpoint))
+    one = functools.partial(_translate, run, split, translate, choices)
     results: list[Translations] = []
     for number, test in enumerate(tests):
-        translations, used = _translate(run, split, translate, choices, test, checkpoint)
+        translations, used = one(test, checkpoint)
         if used != checkpoint:
             # The run has saved a better checkpoint meanwhile, or the arrays of its best are damaged.
             checkpoint = used
-            results = [
-                _translate(run, split, translate, choices, earlier, checkpoint)[0]
-                for earlier in tests[:number]
-            ]
+            results = [one(earlier, checkpoint)[0] for earlier in tests[:number]]
         results.append(translations)
         advance()
     return results

@@ -193,9 +193,6 @@ class StepFunctions:
             new_state |= scoped("ema", after)
         return [new_state, metrics]
 
-    def moe_layer_names(self) -> list[str]:
-        return figures.moe_layer_names(self.model)
-
     def gradients(
         self, parameters: Arrays, batch: Arrays, control: Arrays, step: "tf.Tensor"
     ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:

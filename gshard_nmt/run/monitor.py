@@ -58,7 +58,7 @@ _BUSIEST = "busiest_expert/"
 class FigureNames:
     """Names the elements of metrics that are vectors: one element for each MoE layer or language."""
 
-    layers: Sequence[str]  # in the order of `StepFunctions.moe_layer_names`
+    layers: Sequence[str]  # in the order of `figures.moe_layer_names`
     languages: Sequence[str]  # in the order of `PreparedData.languages`
 
     def values(self, metrics: Mapping[str, Any]) -> dict[str, float | int]:

@@ -172,7 +172,9 @@ _LINE_BREAK = re.compile(r"(\r\n|\r|\n)")
 _SPACES = re.compile("[ \t\r\n\f]+")
 _CONTROLS = re.compile("[\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _DECLARATION = re.compile(r"[\s\ufeff]*(?:<\?xml\b[^<>]*\?>\s*)?")
-_IS_PAGE = re.compile(r"(?:\s|<!--[^<>]*-->)*<(?:!doctype|html)\b", re.IGNORECASE)
+_IS_PAGE = re.compile(
+    r"(?:\s|<!--(?:(?!-->).)*-->|<\?[^<>]*>)*+<(?:!doctype|html)\b", re.IGNORECASE | re.DOTALL
+)
 # libxml2 drops everything after these tags. Without them, a page still ends at its end.
 _END_OF_PAGE = re.compile("</(?:body|html)>", re.IGNORECASE)
 _INLINE = "a abbr b big cite del em font i ins mark q s small span strong sub sup u"
@@ -232,7 +234,9 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
             else:
                 setattr(element, place, new)
         if is_page:
-            return head + _html(root.getroottree())
+            comments = map(_html, [*root.itersiblings(preceding=True)][::-1])
+            doctype = root.getroottree().docinfo.doctype
+            return "".join([head, doctype and f"{doctype}\n", *comments, _html(root)])
         return head + "".join(map(_inner, root.iterchildren("body")))
 
     return [_SPACES.sub(" ", old.strip()) for *_, old in nodes], translated

@@ -103,10 +103,11 @@ def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
     yield from _uneven_microbatches(config, "Data.rows", "B", config.data.rows)
     model, data = config.model, config.data
     for side, length in (("source", data.source_length), ("target", data.target_length)):
-        if model.positions == "learned" and length > model.max_positions:
+        is_read = side == "target" or model.encoder_layers
+        if is_read and model.positions == "learned" and length > model.max_positions:
             text = (
                 f"Data.{side}_length: {length} tokens are more than Model.max_positions, which is "
-                f"{model.max_positions}. Set it to {length} or more, or use shorter rows."
+                f"{model.max_positions}. Set that to {length} or more."
             )
             yield Problem(text, text)
     if decoding and config.model.encoder_layers:  # language models do not translate

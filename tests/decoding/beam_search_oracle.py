@@ -80,8 +80,8 @@ def attention_weights(seed: int) -> dict[str, np.ndarray]:
 
 
 def flat_attention(weights):
-    def step(ids, positions, mask, i, cache):
-        x = tf.gather(weights["embedding"], ids) + tf.sin(tf.cast(positions, tf.float32))[..., None]
+    def step(ids, mask, i, cache):
+        x = tf.gather(weights["embedding"], ids) + tf.sin(tf.cast(i, tf.float32))
         keys = write(cache["keys"], x @ weights["key"], i)
         values = write(cache["values"], x @ weights["value"], i)
         scores = tf.einsum("BKM,BTM->BKT", x @ weights["query"], keys) + (mask - 1) * 1e9
@@ -118,8 +118,8 @@ def table_of(seed: int, vocabulary: int = LARGE) -> np.ndarray:
 
 
 def flat_table(table):
-    def step(ids, positions, mask, i, cache):
-        codes = (ids * 5 + 2) * (positions + 1) % STATES
+    def step(ids, mask, i, cache):
+        codes = (ids * 5 + 2) * (i + 1) % STATES
         cache = write(cache, tf.cast(codes, tf.float32), i)
         state = tf.cast(tf.einsum("BKT,BT->BK", mask, cache), tf.int32) % STATES
         return tf.einsum("BKS,SV->BKV", tf.one_hot(state, STATES), table), cache

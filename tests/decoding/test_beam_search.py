@@ -42,11 +42,11 @@ def texts(result, row: int = 0) -> list[list[int]]:
 def poisoned(step):
     """Returns a decoder that first spoils every slot that no beam may see, and then is `step`."""
 
-    def poisoned_step(ids, positions, mask, i, cache):
+    def poisoned_step(ids, mask, i, cache):
         seen = tf.reduce_max(mask, axis=1)[..., None] > 0
         poison = {"keys": 3e4, "values": -7e5}
         cache = {name: tf.where(seen, cache[name], poison[name]) for name in cache}
-        return step(ids, positions, mask, i, cache)
+        return step(ids, mask, i, cache)
 
     return poisoned_step
 
@@ -220,11 +220,11 @@ def test_eager_compiled_lowered_and_partitioned_searches_agree():
 def scripted(rule, vocabulary: int, calls: list | None = None):
     """Returns a decoder with log-probabilities float[V] `rule(tokens that the mask shows)`."""
 
-    def step(ids, positions, mask, i, cache):
+    def step(ids, mask, i, cache):
         cache = write(cache, ids, i)
         fed, visible = cache.numpy(), mask.numpy() > 0
         if calls is not None:
-            calls.append((ids.numpy(), positions.numpy(), mask.numpy()))
+            calls.append((ids.numpy(), int(i), mask.numpy()))
         rows = [[rule(fed[b, beam].tolist()) for beam in visible[b]] for b in range(len(fed))]
         return tf.constant(np.array(rows).reshape([*ids.shape, vocabulary]), tf.float32), cache
 

@@ -328,6 +328,7 @@ def test_elements_that_do_not_nest_are_not_used():
     line = line_of(tagged("a <b>b <i>c</i></b> d", ()))
     assert line.restored("<g2>c</g2> <g1>b</g1>", str) == "<i>c</i> <b>b</b>"
     assert line.restored("<g1>b <g2>c</g1> d</g2>", str) is None
+    assert line.restored("b <g1> <g2></g2> </g1> c d", str) is None
 
 
 def test_a_page_of_ascii_stays_one(tmp_path):
@@ -386,10 +387,19 @@ SMALL = [
     ("a.html", "<li translate=no>a<li>t</ul>"),
     ("a.html", "<hr translate=no>t<svg/><p>t<svg>v</svg>"),
     ("a.html", """<a data-x="<i alt='b'>" title="t">t</a>"""),
-    ("a.html", '<h1><a name="i"></a>t <b>t</b> <i class="i"></i></h1><p>t <a href="/"><i class="i"></i> t</a> t'),
+    (
+        "a.html",
+        '<h1><a name="i"></a>t <b>t</b> <i class="i"></i></h1><p>t <a href="/"><i class="i"></i> t</a> t',
+    ),
     ("a.html", "<td translate=no><p>a</p><p>b</p><br></td><td>t<p translate=no>a<h2>t</h2>"),
     ("a.html", "<li translate=no>a <ul><li>b</li><li>c</ul> d</li><li>t<dt translate=no>a<dd>t"),
     ("a.md", "+++\na = 'x'\n+++\n\nt [https://a.org](https://a.org)\n\n*t **t*** t\n\n~~t~~ t\n"),
+    (
+        "a.html",
+        "<tr translate=no><td>a<td>b<tr><td>t<p translate=no>a <my-b>b</my-b> c<p>t</p></table>t",
+    ),
+    ("a.html", "<ul><li translate=no><p>b<svg/>c<x-y/>d<li>t</ul>t<td translate=no>a<p>b<td>t"),
+    ("a.md", '*t-**t** t* https://[::1]:80/x?y[z]=a t\n\n*t (**t**) t* *t: "**t**" t* t\n'),
     ("a.vtt", "00:01.000 --> 00:02.000\nt<00:00:01.200> t &amp; t\n"),
 ]
 """Documents of which "t" is to be translated if it stands alone."""

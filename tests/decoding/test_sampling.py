@@ -104,7 +104,7 @@ def test_a_sample_ends_at_the_limit_of_its_row_and_starts_with_its_prefix():
 def test_rows_that_do_not_matter_hold_up_nothing_and_nan_is_no_sample():
     calls = []
 
-    def step(ids, positions, mask, i, cache):
+    def step(ids, mask, i, cache):
         calls.append(int(i))
         value = np.nan if calls == [0] and nan else -1.0
         return tf.fill([*ids.shape, VOCABULARY], value), cache
@@ -197,7 +197,7 @@ def test_first_tokens_follow_the_distribution_of_the_decoder():
     words = np.stack([random_words([7, n, 1], 1) for n in range(rows)])
     chosen = []
 
-    def step(ids, positions, mask, i, cache):
+    def step(ids, mask, i, cache):
         if int(i) == 1:
             chosen.append(ids.numpy())
         return tf.broadcast_to(first, [*ids.shape, VOCABULARY]), cache

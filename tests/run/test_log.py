@@ -36,10 +36,6 @@ def steps_of(run) -> list[int]:
     return [json.loads(line)["step"] for line in run.metrics.read_text().splitlines()]
 
 
-def test_lines_after_the_checkpoint_are_dropped(run):
-    assert resumed(run, b"".join(LINES)) == UNTIL_10 + NEXT
-
-
 @pytest.mark.parametrize("cut", range(1, len(LINES[2])))
 def test_a_last_line_that_was_cut_anywhere_is_dropped(run, cut):
     assert resumed(run, UNTIL_10[:-cut]) == b"".join(LINES[:2]) + NEXT
@@ -49,10 +45,6 @@ def test_a_last_line_that_was_cut_anywhere_is_dropped(run, cut):
 def test_damaged_lines_are_dropped_and_the_lines_after_them_stay(run, damage):
     lines = [LINES[0], damage, LINES[1], damage, damage, LINES[3], LINES[2]]
     assert resumed(run, b"".join(lines)) == UNTIL_10 + NEXT
-
-
-def test_a_zeroed_tail_as_power_cuts_leave_it_is_dropped(run):
-    assert resumed(run, UNTIL_10 + b"\x00" * 4096) == UNTIL_10 + NEXT
 
 
 def test_only_the_process_that_writes_touches_the_log(run):

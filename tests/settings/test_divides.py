@@ -93,6 +93,7 @@ def test_gating_dropout_needs_groups_and_experts_with_a_common_divisor():
 def test_the_lengths_of_the_decoder_matter_only_to_models_that_decode():
     short = DEMO.replace(model={"positions": "learned", "max_positions": 63})
     assert names(short) == ["Data.source_length"]
+    assert names(short.replace(model={"encoder_layers": 0})) == []
     config = short.replace(data={"source_length": 63, "target_length": 63})
     assert names(config, decoding=True) == ["Decode.source_lengths"]
     assert names(config, decoding=False) == []

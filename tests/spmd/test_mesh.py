@@ -45,6 +45,8 @@ def test_an_override_by_letter_fits_tensors_of_any_rank():
     bare = Mesh(("x",), (2,), {"M": "x"}, overrides={"moe/*": {"M": None}})
     assert bare.partition("MH", "parameters/moe/wi") == bare.partition("MH", "moe/wi") == ((), ())
     assert bare.partition("MH", "moments/m/moe/wi") == (("x",), ())
+    every = Mesh(("x",), (2,), {"B": "x"}, overrides={"parameters/*": {"B": None}})
+    assert every.partition("BL", "source_ids") == (("x",), ())
 
 
 def test_uneven_dimensions_are_records_with_the_nearest_sizes():

@@ -25,7 +25,7 @@ _FUNCTIONS: Mapping[str, Filter] = {
     for name in (*FILTERS, "language")
 }
 
-VERSION = 3
+VERSION = 4
 """Raised if a filter that exists, or a hash, gives other results. A new filter needs no raise."""
 
 

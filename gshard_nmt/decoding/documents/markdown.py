@@ -16,7 +16,8 @@ _FRONT_MATTER = re.compile(
 )
 _INLINE = re.compile(
     rf"""(?P<atom>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|<[^<>\s]+[:@][^<>\s]*>|{TAG}
-        |https?://[^\s<>()\[\]]+|\[[^\[\]]*\](?:\[\])?(?![\[(]))  # code, links, labels of references
+        |https?://(?:[^\s<>()\[\]]|\[[^\s<>()\[\]]*\])+
+        |\[[^\[\]]*\](?:\[\])?(?![\[(]))  # code, links, labels of references
     |(?P<close>\](?:\((?:[^()\\]|\\.|\([^()]*\))*\)|\[[^\]]+\]))
     |(?P<open>!?\[)
     |(?P<escaped>\\[!-/:-@\[-`{{-~])
@@ -98,18 +99,16 @@ def _pieces(text: str) -> Iterator[Piece]:
         if kind == "escaped":
             yield Piece("text", source, source[1:])
         elif kind == "star":
-            while opened and source and not text[match.start() - 1].isspace():
-                # In *a **b***, one run ends both. An end may also leave others open that have none.
-                last = source if source in opened else opened[-1]
-                if not source.startswith(last):
-                    break
-                while opened.pop() != last:
-                    pass
-                yield Piece("close", last, key=last)
-                source = source.removeprefix(last)
-            if source:
-                if text[end : end + 1].strip():
-                    opened.append(source)
+            follows, ends = text[end : end + 1], [source] if source in opened else []
+            if not ends and "".join(opened[:-3:-1]) == source and not follows.isalnum():
+                ends = opened[:-3:-1]  # in *a **b***, the last run ends both
+            if is_end := bool(ends) and not text[match.start() - 1].isspace():
+                for last in ends:
+                    opened.remove(last)
+                    yield Piece("close", last, key=last)
+            elif follows.strip():
+                opened.append(source)
+            if not is_end:
                 yield Piece("open", source, key=source)
         else:
             is_box = kind == "atom" and not match.start() and source in ("[ ]", "[x]", "[X]")

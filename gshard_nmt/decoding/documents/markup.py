@@ -4,6 +4,7 @@ If one of these tags is lost in translation, the translation is not used.
 """
 
 import html
+import itertools
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from typing import NamedTuple
 TAG = r"""<!--.*?-->|<[!?][^>]*>|</?[a-zA-Z](?:"[^"]*"|'[^']*'|[^'"<>])*>|<\d\d:[\d:.]+>|\{\\[^{}]*\}"""
 """A tag, comment or declaration of HTML or XML, <00:01.5> or {\\an8} of subtitles, as a pattern."""
 _IS_KEPT = r"""<([\w:]+)\b[^<>]*\b(?:translate=["']?no|mtype=["']protected)\b"""
+_TAGS = r"(</?g\d+>|<x\d+/>)"
 _ASIDES = ("img", "input", "wbr", "!--", "?", "\\")
 
 
@@ -29,7 +31,7 @@ class Piece(NamedTuple):
 
 def tagged(text: str, kept: Collection[str]) -> list[Piece]:
     """Returns the pieces of a text in HTML or XML; elements with `kept` names are atoms."""
-    whole = rf"<({'|'.join(kept)})\b[^<>]*(?<!/)>.*?</\1\s*>|{_IS_KEPT}[^<>]*(?<!/)>.*?</\2\s*>"
+    whole = rf"<({'|'.join(kept) or '(?!)'})\b[^<>]*(?<!/)>.*?</\1\s*>|{_IS_KEPT}[^<>]*(?<!/)>.*?</\2\s*>"
     pieces, end = [], 0
     for match in re.finditer(f"{whole}|{TAG}", text, re.DOTALL | re.IGNORECASE):
         before, source = text[end : match.start()], match.group()
@@ -62,18 +64,27 @@ class Line(NamedTuple):
         """
         translation = re.sub(r"\s*(<g\d+>)\s+", r" \1", translation)
         translation = re.sub(r"\s+(</g\d+>)\s*", r"\1 ", translation).strip()
-        parts = re.split(r"(</?g\d+>|<x\d+/>)", translation)
+        parts = re.split(_TAGS, translation)
         tags = [part for part in parts if part in self.marks]
-        had, has = (set(re.findall(r"<g(\d+)>\s*</g\1>", t)) for t in (self.text, translation))
-        if sorted(tags) != sorted(self.marks) or has - had:
+        if sorted(tags) != sorted(self.marks):
             return None
-        opened = [""]
-        for tag in tags:
-            if tag.startswith("<g"):
-                opened.append(tag)
-            elif tag.startswith("</") and opened.pop() != tag.replace("/", ""):
-                return None
+        had, has = self._filled(re.split(_TAGS, self.text)), self._filled(parts)
+        if has is None or not (had or set()) <= has:
+            return None
         return self.before + "".join(self.marks.get(p) or escape(p) for p in parts) + self.after
+
+    def _filled(self, parts: Sequence[str]) -> set[str] | None:
+        """Returns the starts of the elements that have content; None if elements do not nest."""
+        opened, filled = [""], set()
+        for part in parts:
+            is_end = part in self.marks and part.startswith("</")
+            if is_end and opened.pop() != part.replace("/", ""):
+                return None
+            if part in self.marks and part.startswith("<g"):
+                opened.append(part)
+            elif not is_end and part.strip():
+                filled.update(opened)
+        return filled
 
 
 def line_of(pieces: Sequence[Piece], unpaired: str = "atom") -> Line | None:
@@ -102,8 +113,10 @@ def line_of(pieces: Sequence[Piece], unpaired: str = "atom") -> Line | None:
         text = pieces[i].shown or pieces[i].source
         return kinds[i] == "aside" or (kinds[i] == "text" and not text.strip())
 
+    inside = [0, *itertools.accumulate(not is_outside(i) for i in range(len(pieces)))]
+
     def is_empty(i: int) -> bool:
-        return kinds[i] == "open" and all(map(is_outside, range(i + 1, partners[i])))
+        return kinds[i] == "open" and inside[i + 1] == inside[partners[i]]
 
     first, last = 0, len(pieces)
     while True:

@@ -13,12 +13,12 @@ _INLINE = """a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|img|i
 |s|samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr"""
 """The elements that a sentence may contain. All others end it."""
 _KEPT = ("code", "kbd", "samp", "var")
-_ENDED_BY = {
-    **dict.fromkeys(("dt", "dd"), ("dt", "dd")),
-    **dict.fromkeys(("td", "th"), ("td", "th", "tr")),
-    **{name: (name,) for name in ("li", "tr", "option", "p")},
-}
-"""The elements that need no end tag, and what begins after them; a "p" ends with each of _BLOCK."""
+_OPEN_ENDED = re.compile("li|option|r[tp]|d[dt]|t[dhr]|tbody|p")
+_ENDS = re.compile(
+    r"(li|option|tr|tbody) \1|r[tp] r[tp]|d[dt] d[dt]|t[dh] t[dhr]|t[dhr] tbody|p (p|address|article|"
+    r"aside|blockquote|div|dl|fieldset|figure|footer|form|h\d|header|hr|main|nav|ol|section|table|ul)"
+)
+"""An element without end tag, and the beginning of one that ends it."""
 _VOID = ("area", "base", "br", "col", "embed", "hr", "link", "meta", "source", "track")
 _BLOCK = re.compile(
     rf"""(<!--.*?-->
@@ -41,8 +41,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     text = path.read_bytes().decode()
     pieces = _BLOCK.split(text)
     parts: list[Part] = []
-    kept = ""
-    inside: list[str] = []  # the open elements in the one that is kept
+    kept, depth = "", 0
     for i in range(0, len(pieces), 3):
         if not kept:
             parts += _sentence(pieces, i) + _attributes(pieces, i)
@@ -53,18 +52,19 @@ def read(path: Path, target: str, everything: bool) -> Document:
         if raw or tag.startswith("<!"):
             continue
         is_end = tag.startswith("</")
-        if kept and is_end and name in inside:
-            while inside.pop() != name:
-                pass
-        elif kept and is_end:
-            kept = kept if name != kept and kept not in _ENDED_BY else ""
-        elif kept and name not in _VOID:
-            is_over = not inside and (kept == "p" or name in _ENDED_BY.get(kept, ()))
-            kept = "" if is_over else kept
-            inside += [name]
+        if _OPEN_ENDED.fullmatch(kept):
+            has_end = not _OPEN_ENDED.fullmatch(name) and name not in _VOID and tag[-2] != "/"
+            is_last = is_end and (has_end or name == kept)
+            if not depth and (is_last or (not is_end and _ENDS.fullmatch(f"{kept} {name}"))):
+                kept = ""
+            elif has_end:
+                depth += -1 if is_end else 1
+        elif kept == name:
+            depth += -1 if is_end else 1
+            kept = kept if depth else ""
         if not kept and not is_end:
             if _IS_KEPT.search(tag) and name not in _VOID:
-                kept, inside = name, []
+                kept, depth = name, int(not _OPEN_ENDED.fullmatch(name))
             else:
                 parts += _attributes(pieces, i + 1)
         if name == "html":
