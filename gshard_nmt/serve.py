@@ -21,7 +21,7 @@ GRACE_SECONDS = 10.0
 _CLOSING_SECONDS = 2.0
 """How long the last answers may take after that."""
 _MOST_CONNECTIONS = 512
-"""While so many connections are open, uvicorn answers each request with the status 503."""
+"""If so many connections are open, uvicorn answers each request with the status 503."""
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -93,7 +93,7 @@ def _open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]
         if known := [system for system in systems if system.tests]:
             return known
         names = ", ".join(test.direction_name for test in tests)
-        raise UserError(f"--baselines {path} has runs, but none of them translates {names}.")
+        raise UserError(f"--baselines {path} has no run that translates {names}; give theirs.")
     try:
         scores = json_shape.parse(path.read_bytes(), mapping_of(number(0, 100)))
     except ValueError as error:

@@ -329,6 +329,7 @@ def test_elements_that_do_not_nest_are_not_used():
     assert line.restored("<g2>c</g2> <g1>b</g1>", str) == "<i>c</i> <b>b</b>"
     assert line.restored("<g1>b <g2>c</g1> d</g2>", str) is None
     assert line.restored("b <g1> <g2></g2> </g1> c d", str) is None
+    assert line_of(tagged('<a id="i"></a>b <i></i>', ())).text == "b"
 
 
 def test_a_page_of_ascii_stays_one(tmp_path):

@@ -50,7 +50,7 @@ def test_baselines_are_runs_that_are_named_by_language(tmp_path):
     assert (system.name, system.run, system.tests) == ("fr", fr, TESTS[:1])
     back = translations.TestSet("fr", "en", "fr", 9, ["one"], ["UN"])
     assert _open_baselines(tmp_path, [*TESTS, back])[0].tests == TESTS[:1]
-    with pytest.raises(UserError, match="has runs, but none of them translates en-fr"):
+    with pytest.raises(UserError, match="has no run that translates en-fr; give"):
         _open_baselines(tmp_path, [back])
     with pytest.raises(UserError, match="has no run folder of de; name each folder"):
         _open_baselines(tmp_path, TESTS[1:])
