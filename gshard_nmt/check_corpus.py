@@ -11,6 +11,7 @@ from gshard_nmt.data.cleaning.overlap import OverlapSearch
 from gshard_nmt.data.cleaning.report import MUCH_TOO_LONG
 from gshard_nmt.data.cleaning.scan import ADVICE, EXAMPLES, SAMPLE, Example, Finding, Scan
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.reading.layout import is_text
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, list_corpus, read_pairs
 from gshard_nmt.data.sets.directions import directions_of
 from gshard_nmt.data.sets.shards import unknown_languages
@@ -167,8 +168,11 @@ def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> I
     for finding in findings:
         yield f"{finding.place}: {finding.kind} ({', '.join(finding.files) or 'no file'})"
         yield f"  {shown(finding.what, 0)}"
+        # The rows of tables, and those of several files, are numbered together.
+        is_row = len(finding.files) > 3 or any(map(is_text, finding.files))
         for example in finding.examples:
-            yield f"    line {example.line}: {shown(example.first)} | {shown(example.second)}"
+            place = f"{'row' if is_row else 'line'} {example.line}"
+            yield f"    {place}: {shown(example.first)} | {shown(example.second)}"
         yield f"  {ADVICE[finding.kind]}"
     lines = sum(scan.lines for scan in scans)
     names = {scan.pair.name for scan in scans}

@@ -118,14 +118,17 @@ def test_faults_of_files_are_found(corpus, capsys):
     assert "tset.text is not read: no known format" in capsys.readouterr().out
 
 
-def test_the_place_of_a_shift_is_told(corpus):
+def test_the_place_of_a_shift_is_told(corpus, capsys):
     rows = corpora.rows_of("fr")
     corpora.write(corpus, "fr", rows | {"train": shifted(rows["train"])})
     (finding,) = check_corpus(corpus)
+    assert f"\n    line {finding.examples[0].line}: " in capsys.readouterr().out
     assert finding.files == ("train.fr.gz", "train.en.gz")
     assert finding.what.startswith("About lines 201 to 399 look shifted: ")
     assert "line N of fr belongs to line N - 1 of en" in finding.what
-    assert finding.examples
+    (corpus / "fr-en" / "train-2.tsv").write_text("du texte\ttext\n")
+    (finding,) = check_corpus(corpus)
+    assert f"\n    row {finding.examples[0].line}: " in capsys.readouterr().out
 
 
 def test_the_report_names_the_findings_without_their_code(corpus, tmp_path, capsys):

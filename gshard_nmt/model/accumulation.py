@@ -107,7 +107,7 @@ class WholeBatch:
         """Returns the results of a microbatch as a term in the sum over all microbatches."""
 
         def weighted(totals: Totals, share: "tf.Tensor") -> Totals:
-            weights = {"aux_loss": 1 / self.number, "z_loss": share, "load": share}
+            weights = {"aux_loss": 1 / self.number, "z_loss": share}
             return {name: value * weights.get(name, 1.0) for name, value in totals.items()}
 
         loss, share = forward.loss, shares["target"]

@@ -41,7 +41,6 @@ def declare_totals(moe: MoE | None, rows: int, length: int, repeats: int) -> dic
     return {
         "aux_loss": Declaration(()),
         "z_loss": Declaration(()),
-        "load": Declaration((moe.experts,)),
         "by_layer": Declaration((repeats, len(LAYER_FIGURES))),
         "lost_one": tokens,
         "lost_both": tokens,
@@ -55,7 +54,7 @@ def totals_of(routings: Sequence[Routing], repeat: Index, repeats: int) -> Total
       routings: the routing of the layer, if there is one. A block has one MoE layer.
 
     Returns:
-      `aux_loss` and `z_loss` float32[]; `load` float32[E]; `by_layer` float32[R, figures], with the
+      `aux_loss` and `z_loss` float32[]; `by_layer` float32[R, figures], with the
       figures of LAYER_FIGURES in row `repeat` and 0 elsewhere; `lost_one` and `lost_both` float32[G, S],
       1 if the token lost one, or both, of its chosen experts.
     """
@@ -67,7 +66,6 @@ def totals_of(routings: Sequence[Routing], repeat: Index, repeats: int) -> Total
     return {
         "aux_loss": routing.aux_loss,
         "z_loss": routing.z_loss,
-        "load": routing.load,
         "by_layer": row_of(by_layer, repeat, repeats),
         "lost_one": tf.cast(tf.equal(routing.lost, 1), routing.load.dtype),
         "lost_both": tf.cast(tf.equal(routing.lost, 2), routing.load.dtype),
@@ -103,7 +101,7 @@ def of_batch(totals: Totals, segments: "tf.Tensor") -> Totals:
     shares = tokens / tf.maximum(tf.reduce_sum(tokens), 1.0)
     # A mean over groups has equal terms. A mean over tokens has a term by the number of tokens.
     joined = {"aux_loss": tf.reduce_mean(totals["aux_loss"], axis=0)}
-    joined |= {name: tf.tensordot(shares, totals[name], axes=1) for name in ("z_loss", "load")}
+    joined["z_loss"] = tf.tensordot(shares, totals["z_loss"], axes=1)
     for name in OF_TOKENS:
         joined[name] = join_microbatches(tf.reshape(totals[name], segments.shape), "BL")
     entropy, counts, load = tf.split(totals["layer_sums"], [1, 2, -1], axis=2)
@@ -172,8 +170,8 @@ def router_metrics(model: Model, encoder: Totals, decoder: Totals) -> dict[str, 
 
     Returns:
       float32[]: aux_loss and overflow_fraction, which are 0 in a dense model. With experts there are also
-      router_z_loss, router_entropy in nats per token, and busiest_expert. busiest_expert is the largest
-      share of first choices that one expert gets over all layers, times E: 1 at perfect balance.
+      router_z_loss, router_entropy in nats per token, and busiest_expert: the largest share of first
+      choices that one expert of a layer gets, times E. It is 1 at perfect balance.
       float32[layers], in the order of `moe_layer_names`: `layer_NAME` for each of LAYER_FIGURES.
     """
     if not model.experts:
@@ -186,10 +184,7 @@ def router_metrics(model: Model, encoder: Totals, decoder: Totals) -> dict[str, 
         "aux_loss": loss_total(encoder, decoder, "aux_loss") / layers,
         "overflow_fraction": tf.reduce_mean(columns["overflow_fraction"]),
         "router_z_loss": loss_total(encoder, decoder, "z_loss") / layers,
-        "router_entropy": tf.reduce_mean(columns["router_entropy"]),
-        "busiest_expert": tf.reduce_max(loss_total(encoder, decoder, "load"))
-        / layers
-        * model.experts,
+        **{n: tf.reduce_mean(columns[n]) for n in ("router_entropy", "busiest_expert")},
         **{f"layer_{name}": column for name, column in columns.items()},
     }
 

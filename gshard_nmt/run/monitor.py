@@ -51,7 +51,6 @@ class CollapseAlarm:
 
 
 _LAYER, _LANGUAGE = "layer_", "language_"
-_BUSIEST = "busiest_expert/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +63,8 @@ class FigureNames:
     def values(self, metrics: Mapping[str, Any]) -> dict[str, float | int]:
         """Returns numbers by name, such as `overflow_fraction/encoder_1` and `nll/fr`; waits for it.
 
-        `busiest_expert` is the mean over the layers of the load of each layer's busiest expert. Languages
-        without a target token in the batch are left out, and `tokens_seen`, which the counters read.
+        Languages without a target token in the batch are left out, and `tokens_seen`, which the counters
+        read.
         """
         arrays = {name: np.asarray(array) for name, array in metrics.items()}
         has_tokens = arrays.get(f"{_LANGUAGE}target_tokens", np.zeros(0)) > 0
@@ -79,8 +78,6 @@ class FigureNames:
                 by_language = _by_name(name.removeprefix(_LANGUAGE), self.languages, array)
                 pairs = zip(by_language.items(), has_tokens, strict=True)
                 values |= dict(item for item, is_present in pairs if is_present)
-        if layers := [number for name, number in values.items() if name.startswith(_BUSIEST)]:
-            values["busiest_expert"] = sum(layers) / len(layers)
         return values
 
 

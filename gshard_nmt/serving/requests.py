@@ -175,8 +175,12 @@ _DECLARATION = re.compile(r"[\s\ufeff]*(?:<\?xml\b[^<>]*\?>\s*)?")
 _IS_PAGE = re.compile(
     r"(?:\s|<!--(?:(?!-->).)*-->|<\?[^<>]*>)*+<(?:!doctype|html)\b", re.IGNORECASE | re.DOTALL
 )
-# libxml2 drops everything after these tags. Without them, a page still ends at its end.
-_END_OF_PAGE = re.compile("</(?:body|html)>", re.IGNORECASE)
+# libxml2 drops everything after these tags. Without them, a page still ends at its end. In comments and
+# scripts they are text, which group 1 keeps.
+_END_OF_PAGE = re.compile(
+    r"(<!--(?:(?!-->).)*+|<(script|style)\b(?:(?!</\2\b).)*+)|</(?:body|html)\s*>",
+    re.IGNORECASE | re.DOTALL,
+)
 _INLINE = "a abbr b big cite del em font i ins mark q s small span strong sub sup u"
 """The elements that may be inside a sentence."""
 _MOST_TAGS = 8
@@ -205,7 +209,7 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
     Raises:
       HTTPException: the text has no element, or is nested too deeply.
     """
-    text = _END_OF_PAGE.sub("", _clean(text))
+    text = _END_OF_PAGE.sub(r"\1", _clean(text))
     head = _DECLARATION.match(text)[0]  # type: ignore[index]
     text = text.removeprefix(head)
     is_page = bool(_IS_PAGE.match(text))

@@ -174,9 +174,7 @@ def test_each_layer_and_each_language_of_the_batch_has_a_name():
             "loss": np.float32(2.5),
             "status": np.int32(0),
             "tokens_seen": np.zeros((3, 2), np.uint32),
-            "busiest_expert": np.float32(
-                2
-            ),  # of the sums over layers, whose experts are not the same
+            "busiest_expert": np.float32(3.5),
             "layer_busiest_expert": np.array([4, 3], np.float32),
             "layer_overflow_fraction": np.array([0.25, 0.5], np.float32),
             "language_target_tokens": np.array([7, 0, 2], np.float32),

@@ -167,6 +167,7 @@ def test_alternatives_are_whole_texts():
             '\ufeff<?xml version="1.0" encoding="utf-8"?>\n<!-- <c> --><html><body a="x">A</body></html>',
         ),
         ("<p>a</p></body></html><p>b</p>", ["a", "b"], "<p>A</p><p>B</p>"),
+        ("<script>'</body>'</script></body >a", ["a"], "<script>'</body>'</script>A"),
         ("a\x01b", ["ab"], "AB"),
         ("2 < 3 → 4", [], "2 &lt; 3 → 4"),
     ],
