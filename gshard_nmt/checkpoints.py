@@ -188,9 +188,7 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
 
     A checkpoint that has a moving average (Train.ema) counts with it.
     """
-    outputs.check_folder("--out", out, replaced=True)
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"--out {out} is not empty; give a new folder.")
+    outputs.check_new("--out", out)
     os.environ["JAX_PLATFORMS"] = "cpu"  # no accelerator is needed
     checkpoints = _open(workdir)
     existing = checkpoints.steps()

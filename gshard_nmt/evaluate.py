@@ -106,7 +106,9 @@ def evaluate(
     ]
     if request.count_experts is not None:
         weights = request.choices.checkpoint
-        sections.append(routing.section(run, tests, request.count_experts, weights))
+        sections.append(
+            routing.section(run, systems.main.ordered(), request.count_experts, weights)
+        )
     facts = [
         ("run", str(run.path)),
         ("decoding", systems.main.made_by),

@@ -1,7 +1,6 @@
 """gshard-export: a trained model as files that other software loads, or as a smaller run folder."""
 
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -60,7 +59,7 @@ def export(
       UserError: the folder is not a run folder, the checkpoint cannot be used, the format has no such
         model, or `out` is not empty.
     """
-    run_folders.check_new("--out", out)
+    outputs.check_new("--out", out)
     # The weights only pass through the host, so no accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = RunFolder(workdir)
@@ -85,10 +84,10 @@ def export(
             "version": gshard_nmt.__version__,
             "step": translator.step,
             "checkpoint": translator.checkpoint,
-            "directions": [list(direction) for direction in _directions(run)],
+            "directions": [list(direction) for direction in run.directions],
             **write(translator, weights, folder),
         }
-        (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        files.write_json(folder / FACTS, facts)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     origin = f"{translator.origin} of {workdir}, {size_text(size)}"
     Terminal().print(f"{out}: {origin}. To load it, {FORMATS[form].format(out=str(out))}.")
@@ -102,7 +101,7 @@ _Write = Callable[[TextTranslator, _Weights, Path], dict[str, Any]]
 def _savedmodel(config: Config, run: RunFolder) -> _Write:
     """Returns the writer of a SavedModel; raises UserError if translations begin with a tag."""
     source, target = run.vocabularies()
-    if any(target.first(language) for _, language in _directions(run)):
+    if any(target.first(language) for _, language in run.directions):
         raise UserError(
             f"{run.path} has a model whose translations begin with a tag of their language, as in "
             "M2M-100 and NLLB; a SavedModel cannot force it. Choose --format huggingface or ctranslate2."
@@ -119,7 +118,7 @@ def _savedmodel(config: Config, run: RunFolder) -> _Write:
             {name: np.asarray(array) for name, array in ids.prepared_weights().items()},
             (run.path / "source.model").read_bytes(),
             (run.path / "target.model").read_bytes(),
-            {direction: source.tags(*direction) for direction in _directions(run)},
+            {direction: source.tags(*direction) for direction in run.directions},
         )
         saved_model.write(model, folder)
         return {"search": decode.settings(), "source_lengths": lengths}
@@ -179,10 +178,6 @@ def _vocabularies(run: RunFolder) -> dict[str, Vocabulary]:
     return dict(zip(("source", "target"), run.vocabularies(), strict=True))
 
 
-def _directions(run: RunFolder) -> list[run_folders.Direction]:
-    return [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
-
-
 def export_smaller(
     workdir: Path, out: Path, languages: Sequence[str], corpus: Path, checkpoint: str = "best"
 ) -> None:
@@ -198,15 +193,15 @@ def export_smaller(
     Raises:
       UserError: the model has no such language, the corpus has no text of it, or `out` is not empty.
     """
-    run_folders.check_new("--out", out)
+    outputs.check_new("--out", out)
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = RunFolder(workdir)
-    directions = run_folders.chosen_directions(_directions(run), languages)
+    directions = run_folders.chosen_directions(run.directions, languages)
     texts = {direction: _corpus_pair(corpus, direction) for direction in directions}
     config = read_run_config(run.config)
     config = config.replace(mesh=nearest_mesh(config.mesh, 1))
     vocabularies = _vocabularies(run)
-    dropped = set(itertools.chain(*_directions(run))) - set(itertools.chain(*directions))
+    dropped = set(itertools.chain(*run.directions)) - set(itertools.chain(*directions))
     used = {
         side: run_folders.used_ids(vocabulary, _blocks(texts, column))
         for column, (side, vocabulary) in enumerate(vocabularies.items())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gshard_nmt import outputs
+from gshard_nmt import files, outputs
 from gshard_nmt.data.cleaning.report import ranked
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
 from gshard_nmt.data.preparation.inputs import fingerprint
@@ -120,8 +120,7 @@ def harvest(out: Path, roots: Sequence[Path] = (), system: bool = True) -> None:
             "dropped": ranked(harvested.dropped),
             "lists_of_names": harvested.list_domains,
         }
-        # An odd name of a folder may have bytes that are not UTF-8, so all other characters are escaped.
-        (corpus / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        files.write_json(corpus / REPORT, report)
     _show(report)
 
 
@@ -162,11 +161,11 @@ def find_catalogues(roots: Sequence[Path]) -> list[Catalogue]:
     """
     catalogues = {}
     for root in roots:
-        for folder, folders, files in os.walk(root):
+        for folder, folders, names in os.walk(root):
             folders.sort()
-            for name in sorted(files):
+            for name in sorted(names):
                 stem, _, suffix = name.rpartition(".")
-                is_copy = suffix == "po" and f"{stem}.mo" in files
+                is_copy = suffix == "po" and f"{stem}.mo" in names
                 if stem and suffix in ("mo", "po") and not is_copy:
                     catalogue = _identify(Path(folder), stem, name)
                     if catalogue:

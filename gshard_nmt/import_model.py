@@ -17,7 +17,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import huggingface as hf
 from gshard_nmt.exchange import huggingface_tokenizer as tokenizers
 from gshard_nmt.exchange.huggingface_weights import Tensors, read_weights
-from gshard_nmt.exchange.run_folders import Direction, check_new, chosen_directions, write_run
+from gshard_nmt.exchange.run_folders import Direction, chosen_directions, write_run
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.transformer import declare
@@ -48,7 +48,7 @@ def import_model(
       UserError: a file is missing or damaged, the model has a part that ours does not have, or `workdir`
         is not empty.
     """
-    check_new("--workdir", workdir)
+    outputs.check_new("--workdir", workdir)
     # The weights only pass through the host, so no accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
     contents = hf.read_config(source)

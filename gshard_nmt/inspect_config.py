@@ -6,7 +6,6 @@ allocated on a device, and nothing runs.
 """
 
 import dataclasses
-import json
 import math
 import sys
 import time
@@ -93,7 +92,7 @@ def inspect(request: Request, json_file: Path | None = None) -> None:
 def _write_json(file: Path | None, figures: Any) -> None:
     if file is not None:
         with files.reported_as(f"--json {file}"):
-            files.write(file, json.dumps(figures, indent=1) + "\n")
+            files.write_json(file, figures)
 
 
 def advise(request: Request, best: int, json_file: Path | None = None) -> None:

@@ -72,6 +72,13 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
         ) from error
 
 
+def check_new(flag: str, folder: Path) -> None:
+    """Raises UserError if a folder cannot be made, or is there and not empty."""
+    check_folder(flag, folder, replaced=True)
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{flag} {folder} is not empty; give a new folder.")
+
+
 def check_only_has(flag: str, folder: Path, names: Collection[str], program: str) -> None:
     """Checks that a folder, which is about to be replaced, has no file but `names` of a program."""
     for place, folders, files_here in os.walk(folder):

@@ -12,6 +12,7 @@ from gshard_nmt import outputs, paths
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
+    check_apart,
     define_changes,
     define_checkpoint,
     define_run,
@@ -64,8 +65,7 @@ def read_protection(
     from gshard_nmt.decoding.protected import Protection, read_glossary, trained_protection
 
     path = existing_file(values, "glossary", "give a text file, or leave out --glossary")
-    pairs = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
-    glossary = read_glossary(path, pairs) if path else ()
+    glossary = read_glossary(path, run.directions) if path else ()
     trained = trained_protection(config)
     placeholders = values.protect != "off" if values.protect else trained is not None
     if not (placeholders or glossary):
@@ -134,7 +134,7 @@ def _decode(values: FlagValues) -> None:
     workdir = existing_folder(values, "workdir", "gshard-train")
     job = _read_job(values, workdir, processes)
     # Loading the model takes long, so we check all flags before that.
-    _check_together(values, "score")
+    check_apart(values, "score", *_NOT_WITH["score"])
     from gshard_nmt.decoding.source_lines import chosen_format
 
     form = chosen_format(values.format, values.nbest, values.scores)
@@ -161,7 +161,7 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
     advice = "give a text file, or leave out --input to read stdin"
     source_file = existing_file(values, "input", advice)
     output_file = Path(values.output) if values.output else None
-    _check_together(values, "check")
+    check_apart(values, "check", *_NOT_WITH["check"])
     if values.check and job.processes.count > 1:
         raise UserError(
             f"--check runs in one process, and there are {job.processes.count}. Start it in one process; "
@@ -172,7 +172,7 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
         source_file if source_file and (is_document(source_file) or values.retranslate) else None
     )
     if document:
-        _check_together(values, "input")
+        check_apart(values, "input", *_NOT_WITH["input"])
     for name in ("glossary", "prefix", "score"):
         path = existing_file(values, name, f"give a text file, or leave out --{name}")
         if path is None:
@@ -216,15 +216,6 @@ _NOT_WITH = {
     "score": (("prefix", "sample", "scores", "nbest", "format"), "gives one score a line"),
 }
 """The flags that --check and --score exclude, and why."""
-
-
-def _check_together(values: FlagValues, other: str) -> None:
-    names, reason = _NOT_WITH[other]
-    for name in names if values[other].value else ():
-        if values[name].value != values[name].default:
-            raise UserError(
-                f"--{name} does not go with --{other}, which {reason}. Leave out one of them."
-            )
 
 
 def _read_job(values: FlagValues, workdir: Path, processes: "Processes") -> "Job":

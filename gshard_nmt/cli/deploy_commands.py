@@ -171,7 +171,6 @@ def _serve(values: FlagValues) -> None:
     config = config.replace(decode={**search, "method": "beam"})
     check_nbest(values.nbest, config.decode)
     protection = read_protection(values, config, run, ALONE)
-    directions = [(pair["source"], pair["target"]) for pair in run.data["pairs"]]
     from gshard_nmt.serve import Server, listen, serve
     from gshard_nmt.serving.requests import Limits
 
@@ -193,9 +192,9 @@ def _serve(values: FlagValues) -> None:
     translator.of_ids.warm_up()
     limits = Limits(values.max_characters, seconds=values.timeout)
     server = Server(
-        translator, directions, translator.of_ids.rows, address, limits, origins=values.cors
+        translator, run.directions, translator.of_ids.rows, address, limits, origins=values.cors
     )
-    serve(server, f"{translator.origin}, {len(directions)} directions")
+    serve(server, f"{translator.origin}, {len(run.directions)} directions")
 
 
 SERVE = Command(

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
-from gshard_nmt import outputs, paths
+from gshard_nmt import paths
 from gshard_nmt.cli.data_commands import define_corpora, read_corpora
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
+    check_apart,
     command_text,
     define_changes,
     define_checkpoint,
@@ -70,10 +71,12 @@ def _eval(values: FlagValues) -> None:
     workdirs = [existing("workdir", text, "gshard-train") for text in values.workdir]
     from gshard_nmt.decoding.runs import RunTranslators
     from gshard_nmt.decoding.text_translator import ending
+    from gshard_nmt.run.checkpoint.weights import Chosen
     from gshard_nmt.run.folder import RunFolder
     from gshard_nmt.settings.gin_reader import read_changes
     from gshard_nmt.settings.values import read_run_config
 
+    Chosen.parse(values.checkpoint)
     changes = read_changes(values.gin)
     if processes.count > 1:
         config = changes.apply(read_run_config(RunFolder(workdirs[0]).config))
@@ -92,12 +95,10 @@ def _eval(values: FlagValues) -> None:
 
 def _check_calibration(values: FlagValues) -> None:
     require(EVAL, values, ("workdir", "corpus"))
-    for name in ("report", "test_set", "split", "baselines", "routing", "metrics", "name"):
-        if values[name].value != values[name].default:
-            raise UserError(
-                f"--{name} does not go with --calibrate, which uses dev and test text of --corpus and "
-                "writes no report. Leave out one of them."
-            )
+    names = ("report", "test_set", "split", "baselines", "routing", "metrics", "name")
+    check_apart(
+        values, "calibrate", names, "uses dev and test text of --corpus and writes no report"
+    )
     if len(values.workdir) > 1:
         raise UserError(
             f"--calibrate takes one run, and {len(values.workdir)} are given. Give one --workdir."
@@ -106,10 +107,8 @@ def _check_calibration(values: FlagValues) -> None:
 
 def _calibrate(values: FlagValues, workdir: Path, translators: "RunTranslators") -> None:
     from gshard_nmt.evaluate import calibrate
-    from gshard_nmt.run.checkpoint.weights import Chosen
     from gshard_nmt.run.folder import RunFolder
 
-    Chosen.parse(values.checkpoint)
     text, work = (read_corpora(values), values.sentences), translators.from_first("hypotheses")
     calibrate(RunFolder(workdir), *text, work, values.checkpoint)
 
@@ -137,7 +136,6 @@ def _evaluate(
 ) -> None:
     from gshard_nmt.decoding.runs import Choices
     from gshard_nmt.evaluate import Request, check_names, evaluate, open_folder
-    from gshard_nmt.run.checkpoint.weights import Chosen
 
     published = None
     if values.test_set:
@@ -145,10 +143,8 @@ def _evaluate(
         folder = existing_folder(values, "test_set", source, on_this_machine=True)
         published = open_folder(folder, values.split)
     report = paths.local_path("report", values.report)
-    outputs.check_folder("--report", report)
     metrics = [name for text in values.metrics for name in text.split(",")]
     check_names(metrics)
-    Chosen.parse(values.checkpoint)
     request = Request(
         paths.folder_path("baselines", values.baselines) if values.baselines else None,
         values.sentences,

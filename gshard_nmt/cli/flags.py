@@ -161,6 +161,15 @@ def require(command: Command, values: flags.FlagValues, names: Sequence[str]) ->
         )
 
 
+def check_apart(values: flags.FlagValues, other: str, names: Sequence[str], reason: str) -> None:
+    """Raises UserError if a flag is given that the flag `other`, which is given too, excludes."""
+    for name in names if values[other].value else ():
+        if values[name].value != values[name].default:
+            raise UserError(
+                f"--{name} does not go with --{other}, which {reason}. Leave out one of them."
+            )
+
+
 def _spread(arguments: Sequence[str], lists: Collection[str]) -> list[str]:
     """Repeats the name of a flag before each of its words: `--a x y` becomes `--a=x --a=y`."""
     result: list[str] = []

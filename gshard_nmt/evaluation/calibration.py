@@ -6,7 +6,6 @@ direction has a penalty, so a direction with little dev text stays near the othe
 
 import dataclasses
 import html
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -74,7 +73,7 @@ def calibrate(
     confidence = Confidence(label, made_by, *fit(rows["dev"]))
     measured = measure(confidence, rows["test"])
     confidence = dataclasses.replace(confidence, measured=measured)
-    files.write(run.path / FILE, json.dumps(dataclasses.asdict(confidence), indent=1) + "\n")
+    files.write_json(run.path / FILE, dataclasses.asdict(confidence))
     cells = [list(map(str, row)) for row in measured["bins"]]
     Terminal().print(table("", _HEADS, cells), f"\n{run.path / FILE}: {summary(measured)}")
 

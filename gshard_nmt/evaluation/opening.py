@@ -51,7 +51,7 @@ def open_systems(
 def _shared_tests(run: RunFolder, other: RunFolder, tests: Sequence[TestSet]) -> list[TestSet]:
     shared = _tests_of(other, tests)
     if not shared:
-        names = {f"{pair['source']}-{pair['target']}" for pair in other.data["pairs"]}
+        names = {"-".join(direction) for direction in other.directions}
         own = {test.direction_name for test in tests}
         ours, theirs = (", ".join(sorted(each)[:5]) for each in (own, names))
         raise UserError(
@@ -62,8 +62,7 @@ def _shared_tests(run: RunFolder, other: RunFolder, tests: Sequence[TestSet]) ->
 
 
 def _tests_of(run: RunFolder, tests: Sequence[TestSet]) -> list[TestSet]:
-    directions = {(pair["source"], pair["target"]) for pair in run.data["pairs"]}
-    return [test for test in tests if (test.source, test.target) in directions]
+    return [test for test in tests if (test.source, test.target) in run.directions]
 
 
 def _open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]:

@@ -15,7 +15,7 @@ from gshard_nmt.decoding.expert_use import ExpertUse
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation.report import figures, web_page
 from gshard_nmt.evaluation.report.report import Section
-from gshard_nmt.evaluation.translations import TestSet
+from gshard_nmt.evaluation.systems import Result, labels
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -47,22 +47,13 @@ def check_has_experts(run: RunFolder) -> None:
 
 
 def section(
-    run: RunFolder, tests: Sequence[TestSet], count: CountExperts, checkpoint: str
+    run: RunFolder, results: Sequence[Result], count: CountExperts, checkpoint: str
 ) -> Section:
     """Returns the section of the report on the experts of a run, which it chooses for test sets."""
-    ordered = sorted(tests, key=lambda test: (-test.train_pairs, test.source, test.target))
-    texts = [(test.source, test.target, test.sources, test.references) for test in ordered]
-    use, names = count(run.path, texts, checkpoint), direction_names(ordered)
+    texts = [(*r.direction, r.test.sources, r.test.references) for r in results]
+    use, names = count(run.path, texts, checkpoint), labels(results)
     title, alarms = "Which experts each language uses", tuple(alarms_of(use))
     return Section("routing", title, page_part(use, names), data_of(use, names), alarms)
-
-
-def direction_names(tests: Sequence[TestSet]) -> list[str]:
-    """Returns the name of each direction: the language that differs, or both languages."""
-    if len({test.target for test in tests}) == 1:
-        return [test.source for test in tests]
-    is_from_one = len({test.source for test in tests}) == 1
-    return [test.target if is_from_one else test.direction_name for test in tests]
 
 
 def weight_of(use: ExpertUse) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from sacrebleu.metrics import BLEU
-from scipy.special import stdtrit
+from scipy import stats
 
 from gshard_nmt.evaluation.metrics import tokenizer
 
@@ -139,7 +139,7 @@ def interval_of_mean(values: Sequence[float], drawn: np.ndarray | None = None) -
             return None
         low, high = np.percentile(drawn.mean(0), [2.5, 97.5])
         return float(low), float(high)
-    half = float(stdtrit(number - 1, 0.975)) * float(np.std(values, ddof=1)) / math.sqrt(number)
+    half = float(stats.t.ppf(0.975, number - 1)) * float(np.std(values, ddof=1)) / math.sqrt(number)
     if drawn is not None:
         together = float(drawn.mean(0).std())
         shared = together**2 - float(drawn.var(1).sum()) / number**2
@@ -156,14 +156,7 @@ def adjusted_p_values(p_values: Sequence[float]) -> list[float]:
     significant. Of the differences that are called significant, a share of `rate` is expected to be
     chance.
     """
-    values = np.asarray(p_values, np.float64)
-    order = np.argsort(values, kind="stable")
-    ranked = values[order] * len(values) / np.arange(1, len(values) + 1)
-    # Each is the minimum of itself and all that come after it.
-    smallest = np.minimum.accumulate(ranked[::-1])[::-1]
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(smallest, 1.0)
-    return adjusted.tolist()
+    return stats.false_discovery_control(p_values).tolist()
 
 
 def statistics(

@@ -8,7 +8,6 @@ checkpoint, the config, the test text and the rules of decoding are the same, an
 import dataclasses
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -159,4 +158,4 @@ def store(folder: Path, name: str, identity: Mapping[str, Any], translations: Tr
     digest = hashlib.sha256(content).hexdigest()
     about = {"identity": identity, "made_by": translations.made_by, "sha256": digest}
     files.write(folder / f"{name}.txt", content)
-    files.write(folder / f"{name}.json", json.dumps(about, indent=1) + "\n")
+    files.write_json(folder / f"{name}.json", about)

@@ -219,17 +219,13 @@ def _with_special_tokens(folder: Path, names: Sequence[str], size: int) -> list[
     listed = next((settings[key] for key in keys if key in settings), ())
     new = dict(enumerate((t for t in map(name, listed) if t not in known), len(names)))
     beyond = {i: token for i, token in by_id.items() if i >= len(names)}
-    return _padded(folder, dict(enumerate(names)) | new | beyond, size)
-
-
-def _padded(folder: Path, tokens: Mapping[int, str], size: int) -> list[str]:
-    """Returns the token of each id below `size`; an id without one gets a name of its own."""
-    if max(tokens) >= size:
+    token_of = dict(enumerate(names)) | new | beyond
+    if max(token_of) >= size:
         raise UserError(
-            f"--from {folder}: the tokenizer has an id {max(tokens)}, but by config.json the model has "
+            f"--from {folder}: the tokenizer has an id {max(token_of)}, but by config.json the model has "
             f"{size} ids. Take all files from the same model."
         )
-    return [tokens.get(i, f"<filler {i}>") for i in range(size)]
+    return [token_of.get(i, f"<filler {i}>") for i in range(size)]
 
 
 def _languages(names: Sequence[str], pattern: str, pieces: int) -> dict[int, str]:

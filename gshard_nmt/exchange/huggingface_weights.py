@@ -10,7 +10,6 @@ Some constants of transformers are part of our weights:
 `_tensor_of` has the name and the factor of each tensor, for both ways.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from gshard_nmt import files
 from gshard_nmt.data.text.vocabulary import BOS, PAD
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, NEVER, REMEDY, Layout
@@ -244,7 +244,7 @@ def write(
     write_tensors(folder / SINGLE, tensors_of(layout, weights))
     # Two names of one setting: transformers 5 reads the first, earlier versions the second.
     dtypes = dict.fromkeys(("dtype", "torch_dtype"), "float32")
-    _write_json(folder / CONFIG, {**layout.config, **dtypes})
+    files.write_json(folder / CONFIG, {**layout.config, **dtypes})
     ids = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
     special = {name: layout.config[name] for name in ids if name in layout.config}
     longest = layout.config.get("max_position_embeddings", 256)
@@ -258,7 +258,7 @@ def write(
     # An imported model says what it never wrote. Its new tags have the last ids.
     added = [ids for ids in never_new if ids[0] >= layout.config["vocab_size"] - new_tokens]
     content["bad_words_ids"] = [*listed, *(ids for ids in added if ids not in listed)]
-    _write_json(folder / GENERATION, content)
+    files.write_json(folder / GENERATION, content)
 
 
 def write_tensors(file: Path, tensors: Mapping[str, np.ndarray]) -> None:
@@ -266,7 +266,3 @@ def write_tensors(file: Path, tensors: Mapping[str, np.ndarray]) -> None:
     # The library writes the memory as it lies.
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in tensors.items()}
     safetensors.numpy.save_file(arrays, file, {"format": "pt"})
-
-
-def _write_json(file: Path, content: Mapping[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

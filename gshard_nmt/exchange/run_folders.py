@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt import files, outputs
+from gshard_nmt import files
 from gshard_nmt.data.config import SMALLEST_VOCABULARY
 from gshard_nmt.data.language_codes import known_as
 from gshard_nmt.data.sets.manifest import checksum
@@ -34,13 +34,6 @@ from gshard_nmt.settings.config import Config
 
 Direction = tuple[str, str]
 """Source and target, as BCP 47 tags."""
-
-
-def check_new(flag: str, folder: Path) -> None:
-    """Raises UserError if a run folder cannot be made, or is there and not empty."""
-    outputs.check_folder(flag, folder, replaced=True)
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{flag} {folder} is not empty; give a new folder.")
 
 
 def chosen_directions(directions: Sequence[Direction], languages: Sequence[str]) -> list[Direction]:

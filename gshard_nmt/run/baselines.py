@@ -49,11 +49,7 @@ _RECORD = fields(
         **dict.fromkeys(("weights", "steps", "tokens", "train_pairs"), whole()),
         "seconds": number(),
         "limits": mapping_of(anything()),
-    },
-    {
-        **dict.fromkeys(("dropout", "dev_bleu", "key"), anything()),
-        **dict.fromkeys(("search", "cooldown"), mapping_of(anything())),
-    },
+    }
 )
 """The shape of baseline.json."""
 

@@ -152,6 +152,11 @@ class RunFolder:
             )
         return dict(json_shape.read(file, _DATA, remedy))
 
+    @property
+    def directions(self) -> list[tuple[str, str]]:
+        """The source and the target language of each direction, as BCP 47 tags."""
+        return [(pair["source"], pair["target"]) for pair in self.data["pairs"]]
+
     def identity(self) -> dict[str, str]:
         """Returns the SHA-256 of what must stay the same in this run, as recorded; see `identity_of`."""
         return dict(self.data["files"])
@@ -206,10 +211,9 @@ class RunFolder:
 
     def direction(self, source: str, target: str) -> tuple[str, str]:
         """Returns the source and target language of a request to translate; "" was not given."""
-        pairs = self.data["pairs"]
-        sources = {pair["source"] for pair in pairs}
+        sources = {own for own, _ in self.directions}
         source = _choose("--lang", source, sources, "this model translates from")
-        targets = {pair["target"] for pair in pairs if pair["source"] == source}
+        targets = {other for own, other in self.directions if own == source}
         return source, _choose(
             "--target", target, targets, f"from {source} this model translates to"
         )

@@ -38,10 +38,7 @@ from gshard_nmt.terminal import Terminal, table
 if TYPE_CHECKING:
     from gshard_nmt.data.sets.shards import PreparedData
 
-_RECORD = json_shape.fields(
-    {"from": json_shape.text(), "checkpoint": json_shape.text()},
-    dict.fromkeys(("weights", "label", "moment_steps", "arrays"), json_shape.anything()),
-)
+_RECORD = json_shape.fields({"from": json_shape.text(), "checkpoint": json_shape.text()})
 
 
 @dataclasses.dataclass(frozen=True)

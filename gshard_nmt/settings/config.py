@@ -294,7 +294,6 @@ def named_settings(parts: Iterable[Any]) -> dict[Key, object]:
         (type(part).__name__, field.name): getattr(part, field.name)
         for part in parts
         for field in dataclasses.fields(part)
-        if field.init
     }
 
 

@@ -62,7 +62,6 @@ def check_validation(config: Config) -> None:
             "a language model has no source to translate. Set Train.bleu_sentences to 0.",
             ["Train.bleu_sentences", "Model.encoder_layers"],
         )
-    check_can_decode(config)
 
 
 def _raise_first(found: Iterable[Problem]) -> None:

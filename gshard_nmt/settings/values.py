@@ -100,7 +100,7 @@ def check_name(class_name: str, field: str, where: str) -> None:
             f"{where}: there is no class of settings called {class_name!r}"
             f"{did_you_mean(class_name, CLASSES)} Known: {', '.join(CLASSES)}."
         )
-    fields = [known.name for known in dataclasses.fields(CLASSES[class_name]) if known.init]
+    fields = [known.name for known in dataclasses.fields(CLASSES[class_name])]
     if field not in fields:
         raise UserError(
             f"{where}: {class_name} has no setting {field!r}{did_you_mean(field, fields)} "

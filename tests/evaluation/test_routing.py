@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from gshard_nmt.decoding.expert_use import ExpertUse
-from gshard_nmt.evaluation import routing, translations
+from gshard_nmt.evaluation import routing
+from gshard_nmt.evaluation.systems import Result
 from gshard_nmt.run.folder import RunFolder
+from tests.evaluation.made_systems import made_test
 
 
 def router(weight, tokens=1000) -> ExpertUse:
@@ -69,39 +71,20 @@ def use_of(directions: int, layers=("encoder_1", "decoder_1"), experts=4, origin
     return ExpertUse(layers, chosen.sum(-1) / 2, chosen, chosen / 2, np.arange(directions), origin)
 
 
-def text_of(source: str, train_pairs: int, target: str = "en") -> translations.TestSet:
-    return translations.TestSet(
-        source, source, target, train_pairs, [f"a {source}"], [f"b {source}"]
-    )
-
-
-def test_the_language_with_most_training_pairs_is_counted_first(tmp_path):
+def test_the_section_has_the_directions_in_the_order_of_the_report(tmp_path):
     calls = []
 
     def count(*arguments):
         calls.append(arguments)
         return use_of(3)
 
-    tests = [text_of("br", 5), text_of("fr", 90), text_of("de", 70)]
-    section = routing.section(RunFolder(tmp_path), tests, count, "last")
+    results = [Result(made_test(language, lines=1), 20.0) for language in ("fr", "de", "br")]
+    section = routing.section(RunFolder(tmp_path), results, count, "last")
     ((workdir, texts, checkpoint),) = calls
     assert (workdir, checkpoint) == (tmp_path, "last")
-    assert texts[0] == ("fr", "en", ["a fr"], ["b fr"])
+    assert texts[0] == ("fr", "en", ["un 0"], ["one 0"])
     assert (section.name, section.title) == ("routing", "Which experts each language uses")
     assert section.data["directions"] == ["fr", "de", "br"]
-
-
-@pytest.mark.parametrize(
-    ("tests", "names"),
-    [
-        ([text_of("fr", 1), text_of("de", 1)], ["fr", "de"]),
-        ([text_of("en", 1, "fr"), text_of("en", 1, "de")], ["fr", "de"]),
-        ([text_of("en", 1, "fr"), text_of("fr", 1)], ["en-fr", "fr-en"]),
-        ([text_of("fr", 1)], ["fr"]),
-    ],
-)
-def test_a_direction_has_the_name_of_the_language_that_differs(tests, names):
-    assert routing.direction_names(tests) == names
 
 
 def test_the_page_has_a_map_and_a_row_for_each_layer_and_language():

@@ -174,6 +174,7 @@ def test_what_would_fail_at_the_first_validation_is_an_error_before_training(par
     config = DEMO.replace(**{part: values})
     with pytest.raises(UserError, match=words):
         check_validation(config)
+        check_can_decode(config)
     for off in ({"bleu_sentences": 0}, {"dev_every": 0}):
         check_validation(config.replace(train=off))
     check_validation(DEMO)

@@ -17,7 +17,6 @@ _ENDINGS = {
     "patience": "dev BLEU did not improve",
     "tokens": "limit of tokens",
     "steps": "limit of steps",
-    "minutes": "limit of minutes",
 }
 # fmt: off
 _COLUMNS = (

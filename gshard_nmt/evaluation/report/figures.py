@@ -22,23 +22,21 @@ COLORS = ("#d1492e", "#1f5fa8", "#2a8a57", "#8a4fb0", "#b8860b", "#00899a", "#c2
 """The colors of the systems. They start again if there are more systems."""
 
 
+# fmt: off
+_STYLE: Any = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), TEXT),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "text.parse_math"), False),
+    "axes.edgecolor": FAINT, "font.size": 9, "svg.hashsalt": "gshard-nmt",
+    # Letters of an SVG stay text, because their outlines would be most of the page.
+    "svg.fonttype": "none",
+}
+# fmt: on
+
+
 def new_figure(size: tuple[float, float]) -> Any:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=size, layout="constrained", facecolor="#ffffff")
-
-
-def paint(figure: Any) -> None:
-    for axes in figure.axes:
-        axes.set_facecolor("#ffffff")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(FAINT)
-        axes.tick_params(colors=TEXT, which="both")
-        texts = [axes.title, axes.xaxis.label, axes.yaxis.label]
-        if legend := axes.get_legend():
-            texts += [*legend.get_texts(), legend.get_title()]
-        for text in texts:
-            text.set_color(TEXT)
+    return Figure(figsize=size, layout="constrained")
 
 
 def image(draw: Callable[[], Any], kind: str) -> bytes:
@@ -47,10 +45,7 @@ def image(draw: Callable[[], Any], kind: str) -> bytes:
 
     image = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else {}
-    # Letters of an SVG stay text, because their outlines would be most of the page.
-    with matplotlib.rc_context(
-        {"font.size": 9, "svg.hashsalt": "gshard-nmt", "svg.fonttype": "none"}
-    ):
+    with matplotlib.rc_context(_STYLE):
         draw().savefig(image, format=kind, dpi=150, metadata=metadata)
     return image.getvalue()
 
@@ -71,7 +66,6 @@ def draw_trend(systems: Sequence[System], title: str) -> Any:
     top.set_ylabel("gain in BLEU over the baseline" if shows_gains else "BLEU")
     _draw_systems(top, systems, shows_gains)
     _draw_training_pairs(bottom, results)
-    paint(figure)
     return figure
 
 
@@ -197,7 +191,6 @@ def draw_cost(systems: Sequence[System], baselines: System | None) -> Any:
     axes.set_xlabel(f"cost of training in device-{unit}")
     what = "mean gain in BLEU over the baselines" if shows_gains else "mean BLEU"
     axes.set_ylabel(what)
-    paint(figure)
     return figure
 
 

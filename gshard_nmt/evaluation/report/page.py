@@ -2,7 +2,6 @@
 
 import hashlib
 import html
-import json
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,7 +35,7 @@ def write(report: Report, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for kind in ("png", "svg"):
         files.write(folder / f"trendline.{kind}", _trend(report, kind))
-    files.write(folder / "bleu.json", json.dumps(report.as_json(), indent=1) + "\n")
+    files.write_json(folder / "bleu.json", report.as_json())
     files.write(folder / "bleu.csv", report.as_csv())
     files.write(folder / "index.html", render(report))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gshard_nmt.evaluation import metrics
-from gshard_nmt.evaluation.systems import Result, Systems, as_json, rounded
+from gshard_nmt.evaluation.systems import Result, Systems, rounded
 
 FILES = ("bleu.json", "bleu.csv", "trendline.png", "trendline.svg", "index.html")
 """The files of a report."""
@@ -95,7 +95,6 @@ class Report:
             "languages": [_row(result) for result in self.results],
             "average": self.average,
             "provenance": dict(self.facts),
-            "systems": as_json(self.systems.compared),
             **{section.name: section.data for section in self.sections},
         }
 
