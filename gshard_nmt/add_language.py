@@ -214,6 +214,11 @@ def _config(request: Request, old: RunFolder, data: PreparedData) -> Config:
     before = read_run_config(old.config)
     languages = before.data.languages and (*before.data.languages, request.language)
     base = load_config(str(old.config), request.settings).replace(data={"languages": languages})
+    if not dev_pairs(data, base.data, request.language):
+        raise UserError(
+            f"--data {request.corpus} has dev text of {request.language}, but each line is empty or does "
+            f"not fit into a row. Mend it, remove {request.data}, and give the same command again."
+        )
     steps = base.train.steps if ("Train", "steps") in set_by_user else STEPS
     directions = sum(len(dev_pairs(data, base.data, name)) for name in data.languages(base.data))
     sentences = min(max(DEV_SENTENCES // directions, LEAST_SENTENCES), MOST_SENTENCES)

@@ -24,7 +24,7 @@ from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Retention, flat, u
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import slice_name
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
-from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.folder import IMPORTED, RunFolder
 from gshard_nmt.settings.values import read_run_config
 from gshard_nmt.terminal import Terminal, table
 
@@ -61,7 +61,8 @@ def list_checkpoints(workdir: Path) -> None:
 def verify(workdir: Path, step: int | None = None) -> None:
     """Reads back every tensor of the checkpoints of a run; raises an error that names what is damaged."""
     checkpoints = _open(workdir)
-    steps = [_existing(checkpoints, step)] if step is not None else checkpoints.steps()
+    chosen = _existing(checkpoints, step)
+    steps = [chosen] if step is not None else checkpoints.steps()
     damaged: dict[Path, list[str]] = {}
     unread: UserError | TryAgain | None = None
     for number in steps:
@@ -213,9 +214,13 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
         means[name] = (total / len(chosen)).astype(weights[name].dtype)
     labels = [part.label + " (Train.ema)" * part.manifest.has_average for part in chosen]
     with outputs.new_folder(out) as run:
-        for name in _COPIED:
-            if (workdir / name).is_file():
-                files.write(run / name, (workdir / name).read_bytes())
+        copied = [workdir / name for name in _COPIED]
+        if (workdir / IMPORTED).is_dir():
+            (run / IMPORTED).mkdir()
+            copied += (workdir / IMPORTED).iterdir()
+        for file in copied:
+            if file.is_file():
+                files.write(run / file.relative_to(workdir), file.read_bytes())
         letters = {"parameters": {name: tensor.letters for name, tensor in weights.items()}}
         writer = CheckpointWriter(run / "checkpoints", identity=newest.files)
         with contextlib.closing(writer):

@@ -118,7 +118,7 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
             until.enter_context(ending(job.processes))
             texts = None
             if flag:
-                texts = SourceLines(until.enter_context(path.open("rb")), f"--{flag} {path}")
+                texts = SourceLines(until.enter_context(opened(path)), f"--{flag} {path}")
             output = until.enter_context(_open_output(target, known, origin))
             decode(job, translator, lines, output, progress, texts)
             if known and lines.sha256 != known.sha256:

@@ -197,7 +197,7 @@ def export_smaller(
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = RunFolder(workdir)
     directions = run_folders.chosen_directions(run.directions, languages)
-    texts = {direction: _corpus_pair(corpus, direction) for direction in directions}
+    texts = {direction: _corpus_pairs(corpus, direction) for direction in directions}
     config = read_run_config(run.config)
     config = config.replace(mesh=nearest_mesh(config.mesh, 1))
     vocabularies = _vocabularies(run)
@@ -233,21 +233,22 @@ def export_smaller(
     )
 
 
-def _corpus_pair(corpus: Path, direction: run_folders.Direction) -> CorpusPair:
+def _corpus_pairs(corpus: Path, direction: run_folders.Direction) -> list[CorpusPair]:
     """Returns the text of a direction; raises UserError if the corpus does not have it."""
-    for pair in find_pairs(corpus):
-        if pair.languages == set(direction):
-            return pair
+    if found := [pair for pair in find_pairs(corpus) if pair.languages == set(direction)]:
+        return found
     raise UserError(
         f"--corpus {corpus} has no text of {'-'.join(direction)}, which decides what is cut. Add a "
         "folder of this pair, or leave the language out of --languages."
     )
 
 
-def _blocks(texts: Mapping[run_folders.Direction, CorpusPair], column: int) -> Iterator[list[str]]:
+def _blocks(
+    texts: Mapping[run_folders.Direction, Sequence[CorpusPair]], column: int
+) -> Iterator[list[str]]:
     """Yields the source (0) or target (1) lines of all directions and splits, in blocks."""
-    for direction, pair in texts.items():
-        for split in ("train", "dev", "test"):
+    for direction, pairs in texts.items():
+        for pair, split in itertools.product(pairs, ("train", "dev", "test")):
             lines = (row[column] for row in read_pairs(pair, split, *direction))
             while block := list(itertools.islice(lines, _BLOCK)):
                 yield block

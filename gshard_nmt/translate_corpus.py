@@ -66,15 +66,13 @@ class Files(NamedTuple):
         Raises:
           UserError: the files hold the translations of another input with the same name.
         """
-        if not (self.decoded.is_file() and self.facts.is_file()):
-            return False
         recorded = self.recorded()
         if recorded.get("file", made_of["file"]) != made_of["file"]:
             raise UserError(
                 f"{self.decoded} has the translations of {recorded['file']}, which has the same name as "
                 f"{made_of['file']}. Rename one of the inputs, or give another --out."
             )
-        return recorded == made_of
+        return self.decoded.is_file() and recorded == made_of
 
     def record(self, made_of: Mapping[str, str]) -> None:
         files.write_json(self.facts, {"made_of": dict(made_of)})

@@ -1,6 +1,7 @@
 """gshard-train --add_language, without training: the data, the config, the averages, what is refused."""
 
 import dataclasses
+import gzip
 import shlex
 import shutil
 import types
@@ -303,6 +304,11 @@ def test_missing_text_is_refused(request_for, made, tmp_path, split):
     ):
         add_language(request_for(corpus=tmp_path / "part"), Trainer())
     assert not (tmp_path / "run-data").exists()
+    for file in (made[0] / "new" / "el-en").glob("dev.*"):
+        (tmp_path / "part" / "el-en" / file.name).write_bytes(gzip.compress(b"\n"))
+    if split == "dev":
+        with pytest.raises(UserError, match="has dev text of el, but each line is empty or does"):
+            add_language(request_for(corpus=tmp_path / "part"), Trainer())
 
 
 def test_the_data_of_the_old_run_must_be_there_and_unchanged(request_for, made, tmp_path):

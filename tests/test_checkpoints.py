@@ -69,6 +69,8 @@ def test_verify_reads_every_tensor(run, capsys):
     assert checkpoint("verify", "--workdir", run, "--step", 2) == 0
     assert checkpoint("verify", "--workdir", run, "--step", 9) == 2
     assert "has no checkpoint of step 9; it has 1, 2." in capsys.readouterr().err
+    (run / "checkpoints").rename(run / "away")
+    assert checkpoint("verify", "--workdir", run) == 2
 
 
 @pytest.mark.parametrize(("status", "code"), [("PERMISSION_DENIED", 2), ("UNKNOWN", 75)])
@@ -138,6 +140,8 @@ def test_diff_of_a_damaged_checkpoint_names_it(run):
 @pytest.mark.parametrize("flags", [["--last", 2], ["--steps", "2,1"]])
 def test_the_average_is_a_run_folder_that_decodes(run, tmp_path, capsys, flags):
     out = tmp_path / "averaged"
+    (run / "imported").mkdir()
+    (run / "imported" / "vocab.json").write_text("{}")
     assert checkpoint("average", "--workdir", run, "--out", out, *flags) == 0
     assert f"decode with gshard-decode --workdir {out}" in capsys.readouterr().out
     checkpoints = Checkpoints(out / "checkpoints")
@@ -145,7 +149,7 @@ def test_the_average_is_a_run_folder_that_decodes(run, tmp_path, capsys, flags):
     restored = checkpoints.restore(abstract(weights), checkpoints.best_first())
     assert_equal(restored.groups, {"parameters": state(1.5)["parameters"]})
     assert restored.manifest.average_of == (f"{run}/checkpoints/1", f"{run}/checkpoints/2")
-    for name in ("config.gin", "data.json", "source.model", "target.model"):
+    for name in ("config.gin", "data.json", "source.model", "target.model", "imported/vocab.json"):
         assert (out / name).read_bytes() == (run / name).read_bytes()
     # Training cannot go on from it.
     with pytest.raises(UserError, match=r"it is an average of .* and has only weights"):

@@ -32,7 +32,8 @@ def folders(tmp_path_factory):
     import_model(GOLDENS / "m2m_100", folder / "run")
     run = RunFolder(folder / "run")
     run.write_text("config.gin", read_run_config(run.config).replace(mesh={"shape": (2,)}).text)
-    write_pairs(folder / "corpus" / "en-fr", "train", "en", "fr", ROWS)
+    for name, rows in (("en-fr", ROWS[:1]), ("fr-en", ROWS[1:])):
+        write_pairs(folder / "corpus" / name, "train", "en", "fr", rows)
     return folder
 
 

@@ -104,6 +104,8 @@ def test_translations_are_reused_only_if_nothing_else_was_translated(tmp_path):
     files.record(made_of)
     assert files.holds(made_of)
     files.decoded.unlink()
+    with pytest.raises(UserError, match="has the same name as"):
+        files.holds({**made_of, "file": "/other/news"})
     assert not files.holds(made_of)
 
 

@@ -113,8 +113,8 @@ def _train(values: FlagValues) -> None:
         train_baselines(train_one, config, data, workdir, request, limit)
 
 
-def _read_init(values: FlagValues) -> "Init":
-    folder = existing_folder(values, "init_from", "gshard-train")
+def _read_init(values: FlagValues, on_this_machine: bool = False) -> "Init":
+    folder = existing_folder(values, "init_from", "gshard-train", on_this_machine)
     if values.baselines_of:
         raise UserError(
             "--init_from and --baselines_of are given; baselines start with random weights. Leave one of "
@@ -131,7 +131,7 @@ def _add_language(values: FlagValues) -> None:
             "--add_language and --config are given, but the config is that of the run of --init_from. "
             "Leave out --config; change settings with --gin."
         )
-    init = _read_init(values)
+    init = _read_init(values, on_this_machine=True)
     corpus = existing_folder(values, "data", "gshard-data harvest", on_this_machine=True)
     replay = existing_folder(values, "replay", "gshard-data prepare") if values.replay else None
     workdir = paths.local_path("workdir", values.workdir)

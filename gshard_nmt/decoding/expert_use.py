@@ -7,12 +7,12 @@ all directions take turns, so that they share the rows and the groups of a batch
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.batching.packing import Row, to_arrays
+from gshard_nmt.data.batching.batches import packed_batches
 from gshard_nmt.data.sets.examples import Example
 from gshard_nmt.model.figures import moe_layer_names
 from gshard_nmt.model.steps import StepFunctions
@@ -63,7 +63,7 @@ def count(
         "chosen": np.zeros(by_expert),
         "weight": np.zeros(by_expert),
     }
-    for batch in _batches(config, examples):
+    for batch in packed_batches(examples, data):
         (counts,) = program(weights, devices.put(batch, specs))
         for name, array in devices.fetch(counts).items():
             totals[name] += array
@@ -87,20 +87,3 @@ def _fitting(
     turns = itertools.zip_longest(*by_direction)
     examples = [example for turn in turns for example in turn if example is not None]
     return examples, np.array(left_out, np.int64)
-
-
-def _batches(config: Config, examples: Sequence[Example]) -> Iterator[dict[str, np.ndarray]]:
-    """Yields packed batches of the examples in their order. The last is padded to B rows."""
-    data = config.data
-    rows: list[list[Example]] = []
-    row = Row(data.source_length, data.target_length)
-    for example in examples:
-        if not row.add(example):
-            rows.append(row.examples)
-            row = Row(data.source_length, data.target_length)
-            row.add(example)
-    rows.append(row.examples)
-    for start in range(0, len(rows), data.rows):
-        batch = rows[start : start + data.rows]
-        batch += [[]] * (data.rows - len(batch))
-        yield to_arrays(batch, data.source_length, data.target_length)

@@ -91,7 +91,7 @@ def read_glossary(path: Path, pairs: Sequence[tuple[str, str]]) -> tuple[Entry, 
     with opened(path) as stream:
         lines = SourceLines(stream, name)
         for line in itertools.chain.from_iterable(iter(lambda: lines.take(1), [])):
-            cells = [cell.strip() for cell in line.split("\t")]
+            cells = [re.sub(f"[{LINE_BREAKS}]", " ", cell).strip() for cell in line.split("\t")]
             source, target, language = (*cells, "", "")[:3]
             place = f"{name}, line {lines.number}"
             if not any(cells):

@@ -108,7 +108,7 @@ def read(
 
     Each has the first `sentences` sentences; 0 means all.
     """
-    tests, missing, used = [], [], set()
+    tests, notes, missing, used = [], [], [], set()
     for pair in pairs:
         source, target = pair["source"], pair["target"]
         # The run's own tag comes first, because a run may have both zh and zh-CN.
@@ -119,15 +119,21 @@ def read(
             continue
         used |= set(matches[0])
         path, references = published.directions[matches[0]]
-        own, first, *others = (lines[: sentences or None] for lines in _read([path, *references]))
+        try:
+            texts = _read([path, *references])
+        except UserError as error:
+            notes.append(f"{source}-{target} is not scored: {error}")
+            continue
+        own, first, *others = (lines[: sentences or None] for lines in texts)
         number = pair["train_pairs"]
         tests.append(TestSet(pair["language"], source, target, number, own, first, tuple(others)))
+    if notes and not tests:
+        raise UserError(notes[0])
     if not tests:
         raise UserError(
             f"--test_set {published.folder} has {listed(published.tags, 20)}, and the run was trained on "
             f"{listed(missing, 20)}. Give a test set with a direction of the run."
         )
-    notes = []
     if missing:
         notes.append(
             f"the test set has no text of {listed(missing, 20)}, which the run was trained on"

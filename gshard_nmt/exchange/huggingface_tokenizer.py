@@ -424,14 +424,15 @@ def _fairseq_files(folder: Path, ids: Mapping[str, int]) -> dict[str, bytes]:
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
         content = read_object(folder / file)
         for key in ("additional_special_tokens", "extra_special_tokens"):
-            if key in content:
+            if isinstance(content.get(key), list):  # it may be null, or an object with names
                 changed[file] = content
                 content[key] = [*content[key], *ids]
         if "added_tokens_decoder" in content:
             changed[file] = content
             content["added_tokens_decoder"] |= {str(i): entry for i, entry in entries.items()}
     if content := read_object(folder / "tokenizer.json"):
-        content["added_tokens"] += [{"id": i, **entry} for i, entry in entries.items()]
+        added = [{"id": i, **entry} for i, entry in entries.items()]
+        content["added_tokens"] = [*(content.get("added_tokens") or ()), *added]
         changed["tokenizer.json"] = content
     return {name: _json(content) for name, content in changed.items()}
 

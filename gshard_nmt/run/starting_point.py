@@ -24,7 +24,7 @@ from gshard_nmt.model.inheritance import Origin, Origins
 from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run import training_state
 from gshard_nmt.run.arrays import shape_text, state_specs, step_functions, weight_specs, weights_of
-from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, usable
 from gshard_nmt.run.checkpoint.weights import Chosen, load_weights
 from gshard_nmt.run.folder import IMPORTED, INIT, RunFolder
 from gshard_nmt.run.starting_arrays import Recipe, assemble, is_whole, placed
@@ -156,7 +156,8 @@ class StartingPoint:
         arrays: dict[str, Any] = {f"parameters/{n}": array for n, array in loaded.weights.items()}
         specs = {f"parameters/{name}": spec for name, spec in self.old_specs.items()}
         if choice.kind != "average":
-            manifest = checkpoints.manifest(loaded.step)
+            with usable(checkpoints.folder / str(loaded.step)):
+                manifest = checkpoints.manifest(loaded.step)
             others = {
                 name: ArraySpec(tensor.shape, np.dtype(tensor.dtype), tensor.letters)
                 for name, tensor in manifest.tensors.get("optimizer", {}).items()
@@ -288,7 +289,7 @@ def _split(name: str) -> tuple[str, str]:
 
 def _inherited(run: RunFolder, data: "PreparedData") -> dict[str, Any]:
     """Returns the ids that an imported model never writes, if a new run keeps all its ids."""
-    if not (run.path / IMPORTED).is_dir():
+    if "never" not in run.data and not (run.path / IMPORTED).is_dir():
         return {}
     never = list(run.data.get("never", ()))
     for old, name in zip(run.vocabularies(), VOCABULARIES, strict=True):

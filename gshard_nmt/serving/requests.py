@@ -171,7 +171,7 @@ def _refuse(problem: str) -> NoReturn:
 _LINE_BREAK = re.compile(r"(\r\n|\r|\n)")
 _SPACES = re.compile("[ \t\r\n\f]+")
 _CONTROLS = re.compile("[\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
-_DECLARATION = re.compile(r"[\s\ufeff]*(?:<\?xml\b[^<>]*\?>\s*)?")
+_DECLARATION = re.compile(r"[\s\ufeff]*(?:<\?xml\b[^<>]*\?>\s*)*")
 _IS_PAGE = re.compile(
     r"(?:\s|<!--(?:(?!-->).)*-->|<\?[^<>]*>)*+<(?:!doctype|html)\b", re.IGNORECASE | re.DOTALL
 )

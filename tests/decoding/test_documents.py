@@ -180,8 +180,8 @@ XLIFF = '''<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><!
   <trans-unit id="1"><source>Open <g id="1">the file</g> <x id="2"/> &amp; go</source></trans-unit>
   <trans-unit id="2" approved="yes"><source>Done</source>
    <target state="final">fertig</target></trans-unit>
-  <trans-unit id="3" translate="no"><source>Never</source></trans-unit>
-  <trans-unit id="4"><source>Save</source><target/><note>n</note></trans-unit>
+  <group translate="no"><trans-unit id="3"><source>Never</source></trans-unit>
+  <trans-unit id="4" translate="yes"><source>Save</source><target/><note>n</note></trans-unit></group>
  </body></file></xliff>'''  # fmt: skip
 
 
@@ -206,7 +206,10 @@ def test_segments_of_xliff_get_targets_that_ask_for_a_review(tmp_path):
     assert f"{done}SAVE</target><note>" in translated(tmp_path, "a.xlf", bare)[0]
     new = XLIFF.replace("1.2", "2.0").replace("trans-unit", "segment")
     text, _ = translated(tmp_path, "a.xliff", new)
-    assert '<segment id="4" state="translated"><source>Save</source><target>SAVE</target>' in text
+    assert (
+        '<segment id="4" translate="yes" state="translated"><source>Save</source><target>SAVE</target>'
+        in text
+    )
 
 
 SUBTITLES = (
@@ -218,7 +221,7 @@ PAGE = """<!DOCTYPE html>
 <script>var a = "<p>non</p>";</script>
 <h1 class=x>Bonjour &eacute;t&eacute; &amp; <em>monde</em></h1>
 <p>Lancez <code>ls -l</code> puis <a href="x?a=1&b=2" title="un titre">cliquez
-  ici</a>. <img src=i.png alt='une image'> <br> fin
+  ici</a>. <img src=i.png data-alt='une image' alt='une image'> <br> fin
 <pre>code</pre><ul title="la liste"><li>un<li><b>deux</b></ul>
 <div translate="no">jamais <div>non</div> non</div> 12
 """
@@ -260,7 +263,7 @@ CHANGES = [
     ("a.html", PAGE, {
         '"fr"': '"de"', "Le titre": "LE TITRE", "Bonjour &eacute;t&eacute;": "BONJOUR ÉTÉ",
         "monde": "MONDE", "Lancez": "LANCEZ", "puis": "PUIS", "un titre": "UN TITRE",
-        "cliquez\n  ici": "CLIQUEZ ICI", "'une image'": '"UNE IMAGE"', "fin": "FIN",
+        "cliquez\n  ici": "CLIQUEZ ICI", " alt='une image'": ' alt="UNE IMAGE"', "fin": "FIN",
         "la liste": "LA LISTE", "<li>un": "<li>UN", "<b>deux": "<b>DEUX",
     }),
     ("a.md", ARTICLE, {
@@ -350,6 +353,7 @@ def test_what_begins_another_block_of_markdown_is_escaped(tmp_path):
 DAMAGED = [
     ("a.po", b'msgid "a"\nmsgstr\n', "a.po cannot be read: Syntax error"),
     ("a.po", HEADER.replace("nplurals=3", "nplurals=x").encode(), "Plural-Forms is 'nplurals=x"),
+    ("a.po", HEADER.replace("n%10==1", "n%0").encode(), "a.po cannot be read: "),
     ("a.xlf", b"<xliff>", "a.xlf cannot be read: "),
     ("a.xlf", b"<html/>", "it is no XLIFF, but html. Correct it."),
     ("a.html", b"caf\xe9", "byte 4: it is not utf-8. Convert it"),

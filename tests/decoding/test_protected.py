@@ -276,6 +276,7 @@ def test_a_term_counts_in_its_language_and_a_placeholder_before_a_term():
         ("a\tb\tfr\tx\n", "line 1 is 'a\\tb\\tfr\\tx'; it must be"),
         ("a\tb\tit\n", "line 1 is for 'it'; the model has en, fr. Give one of these or a dir"),
         ("a\tb\na\tc\n", "line 2 translates 'a' as 'c', and an earlier line as 'b'. Keep one"),
+        ("a\tb\xc2\x85c\na\tb\n", "line 2 translates 'a' as 'b', and an earlier line as 'b c'"),
         ("a\tb\n\xff\n", "line 2, byte 1: 0xff is not UTF-8"),
     ],
 )

@@ -11,6 +11,7 @@ import sentencepiece
 from gshard_nmt.data.preparation.vocabulary_growth import grown_together, learn
 from gshard_nmt.data.text.vocabulary import BOS, EOS, PAD, Vocabulary
 from gshard_nmt.errors import UserError
+from gshard_nmt.exchange import huggingface_tokenizer as tokenizer
 from gshard_nmt.exchange.huggingface import read_config
 from gshard_nmt.exchange.huggingface_tokenizer import (
     parsed,
@@ -294,6 +295,15 @@ def test_new_tokens_are_in_the_files_that_are_written(name, tags, token, tmp_pat
     assert any(token.encode() in content for content in grown.files.values())
     if pieces:
         assert news["target"].decode(news["target"].encode(text)) == text
+
+
+def test_new_tokens_do_not_go_into_lists_that_are_not_there(tmp_path):
+    settings = {"additional_special_tokens": None, "extra_special_tokens": {}}
+    write_json(tmp_path / "tokenizer_config.json", settings)
+    write_json(tmp_path / "tokenizer.json", {"version": "1.0"})
+    written = tokenizer._fairseq_files(tmp_path, {"__el__": 9})
+    assert "tokenizer_config.json" not in written
+    assert json.loads(written["tokenizer.json"])["added_tokens"][0]["content"] == "__el__"
 
 
 def test_a_language_without_a_code_that_people_added_is_offered(tmp_path):

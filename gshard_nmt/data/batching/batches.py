@@ -4,13 +4,13 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
 
 from gshard_nmt.data.batching.augmentation import Augmentation, Record
-from gshard_nmt.data.batching.packing import Row, batch_arrays, to_arrays
+from gshard_nmt.data.batching.packing import batch_arrays, filled_rows, to_arrays
 from gshard_nmt.data.batching.streams import CHUNKS, Draws, Streams
 from gshard_nmt.data.batching.subword_sampling import SubwordSampling
 from gshard_nmt.data.config import Data
@@ -129,22 +129,19 @@ def dev_examples(data: PreparedData, pair: PreparedPair, limit: int) -> list[Exa
 def dev_batches(
     data: PreparedData, config: Data, language: str, limit: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields at most `limit` packed batches of a language's dev text. The last is padded to B rows.
+    """Yields at most `limit` packed batches of a language's dev text.
 
     The directions of the language take turns, so that few batches have text of all of them.
     """
     directions = [dev_examples(data, pair, 0) for pair in dev_pairs(data, config, language)]
     turns = itertools.chain.from_iterable(itertools.zip_longest(*directions))
     examples = (example for example in turns if example is not None)
-    example = next(examples, None)
-    for _ in range(limit):
-        rows: list[Sequence[Example]] = []
-        while example is not None and len(rows) < config.rows:
-            row = Row(config.source_length, config.target_length)
-            while example is not None and row.add(example):
-                example = next(examples, None)
-            rows.append(row.examples)
-        if not rows:
-            return
-        rows += [()] * (config.rows - len(rows))
-        yield to_arrays(rows, config.source_length, config.target_length)
+    yield from itertools.islice(packed_batches(examples, config), limit)
+
+
+def packed_batches(examples: Iterable[Example], config: Data) -> Iterator[dict[str, np.ndarray]]:
+    """Yields packed batches of the examples in their order. The last is padded to B rows."""
+    lengths = config.source_length, config.target_length
+    rows = filled_rows(examples, *lengths)
+    while batch := list(itertools.islice(rows, config.rows)):
+        yield to_arrays([*batch, *[[]] * (config.rows - len(batch))], *lengths)

@@ -12,7 +12,7 @@ padding. Here the languages of the two examples are 0 and 4:
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -20,20 +20,22 @@ from gshard_nmt.data.sets.examples import SIDES, Example, Examples
 from gshard_nmt.data.text.vocabulary import BOS
 
 
-class Row:
-    """A row that examples are added to while they have room."""
-
-    def __init__(self, source_length: int, target_length: int) -> None:
-        self._room = (source_length, target_length)
-        self.examples: list[Example] = []
-
-    def add(self, example: Example) -> bool:
-        room = self._room[0] - len(example.source), self._room[1] - len(example.target)
-        if min(room) < 0:
-            return False
-        self._room = room
-        self.examples.append(example)
-        return True
+def filled_rows(
+    examples: Iterable[Example], source_length: int, target_length: int
+) -> Iterator[list[Example]]:
+    """Yields rows of examples in order, each of which fits; one without room begins the next row."""
+    row: list[Example] = []
+    room = source_length, target_length
+    for example in examples:
+        left = room[0] - len(example.source), room[1] - len(example.target)
+        if row and min(left) < 0:
+            yield row
+            row = []
+            left = source_length - len(example.source), target_length - len(example.target)
+        row.append(example)
+        room = left
+    if row:
+        yield row
 
 
 def pack(

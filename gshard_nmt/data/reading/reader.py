@@ -127,6 +127,7 @@ def read_tmx(source: Input) -> Iterator[list[SentencePair]]:
             rows = []
             for event, element in parser.read_events():
                 if event == "start":
+                    element.tag = element.tag.rpartition("}")[2]  # without its namespace
                     parents.append(element)
                     continue
                 parents.pop()

@@ -113,6 +113,6 @@ def read(path: Path, target: str, everything: bool) -> Document:
             f"--input {path}, byte {error.start + 1}: it is not {error.encoding}. Convert it, for "
             "instance with iconv -f ISO-8859-1 -t UTF-8."
         ) from None
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:  # a plural rule may divide by 0
         raise UserError(f"--input {path} cannot be read: {error}. Correct it.") from None
     return document

@@ -89,7 +89,7 @@ def _attributes(pieces: list[str], place: int) -> list[Part]:
     def part(source: str, value: str) -> Part:
         def fill(translations: Sequence[str]) -> bool:
             new = source.replace(value, f'"{html.escape(translations[0])}"')
-            pieces[place] = pieces[place].replace(source, new)
+            pieces[place] = re.sub(rf"(?<=\s){re.escape(source)}", lambda _: new, pieces[place])
             return True
 
         return Part([" ".join(html.unescape(value[1:-1]).split())], fill)

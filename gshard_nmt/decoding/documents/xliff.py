@@ -41,7 +41,11 @@ def read(path: Path, target: str, everything: bool) -> Document:
         source, old = unit.find(f"{space}source"), unit.find(f"{space}target")
         is_filled = old is not None and (len(old) or (old.text or "").strip())
         marks = [each.get("translate") for each in (unit, *unit.iterancestors())]
-        if source is None or (is_filled and not everything) or "no" in marks:
+        if (
+            source is None
+            or (is_filled and not everything)
+            or next(filter(None, marks), "") == "no"
+        ):
             continue
         whole = etree.tostring(source, encoding="unicode", with_tail=False)
         inner = whole[whole.index(">") + 1 : whole.rindex("<")] if "</" in whole else ""

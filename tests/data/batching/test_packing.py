@@ -4,13 +4,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gshard_nmt.data.batching.packing import Row, pack, to_arrays
+from gshard_nmt.data.batching.packing import filled_rows, pack, to_arrays
 from gshard_nmt.data.sets.examples import Example
 from gshard_nmt.data.text.vocabulary import BOS, EOS
 
 SOURCE_LENGTH, TARGET_LENGTH = 9, 7
 sentences = st.lists(st.integers(4, 99), max_size=8).map(lambda ids: np.array([*ids, EOS]))
-examples = st.builds(Example, sentences, sentences, st.just(0))
+targets = sentences.filter(lambda ids: len(ids) <= TARGET_LENGTH)
+examples = st.builds(Example, sentences, targets, st.just(0))
 
 
 def example(source: list[int], target: list[int], language: int = 0) -> Example:
@@ -36,27 +37,24 @@ def test_the_example_of_the_module():
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(examples, max_size=6))
-def test_a_row_takes_the_examples_that_fit_and_no_other(candidates):
-    row = Row(SOURCE_LENGTH, TARGET_LENGTH)
-    room = [SOURCE_LENGTH, TARGET_LENGTH]
-    for candidate in candidates:
-        lengths = [len(candidate.source), len(candidate.target)]
-        fits = lengths[0] <= room[0] and lengths[1] <= room[1]
-        assert row.add(candidate) == fits
-        if fits:
-            room = [room[0] - lengths[0], room[1] - lengths[1]]
-            assert row.examples[-1] is candidate
+def test_a_row_takes_the_examples_in_order_that_fit(candidates):
+    rows = [*filled_rows(candidates, SOURCE_LENGTH, TARGET_LENGTH)]
+    assert [example for row in rows for example in row] == candidates
+    for row, following in zip(rows, [*rows[1:], []], strict=False):
+        totals = [sum(len(getattr(e, side)) for e in row) for side in ("source", "target")]
+        assert totals[0] <= SOURCE_LENGTH
+        assert totals[1] <= TARGET_LENGTH
+        for e in following[:1]:
+            assert (
+                totals[0] + len(e.source) > SOURCE_LENGTH
+                or totals[1] + len(e.target) > TARGET_LENGTH
+            )
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.lists(examples, max_size=6), min_size=1, max_size=4))
+@given(st.lists(examples, max_size=20))
 def test_every_token_is_kept_once_with_its_segment_and_position(candidates):
-    rows = []
-    for row_candidates in candidates:
-        row = Row(SOURCE_LENGTH, TARGET_LENGTH)
-        for candidate in row_candidates:
-            row.add(candidate)
-        rows.append(row.examples)
+    rows = [*filled_rows(candidates, SOURCE_LENGTH, TARGET_LENGTH), []]
     arrays = to_arrays(rows, SOURCE_LENGTH, TARGET_LENGTH)
     for r, row_examples in enumerate(rows):
         for side, ids, length in (

@@ -6,7 +6,10 @@ from gshard_nmt.data.reading.reader import read_tmx
 from gshard_nmt.data.sets.corpus import find_pairs
 from gshard_nmt.errors import UserError
 
-HEAD = '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><body>\n'
+HEAD = """<?xml version="1.0"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx xmlns="http://www.lisa.org/tmx14" version="1.4"><body>
+"""
 
 
 def rows(tmp_path, units, head=HEAD, name="fr-en", encoding="utf-8"):
