@@ -120,7 +120,7 @@ def evaluate(
     ]
     result = Report(
         systems,
-        f"{workdir.name}: {split} BLEU",
+        f"{systems.main.name}: {split} BLEU",
         facts,
         [section for section in sections if section],
         baselines.caution(records, languages),

@@ -59,7 +59,7 @@ def draw_trend(systems: Sequence[System], title: str) -> Any:
     width = float(np.clip(0.15 * len(results), 9, 18)) + (3 if len(systems) > 1 else 0)
     figure = new_figure((width, 5.2))
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    top.set_title(title)
+    top.set_title(title, loc="left")
     shows_gains = has_gains(results)
     if shows_gains:
         top.axhline(0, color=FAINT, lw=0.8)
@@ -114,7 +114,9 @@ def _draw_systems(axes: Any, systems: Sequence[System], shows_gains: bool) -> No
             style = "--" if system.is_dense else "-"
             axes.plot(*sliding_mean(values, _WINDOW), style, color=color, lw=2, label=label)
     if is_alone:
-        axes.legend(frameon=False)
+        # Points may be anywhere, so the legend is above them.
+        place = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
+        axes.legend(frameon=False, ncols=3, **place)
         return
     # Lines may go anywhere, so the legend is beside them.
     title = f"mean of {_WINDOW} neighbors" if is_smooth else ""
