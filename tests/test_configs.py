@@ -3,6 +3,7 @@
 import collections
 import pathlib
 import re
+import shlex
 
 import pytest
 
@@ -76,7 +77,7 @@ def test_an_experiment_opens_with_paper_command_and_hardware(path):
     assert commands, "no command"
     for command in commands:
         name = next(name for name in PROGRAMS if command.startswith(name))
-        flags.parse_flags(PROGRAMS[name], command.removeprefix(name).split())
+        flags.parse_flags(PROGRAMS[name], shlex.split(command.removeprefix(name)))
 
 
 def test_experiments_that_share_prepared_data_prepare_it_alike():

@@ -201,6 +201,7 @@ def test_several_systems_are_compared(folders, capsys):
     assert row["difference_ci95"][1] < 0
     assert contents["differences"]["small"]["directions"] == 1
     page = (folders / "report" / "index.html").read_text()
+    assert "<title>MoE: test BLEU" in page
     assert "<p>small has no scores of de.</p>" in page
     assert "small" in capsys.readouterr().out
 

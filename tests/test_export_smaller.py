@@ -1,5 +1,7 @@
 """A smaller model for some languages: its run folder, its vocabulary, and what is refused."""
 
+import types
+
 import numpy as np
 import pytest
 from sentencepiece import sentencepiece_model_pb2
@@ -17,6 +19,7 @@ from gshard_nmt.exchange.run_folders import (
 )
 from gshard_nmt.export import export_smaller
 from gshard_nmt.import_model import import_model
+from gshard_nmt.run import starting_point
 from gshard_nmt.run.folder import RunFolder, hash_of_settings
 from gshard_nmt.settings.values import read_run_config
 from tests.exchange.test_huggingface import GOLDENS
@@ -67,6 +70,9 @@ def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsy
     assert small.identity()["config"] == hash_of_settings(config)
     assert small.data["prepared"]["source_vocabulary"] == config.data.source_vocabulary == 330
     assert [path.name for path in small.checkpoints.iterdir() if path.name.isdigit()] == ["0"]
+    # A run that starts from it does not write these ids either.
+    data = types.SimpleNamespace(folder=out)
+    assert set(starting_point._inherited(small, data)["never"]) >= set(small.data["never"])
     told = capsys.readouterr().out
     assert "less); decode with gshard-decode --workdir" in told
 

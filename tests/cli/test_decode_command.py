@@ -1,6 +1,7 @@
 """gshard-decode: what its flags change, and that no mistake destroys a file."""
 
 import contextlib
+import gzip
 import io
 import os
 import types
@@ -97,9 +98,9 @@ def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_fo
         calls.append((job.beside[0], lines.take(9), beside.take(9)))
 
     monkeypatch.setattr("gshard_nmt.decode.decode", decode)
-    source, beside = run_folder / "in.txt", run_folder / "beside.txt"
+    source, beside = run_folder / "in.txt", run_folder / "beside.txt.gz"
     source.write_text("un\ndeux\n")
-    beside.write_text("one\n\n")
+    beside.write_bytes(gzip.compress(b"one\n\n"))
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={source}"]
     assert commands.main(["decode", *flags, f"--prefix={beside}"]) == 0
     assert commands.main(["decode", *flags, f"--score={beside}"]) == 0

@@ -88,7 +88,7 @@ def test_cost_against_quality_has_a_point_for_each_known_cost():
 
 
 def test_images_are_repeatable():
-    systems = [system_of("a", scores(3))]
+    systems = [system_of("a $b_$", scores(3)), system_of("c", scores(3))]
     first, again = (
         figures.image(lambda: figures.draw_trend(systems, "t"), "svg") for _ in range(2)
     )
