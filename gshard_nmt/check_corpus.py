@@ -165,11 +165,13 @@ def _too_long(scans: Sequence[Scan], config: Data) -> Iterator[str]:
 
 
 def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> Iterator[str]:
+    files_of = {(scan.pair.name, scan.split): scan.files for scan in scans}
     for finding in findings:
         yield f"{finding.place}: {finding.kind} ({', '.join(finding.files) or 'no file'})"
         yield f"  {shown(finding.what, 0)}"
         # The rows of tables, and those of several files, are numbered together.
-        is_row = len(finding.files) > 3 or any(map(is_text, finding.files))
+        files = files_of.get((finding.pair, finding.split), finding.files)
+        is_row = len(files) > 3 or any(map(is_text, files))
         for example in finding.examples:
             place = f"{'row' if is_row else 'line'} {example.line}"
             yield f"    {place}: {shown(example.first)} | {shown(example.second)}"

@@ -427,7 +427,7 @@ def _fairseq_files(folder: Path, ids: Mapping[str, int]) -> dict[str, bytes]:
             if isinstance(content.get(key), list):  # it may be null, or an object with names
                 changed[file] = content
                 content[key] = [*content[key], *ids]
-        if "added_tokens_decoder" in content:
+        if isinstance(content.get("added_tokens_decoder"), dict):
             changed[file] = content
             content["added_tokens_decoder"] |= {str(i): entry for i, entry in entries.items()}
     if content := read_object(folder / "tokenizer.json"):

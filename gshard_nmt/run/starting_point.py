@@ -139,7 +139,7 @@ class StartingPoint:
         # A complete record stays, if a run comes here again because its budget.json is lost.
         if record.items() <= (_recorded(run) or {}).items():
             return
-        if self.inherited:
+        if self.inherited and (self.run.path / IMPORTED).is_dir():
             (run.path / IMPORTED).mkdir(exist_ok=True)
             for file in (self.run.path / IMPORTED).iterdir():
                 files.write(run.path / IMPORTED / file.name, file.read_bytes())

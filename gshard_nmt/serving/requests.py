@@ -178,7 +178,7 @@ _IS_PAGE = re.compile(
 # libxml2 drops everything after these tags. Without them, a page still ends at its end. In comments and
 # scripts they are text, which group 1 keeps.
 _END_OF_PAGE = re.compile(
-    r"(<!--(?:(?!-->).)*+|<(script|style)\b(?:(?!</\2\b).)*+)|</(?:body|html)\s*>",
+    r"(<!--(?!-?>)(?:(?!-->).)*+|<(script|style|textarea)\b(?:(?!</\2\b).)*+)|</(?:body|html)\s*>",
     re.IGNORECASE | re.DOTALL,
 )
 _INLINE = "a abbr b big cite del em font i ins mark q s small span strong sub sup u"
@@ -241,7 +241,10 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
             comments = map(_html, [*root.itersiblings(preceding=True)][::-1])
             doctype = root.getroottree().docinfo.doctype
             return "".join([head, doctype and f"{doctype}\n", *comments, _html(root)])
-        return head + "".join(map(_inner, root.iterchildren("body")))
+        # What follows the end of the body is beside it.
+        return head + "".join(
+            _inner(e) + (e.tail or "") if e.tag == "body" else _html(e) for e in root
+        )
 
     return [_SPACES.sub(" ", old.strip()) for *_, old in nodes], translated
 

@@ -102,12 +102,9 @@ def test_files_of_other_lengths_and_empty_files_are_errors(tmp_path):
     make(tmp_path, ["src.de", "ref.en"])
     make(tmp_path, ["ref2.en"], lines=2)
     published = test_sets.open_folder(tmp_path)
-    with pytest.raises(UserError) as raised:
+    words = "de-en is not scored: .*/src.de has 3 lines, .*/ref2.en has 2. Line N of one file must"
+    with pytest.raises(UserError, match=words):
         test_sets.read(published, pairs("de>en"))
-    assert str(raised.value) == (
-        f"de-en is not scored: the files have different lengths: {tmp_path}/src.de has 3 lines, "
-        f"{tmp_path}/ref2.en has 2. Line N of one file must translate line N of the other."
-    )
     (tmp_path / "ref2.en").unlink()
     make(tmp_path, ["src.fr"])
     make(tmp_path, ["src.de"], lines=2)
@@ -115,6 +112,5 @@ def test_files_of_other_lengths_and_empty_files_are_errors(tmp_path):
     assert test.source == "fr"
     assert notes[0].startswith("de-en is not scored: the files have different lengths: ")
     make(tmp_path, ["src.de"], lines=0)
-    published = test_sets.open_folder(tmp_path)
     with pytest.raises(UserError, match=r"src.de is empty; it must have a line for each sentence."):
-        test_sets.read(published, pairs("de>en"))
+        test_sets.read(test_sets.open_folder(tmp_path), pairs("de>en"))

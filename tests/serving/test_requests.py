@@ -167,6 +167,8 @@ def test_alternatives_are_whole_texts():
             '\ufeff<?xml encoding="utf-8"?>\n<?xml?><!--<c>--><html><body x>A</body></html>',
         ),
         ("<p>a</p></body></html><p>b</p>", ["a", "b"], "<p>A</p><p>B</p>"),
+        ("<!--><p>a</p></body><p>b</p>", ["a", "b"], "<!----><p>A</p><p>B</p>"),
+        ('<i id="<script">a</i></body>b', ["a", "b"], '<i id="&lt;script">A</i>B'),
         ("<script>'</body>'</script></body >a", ["a"], "<script>'</body>'</script>A"),
         ("a\x01b", ["ab"], "AB"),
         ("2 < 3 → 4", [], "2 &lt; 3 → 4"),

@@ -89,11 +89,12 @@ def _attributes(pieces: list[str], place: int) -> list[Part]:
     def part(source: str, value: str) -> Part:
         def fill(translations: Sequence[str]) -> bool:
             new = source.replace(value, f'"{html.escape(translations[0])}"')
-            pieces[place] = re.sub(rf"(?<=\s){re.escape(source)}", lambda _: new, pieces[place])
+            pieces[place] = pieces[place].replace(source, new)
             return True
 
         return Part([" ".join(html.unescape(value[1:-1]).split())], fill)
 
     tags = "".join(re.findall(TAG, pieces[place], re.DOTALL))
     found = [m for m in _ATTRIBUTE.finditer(tags) if m[1].lower() in ("alt", "title")]
-    return [part(m[0], m[2]) for m in found if has_letter(m[2])]
+    # With the space before it, so that data-alt="..." stays.
+    return [part(tags[m.start() - 1 : m.end()], m[2]) for m in found if has_letter(m[2])]

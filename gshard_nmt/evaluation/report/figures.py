@@ -59,7 +59,7 @@ def draw_trend(systems: Sequence[System], title: str) -> Any:
     width = float(np.clip(0.15 * len(results), 9, 18)) + (3 if len(systems) > 1 else 0)
     figure = new_figure((width, 5.2))
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    top.set_title(title, loc="left")
+    top.set_title(title, loc="left", pad=22 if len(systems) == 1 else None)
     shows_gains = has_gains(results)
     if shows_gains:
         top.axhline(0, color=FAINT, lw=0.8)
