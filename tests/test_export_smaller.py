@@ -71,10 +71,10 @@ def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsy
     assert small.data["prepared"]["source_vocabulary"] == config.data.source_vocabulary == 330
     assert [path.name for path in small.checkpoints.iterdir() if path.name.isdigit()] == ["0"]
     # A run that starts from it does not write these ids either.
-    init = types.SimpleNamespace(run=str(out), checkpoint="best")
-    inherited = starting_point._inherited(small, types.SimpleNamespace(folder=out))
-    assert set(inherited["never"]) >= set(small.data["never"])
-    start = types.SimpleNamespace(init=init, inherited=inherited, run=small)
+    kept = starting_point._inherited(small, types.SimpleNamespace(folder=out))
+    assert set(kept["never"]) >= set(small.data["never"])
+    init = starting_point.Init(str(out), "best")
+    start = types.SimpleNamespace(init=init, run=small, inherited=kept)
     starting_point.StartingPoint.record(start, RunFolder(tmp_path))
     assert not (tmp_path / "imported").exists()
     told = capsys.readouterr().out
