@@ -74,6 +74,9 @@ def check_corpus(
             advance()
     for one in scans:
         findings += scan.findings(one)
+        if not one.lines and not one.problem:
+            what = f"The text has no line. {_MISSING[one.split]}"
+            findings.append(Finding("missing", one.pair.name, one.split, one.files, what))
     findings += languages.findings(scans)
     findings.sort(key=lambda finding: (finding.pair, SPLITS.index(finding.split)))
     for line in (*_too_long(scans, config or Data()), *_lines(findings, scans, places)):

@@ -107,14 +107,16 @@ def test_a_fault_is_found_and_named(corpus, name):
 
 
 def test_faults_of_files_are_found(corpus, capsys):
-    (corpus / "de-en" / "test.de.gz").unlink()
-    (corpus / "de-en" / "test.en.gz").unlink()
+    for side in ("de", "en"):
+        (corpus / "de-en" / f"test.{side}.gz").unlink()
+        (corpus / "de-en" / f"dev.{side}.gz").write_bytes(b"")
     (corpus / "de-en" / "tset.text").write_text("eins\n")
     (corpus / "fr-en" / "dev.en.gz").unlink()
     (corpus / "ru-en" / "train.en.gz").unlink()
     (corpus / "ru-en" / "train.en").write_text("only one line\n")
     assert kinds(corpus) == {
         ("de-en test", "missing"),
+        ("de-en dev", "missing"),
         ("fr-en dev", "missing"),
         ("ru-en train", "unreadable"),
     }

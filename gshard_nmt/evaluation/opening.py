@@ -62,7 +62,8 @@ def _shared_tests(run: RunFolder, other: RunFolder, tests: Sequence[TestSet]) ->
 
 
 def _tests_of(run: RunFolder, tests: Sequence[TestSet]) -> list[TestSet]:
-    return [test for test in tests if (test.source, test.target) in run.directions]
+    directions = run.directions
+    return [test for test in tests if (test.source, test.target) in directions]
 
 
 def _open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]:

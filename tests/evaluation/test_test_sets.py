@@ -109,8 +109,7 @@ def test_files_of_other_lengths_and_empty_files_are_errors(tmp_path):
     make(tmp_path, ["src.fr"])
     make(tmp_path, ["src.de"], lines=2)
     (test,), notes = test_sets.read(test_sets.open_folder(tmp_path), pairs("de>en", "fr>en"))
-    assert test.source == "fr"
-    assert notes[0].startswith("de-en is not scored: the files have different lengths: ")
+    assert (test.source, notes[0][:20]) == ("fr", "de-en is not scored:")
     make(tmp_path, ["src.de"], lines=0)
     with pytest.raises(UserError, match=r"src.de is empty; it must have a line for each sentence."):
         test_sets.read(test_sets.open_folder(tmp_path), pairs("de>en"))

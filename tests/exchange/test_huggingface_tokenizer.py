@@ -298,8 +298,7 @@ def test_new_tokens_are_in_the_files_that_are_written(name, tags, token, tmp_pat
 
 
 def test_new_tokens_do_not_go_into_lists_that_are_not_there(tmp_path):
-    settings = {"additional_special_tokens": None, "extra_special_tokens": {}}
-    write_json(tmp_path / "tokenizer_config.json", settings)
+    write_json(tmp_path / "tokenizer_config.json", {"additional_special_tokens": None})
     write_json(tmp_path / "tokenizer.json", {"version": "1.0"})
     written = tokenizer._fairseq_files(tmp_path, {"__el__": 9})
     assert "tokenizer_config.json" not in written
