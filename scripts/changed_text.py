@@ -17,16 +17,8 @@ from pathlib import Path
 
 EMOJI = ["😀", "🎉", "👍", "❤️", "🚗", "🐱", "✅", "📌", "😂", "🙏", "🤷", "🌈", "🧪", "🥳"]
 PLACEHOLDERS = [
-    *(
-        "{{user_name}}",
-        "{0}",
-        "%(total)d",
-        "${project.name}",
-        '<x id="3"/>',
-        "%2$s",
-        "{count, number}",
-    ),
-    *("$(PWD)", "<strong>", "{{ item.price }}"),
+    *("{{user_name}}", "{0}", "%(total)d", "${project.name}", '<x id="3"/>', "%2$s"),
+    *("{count, number}", "$(PWD)", "<strong>", "{{ item.price }}"),
 ]
 ADDRESSES = [
     *("192.168.{}.{}", "10.{}.0.{}", "/opt/app{}/run{}.log", "https://shop.example.net/p?id={}{}"),
@@ -104,13 +96,10 @@ def rows_of(folder: Path, languages: list[str]) -> list[Rows]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--corpus", type=Path, required=True, help="the folder of gshard-data harvest"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="the folder to make")
-    parser.add_argument(
-        "--lines", type=int, default=60, help="the most lines of a language and kind"
-    )
+    add = parser.add_argument
+    add("--corpus", type=Path, required=True, help="the folder of gshard-data harvest")
+    add("--out", type=Path, required=True, help="the folder to make")
+    add("--lines", type=int, default=60, help="the most lines of a language and kind")
     arguments = parser.parse_args()
     for folder in sorted(arguments.corpus.glob("*-en")):
         languages = [folder.name.removesuffix("-en"), "en"]

@@ -6,10 +6,14 @@ prints a table of the nats at the last validation: the mean over all languages, 
 most training tokens, and over the quarter with the fewest. The differences are against the first name,
 seed by seed, so the n-th run of each name must have the same data and differ by what is compared alone.
 The interval is Student's t over the seeds, 95 %, from three seeds on.
+
+`--reports runs/r1,runs/r2,runs/r3`, a seed each, made by `gshard-eval --workdir runs/d1 --workdir runs/m1
+--report runs/r1`, adds the gain of the second run in BLEU; its interval covers languages and strings too.
 """
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -47,6 +51,19 @@ def cell(values: np.ndarray, base: np.ndarray) -> str:
     return text + ")"
 
 
+def gain_in_bleu(reports: list[Path]) -> str:
+    """Returns the mean gain of the second runs over the first, and its 95 % interval."""
+    pages = [json.loads((report / "bleu.json").read_text(encoding="utf-8")) for report in reports]
+    seconds = [page["systems"][1]["average"] for page in pages]
+    gains = [average["difference"] for average in seconds]
+    seeds = interval_of_mean(gains)
+    # All seeds have the same languages and strings, so their part does not shrink with more seeds.
+    others = float(np.mean([np.ptp(average["difference_ci95"]) for average in seconds]))
+    mean, half = np.mean(gains), math.hypot(np.ptp(seeds) if seeds else 0.0, others) / 2
+    covered = f"languages, strings and {f'{len(gains)} seeds' if seeds else 'no seed'}"
+    return f"gain in BLEU: {mean:+.2f} ({mean - half:+.2f} to {mean + half:+.2f}: {covered})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -56,8 +73,11 @@ def main() -> None:
         metavar="NAME=RUN,RUN,...",
         help="a name and its run folders, a seed each",
     )
-    results = {}
-    for argument in parser.parse_args().runs:
+    parser.add_argument(
+        "--reports", metavar="REPORT,...", help="reports of two runs beside each other, a seed each"
+    )
+    results, arguments = {}, parser.parse_args()
+    for argument in arguments.runs:
         name, found, folders = argument.partition("=")
         runs = [Path(folder) for folder in folders.split(",")]
         missing = [run for run in runs if not (run / "budget.json").is_file()]
@@ -78,6 +98,11 @@ def main() -> None:
         pairs = zip(values.T, base.T, strict=True)
         cells = [f"{a.mean():.3f}" if values is base else cell(a, b) for a, b in pairs]
         print(f"| {name} | {len(values)} | {' | '.join(cells)} |")
+    if arguments.reports:
+        try:
+            print(f"\n{gain_in_bleu([Path(report) for report in arguments.reports.split(',')])}")
+        except (OSError, LookupError, TypeError, ValueError):
+            parser.error(f"--reports {arguments.reports} must be reports of two runs each")
 
 
 if __name__ == "__main__":

@@ -95,19 +95,16 @@ def main() -> int:
         except KeyboardInterrupt:
             codes = [130]
         if code := max(codes, key=abs):
-            print(
-                f"{stage.jobs[0].command[0]} ended with exit code {code}; run `make demo` again to "
-                "continue here",
-                file=sys.stderr,
-            )
+            name = stage.jobs[0].command[0]
+            text = f"{name} ended with exit code {code}; run `make demo` again to continue here"
+            print(text, file=sys.stderr)
             return code
         times.append((time.monotonic() - start, stage.title))
     print("\n== Wall time")
     for seconds, title in times:
         print(f"{seconds:6.0f} s  {title}")
-    print(
-        f"{sum(seconds for seconds, _ in times):6.0f} s  in total\n\nThe report: {RUN}/report/index.html"
-    )
+    total = sum(seconds for seconds, _ in times)
+    print(f"{total:6.0f} s  in total\n\nThe report: {RUN}/report/index.html")
     return 0
 
 

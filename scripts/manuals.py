@@ -125,9 +125,7 @@ def split_rows(english: Texts, other: Texts) -> Mapping[str, list[tuple[str, str
 def run_apt(*command: str, folder: Path | None = None) -> str:
     """Returns what a program of Debian prints. UserError if it is not there or fails."""
     if not shutil.which(command[0]):
-        raise UserError(
-            f"{command[0]} is not here: the manuals are Debian's, so run this on Debian or Ubuntu."
-        )
+        raise UserError(f"{command[0]} is not here; run this on Debian or Ubuntu")
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}\n{UPDATE}")

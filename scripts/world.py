@@ -15,12 +15,16 @@ The same flags make the same files. Languages have the codes qaa, qab, ..., whic
 
 import argparse
 import dataclasses
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gshard_nmt import outputs
+from gshard_nmt.errors import UserError
 
 CONSONANTS, VOWELS = "bdfghjklmnprstvz", "aeiou"
 PARTS = {"noun": 900, "verb": 400, "adjective": 200}
@@ -93,9 +97,8 @@ def make_language(
         ]
         for part in PARTS
     }
-    marks = [
-        f"{v}{c}" for v, c in zip("aeiou", generator.permutation(list(CONSONANTS)), strict=False)
-    ]
+    consonants = generator.permutation(list(CONSONANTS))
+    marks = [f"{v}{c}" for v, c in zip("aeiou", consonants, strict=False)]
     return Language(
         words=words,
         order=str(generator.choice(ORDERS)),
@@ -140,13 +143,10 @@ def write_corpus(out: Path, languages: int, related: float, pairs: int, seed: in
         folder.mkdir(parents=True)
         text = np.random.default_rng([seed, 3, number])
         for split, count in (("test", HELD_OUT), ("dev", HELD_OUT), ("train", size)):
-            with (
-                (folder / f"{split}.{code}").open("w") as source,
-                (folder / f"{split}.en").open("w") as target,
-            ):
-                for sentence in sentences(text, count):
-                    source.write(language.say(sentence) + "\n")
-                    target.write(english.say(sentence) + "\n")
+            said = list(sentences(text, count))
+            for name, speaker in ((code, language), ("en", english)):
+                with (folder / f"{split}.{name}").open("w") as file:
+                    file.writelines(f"{speaker.say(sentence)}\n" for sentence in said)
 
 
 def main() -> int:
@@ -157,12 +157,7 @@ def main() -> int:
     add("--out", type=Path, default=Path("data/world/corpus"), help="a new folder")
     add("--languages", type=int, default=32, help="1 to 520; default 32")
     add("--related", type=float, default=0.0, help="0 to 1: common roots of a family; default 0")
-    add(
-        "--pairs",
-        type=int,
-        default=800_000,
-        help="training pairs of all languages; default 800,000",
-    )
+    add("--pairs", type=int, default=800_000, help="of all languages, to train; default 800,000")
     add("--seed", type=int, default=1, help="default 1")
     values = parser.parse_args()
     ranges = {"languages": (1, 520), "related": (0, 1), "pairs": (1, 10**9), "seed": (0, 2**32 - 1)}
@@ -171,19 +166,14 @@ def main() -> int:
             parser.error(f"--{name} is {value}; it must be from {least} to {most}")
     if values.out.exists():
         parser.error(f"{values.out} exists; remove it, or choose another --out")
-    # The folder gets its name when it is complete.
-    partial = values.out.with_name(f"{values.out.name}.partial")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        write_corpus(partial, values.languages, values.related, values.pairs, values.seed)
-        partial.rename(values.out)
-    except OSError as error:
+        with outputs.new_folder(values.out) as folder:
+            write_corpus(folder, values.languages, values.related, values.pairs, values.seed)
+    except (UserError, OSError) as error:
         parser.error(f"--out {values.out} cannot be written ({error}); choose another folder")
     except KeyboardInterrupt:
         print("interrupted; give the same command again", file=sys.stderr)
         return 130
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return 0
 
 

@@ -51,3 +51,30 @@ def test_a_run_that_has_not_ended_is_named(tmp_path, monkeypatch, capsys):
         f"'base={tmp_path}' must be a name, = and the folders of finished runs"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("gains", "line"),
+    [
+        # t is 4.303 and the standard error 0.1: 0.430 of the seeds and 0.3 of the others are 0.525.
+        ((1.0, 1.1732, 1.3464), "+1.17 (+0.65 to +1.70: languages, strings and 3 seeds)"),
+        ((1.0,), "+1.00 (+0.70 to +1.30: languages, strings and no seed)"),
+    ],
+)
+def test_the_gain_in_bleu_covers_seeds_languages_and_strings(
+    tmp_path, monkeypatch, capsys, gains, line
+):
+    run = make_run(tmp_path / "run", [1.0, 1.0, 1.0, 1.0])
+    for number, gain in enumerate(gains):
+        average = {"difference": gain, "difference_ci95": [gain - 0.3, gain + 0.3]}
+        (tmp_path / str(number)).mkdir()
+        page = {"systems": [{}, {"average": average}]}
+        (tmp_path / str(number) / "bleu.json").write_text(json.dumps(page))
+    reports = ",".join(str(tmp_path / str(number)) for number in range(len(gains)))
+    monkeypatch.setattr("sys.argv", ["x", f"base={run}", f"--reports={reports}"])
+    compare_runs.main()
+    assert capsys.readouterr().out.splitlines()[-1] == f"gain in BLEU: {line}"
+    monkeypatch.setattr("sys.argv", ["x", f"base={run}", f"--reports={run}"])
+    with pytest.raises(SystemExit, match="2"):
+        compare_runs.main()
+    assert f"--reports {run} must be reports of two runs each" in capsys.readouterr().err

@@ -11,8 +11,7 @@ import urllib.error
 import libretranslatepy
 import pytest
 
-from gshard_nmt.errors import UserError
-from gshard_nmt.serve import Server, listen, serve
+from gshard_nmt.serve import Server, serve
 from gshard_nmt.serving.requests import Limits
 from tests.serving.fake_translator import DIRECTIONS, FakeTranslator
 from tests.soak.hostile_requests import LONGEST_WAIT, attack
@@ -146,17 +145,3 @@ def test_a_translator_that_is_at_work_ends_with_the_process(capsys, monkeypatch,
     with pytest.raises(Exited, match="130"):
         serve(Busy(), "a model")
     assert capsys.readouterr().err.endswith("gshard-serve: stopped in the middle of a batch\n")
-
-
-def test_a_port_in_use_is_named(shared):
-    server, _, _ = shared
-    with pytest.raises(
-        UserError, match=f"--port {server.port}: no server can listen there .* in use"
-    ):
-        listen("127.0.0.1", server.port)
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "no host", "x" * 100])
-def test_a_host_that_is_not_this_machine_is_named(host):
-    with pytest.raises(UserError, match=f"--host {host} --port 0: no server can listen there"):
-        listen(host, 0)

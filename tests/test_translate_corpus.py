@@ -56,15 +56,6 @@ def test_other_limits_drop_other_pairs_of_the_same_translations(tmp_path):
     assert len(files.pairs.read_text().splitlines()) == 2
 
 
-def test_the_input_of_a_back_translation_is_the_target_side(tmp_path):
-    files = decoded(tmp_path, back=True)
-    translate_corpus(files)
-    (pair,) = find_pairs(tmp_path / "out")
-    assert (pair.source, pair.target) == ("fr", "en")
-    first, *_ = read_pairs(pair, "train", "fr", "en")
-    assert first == ("le fichier n'est pas là", "the file is not there")
-
-
 def test_it_is_an_error_if_no_translation_passes(tmp_path):
     files = decoded(tmp_path, lines=LINES[1:2])
     with pytest.raises(UserError) as error:

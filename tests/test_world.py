@@ -99,7 +99,7 @@ def test_a_flag_that_makes_no_corpus_is_refused(monkeypatch, capsys, flags, mess
 
 def test_an_interrupted_corpus_leaves_nothing(tmp_path, monkeypatch, capsys):
     def interrupt(out, *_):
-        out.mkdir()
+        (out / "qaa-en").mkdir()
         raise KeyboardInterrupt
 
     flags = ("--out", tmp_path / "corpus", "--languages", 1, "--pairs", 300)

@@ -115,22 +115,6 @@ def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules, lim
 
 @settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 2**16))
-def test_a_translation_that_is_forced_as_a_whole_gets_the_score_that_the_search_gave(seed):
-    search = BeamSearch(4, MAX_STEPS, 2, "lingvo")
-    run = attention_search(search, False)
-    weights, limits = attention_weights(seed), [MAX_STEPS] * 2
-    hypotheses = run(weights, limits)
-    assume(all(0 not in ids for ids in texts(hypotheses)))  # 0 is padding and cannot be forced
-    forced = run(weights, limits, texts(hypotheses))
-    for row, ids in enumerate(texts(hypotheses)):
-        assert texts(forced, row) == [ids]
-        for name in ("scores", "log_probs"):
-            expected = getattr(hypotheses, name).numpy()[0, row]
-            np.testing.assert_allclose(getattr(forced, name).numpy()[row, 0], expected, rtol=1e-5)
-
-
-@settings(deadline=None, max_examples=10)
-@given(seed=st.integers(0, 2**16))
 def test_what_masked_slots_hold_does_not_matter(seed):
     search = BeamSearch(4, MAX_STEPS, 2, "lingvo")
     weights = attention_weights(seed)

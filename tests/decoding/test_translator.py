@@ -82,6 +82,8 @@ def test_at_most_two_programs_are_compiled_at_a_time():
     search.warm_up()
     assert (len(devices.compiled), devices.most_at_once) == (5, 2)
     assert [batch["source_ids"].shape[1] for batch in devices.batches] == list(lengths)
+    search.translate_ids([[5, EOS], [*range(10, 15), EOS], [*range(10, 28), EOS]])
+    assert len(devices.compiled) == 5, "a translation waited for a compiler"
 
 
 @pytest.mark.parametrize(
@@ -122,14 +124,6 @@ def test_on_a_cpu_a_model_decodes_with_the_products_of_its_training(trained, wan
     (key,) = [key for key in devices.compiled if "decoding weights" in key]
     assert json.loads(key)[-1] == ("bfloat16" if expected == "bfloat16" else "model")
     assert search._specs["output_embedding"].dtype == expected
-
-
-def test_after_a_warm_up_no_translation_waits_for_a_compiler():
-    search, devices = copying()
-    search.warm_up()
-    assert len(devices.compiled) == len(CONFIG.decode.source_lengths)
-    search.translate_ids([[5, EOS], [*range(10, 15), EOS], [*range(10, 30), EOS]])
-    assert len(devices.compiled) == len(CONFIG.decode.source_lengths)
 
 
 def test_a_prefix_is_in_its_row_and_gets_a_batch_that_is_long_enough():

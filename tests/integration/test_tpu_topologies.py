@@ -137,15 +137,6 @@ def test_the_bytes_that_a_core_sends_in_all_to_alls_do_not_grow_with_the_cores(g
         assert {source["group_size"] for source in collective["sources"]} == {record["devices"]}
 
 
-def test_the_predicted_time_of_these_bytes_follows_the_model_of_the_links(grown):
-    """The model, not the compiler, gives the square root; tests/inspection/test_links.py tests it."""
-    first, last = (
-        sum(source["seconds"] for source in collective_of(record, "all-to-all")["sources"])
-        for record in grown[0]
-    )
-    assert last / first == pytest.approx(8.0, rel=0.05)  # 64 times the devices
-
-
 def test_every_kind_of_work_is_timed(grown):
     for record in grown[0]:
         work = record["work"]

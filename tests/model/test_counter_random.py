@@ -71,10 +71,3 @@ def test_moments_of_uniform_and_normal():
     assert np.isfinite(normal).all()
     assert abs(normal.mean()) < 0.01
     assert abs(normal.std() - 1) < 0.01
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_keep_mask_drops_its_rate(rate):
-    kept = counter_random.keep_mask(key_of(2, 3), (300, 333), rate).numpy()
-    expected = 5 * np.sqrt(rate * (1 - rate) / kept.size)
-    assert abs((1 - kept.mean()) - rate) < expected

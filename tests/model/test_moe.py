@@ -116,21 +116,6 @@ def test_random_second_choices_agree_between_gather_and_einsum():
     assert np.abs(by_gather[0] - outputs_and_gradients(RULES)[0]).max() > 1e-3
 
 
-def test_without_a_capacity_limit_the_layer_is_the_mixture_of_two_experts():
-    p, x, _ = layer(ROOM)
-    output, routing = moe_layer(p, x, tf.ones(x.shape[:2], tf.bool), ROOM, Mode())
-    gates = tf.nn.softmax(tf.einsum("BLM,ME->BLE", x, p["gate"])).numpy()
-    order = np.argsort(-gates, axis=-1)[..., :2]
-    weights = np.take_along_axis(gates, order, -1)
-    weights /= weights.sum(-1, keepdims=True)
-    hidden = np.maximum(np.einsum("blm,emh->bleh", x, p["wi"]), 0)
-    every = np.einsum("bleh,ehm->blem", hidden, p["wo"])
-    chosen = np.take_along_axis(every, order[..., np.newaxis], 2)
-    expected = (chosen * weights[..., np.newaxis]).sum(2)
-    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(routing.weight.numpy().sum(-1), 1, rtol=1e-6)
-
-
 def test_dropout_inside_experts_is_drawn_in_training_only():
     p, x, is_token = layer(ROOM)
     rules = dataclasses.replace(ROOM, expert_dropout=0.5)
