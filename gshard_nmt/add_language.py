@@ -144,7 +144,8 @@ def _make_data(request: Request, old: RunFolder) -> PreparedData:
         )
         grow_pair(newcomer, old_data, folder, console.print)
         data = dataclasses.replace(config.data, languages=(request.language,))
-        options = Options(cleaning=config.cleaning, vocabulary_of=folder)
+        cleaning = load_config(str(old.config), request.settings).cleaning
+        options = Options(cleaning=cleaning, vocabulary_of=folder)
         new = folder / "new"
         Job(data, candidates(data, pairs).pairs, new, None, options, console).run()
         return join(old_data, PreparedData.open(new), request.language, request.data)

@@ -238,7 +238,9 @@ def chunk_size(done: int, rows: int) -> int:
     return min(max(done, 2 * rows), 16 * rows)
 
 
-def check_output(source: Path | None, output: Path | None, run: RunFolder) -> None:
+def check_output(
+    source: Path | None, output: Path | None, run: RunFolder, flag: str = "--output"
+) -> None:
     """Raises UserError if the translations cannot be written, or destroy the input or the model.
 
     None stands for stdin and stdout.
@@ -247,22 +249,22 @@ def check_output(source: Path | None, output: Path | None, run: RunFolder) -> No
     if outputs.is_same_file(read, output or _stdout()):
         raise UserError(
             f"the input and the output are the same file, {output or source or 'behind stdin'}. Give "
-            "--output a new file."
+            f"{flag} a new place."
         )
     if output is None:
         return
     if file := written_instead(read, output):
         raise UserError(
-            f"--output {output} is written to {file} first, and that is the input. "
-            "Rename the input, or give --output another file."
+            f"{flag} {output} is written to {file} first, and that is the input. "
+            f"Rename the input, or give {flag} another place."
         )
     place, folder = Path(os.path.realpath(output)), Path(os.path.realpath(run.path))
     needed = [*(folder / name for name in RUN_FILES), Path(os.path.realpath(run.programs))]
     if any(place.is_relative_to(path) or outputs.is_same_file(output, path) for path in needed):
         raise UserError(
-            f"--output {output} is a file that the run {run.path} needs. Give another file."
+            f"{flag} {output} is a file that the run {run.path} needs. Give another place."
         )
-    outputs.check_file("--output", output)
+    outputs.check_file(flag, output)
 
 
 def written_instead(path: Path, output: Path) -> Path | None:

@@ -4,6 +4,10 @@ from collections.abc import Mapping
 
 GIB = 2**30
 """Bytes of a GiB."""
+DAY = 24 * 60 * 60
+"""Seconds of a day."""
+DAYS = 365.25
+"""Days of a year."""
 
 
 def size_text(size: float) -> str:

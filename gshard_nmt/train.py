@@ -3,14 +3,14 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from gshard_nmt import paths
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.errors import TryAgain, UserError, did_you_mean
+from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.figures import moe_layer_names
 from gshard_nmt.model.steps import StepFunctions
@@ -26,7 +26,7 @@ from gshard_nmt.run.progress import Interrupt, TimeLimit, TrainingProgress
 from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.run.together import Stopped
 from gshard_nmt.run.training_state import MOST_BAD_STEPS
-from gshard_nmt.settings.config import Config, Key, Train, differences
+from gshard_nmt.settings.config import Config, Key, differences
 from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -69,7 +69,8 @@ def train(
     prepared = PreparedData.open(data, check_files=is_first)
     set_by_user = [field for class_name, field in start.set_by_user if class_name == "Data"]
     wanted, config = config.data, config.replace(data=prepared.fitted(config.data, set_by_user))
-    _check_metric(config.train, prepared.languages(config.data))
+    for problem in config.train.metric_problems(prepared.languages(config.data)):
+        raise UserError(problem, ["Train.best_metric"])
     run = RunFolder(workdir)
     config = run.with_precision(config, processes)
     functions = step_functions(config, prepared.summary())
@@ -91,17 +92,6 @@ def train(
             run.claim(config, prepared, origin.inherited if origin else None)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
         return trainer.train(functions, origin)
-
-
-def _check_metric(train: Train, languages: Sequence[str]) -> None:
-    """Raises UserError if Train.best_metric is the score of a language that the run does not have."""
-    _, slash, language = train.best_metric.partition("/")
-    if slash and language not in languages:
-        raise UserError(
-            f"Train.best_metric is {train.best_metric!r}, and the run has no language {language!r}"
-            f"{did_you_mean(language, languages)} It has {', '.join(languages)}; choose one of them.",
-            ["Train.best_metric"],
-        )
 
 
 @dataclasses.dataclass

@@ -127,14 +127,13 @@ def translate_corpus(out: Files, min_score: float | None = None, max_ratio: floa
             report.passed += len(cleaned.rows)
             for row in cleaned.rows:
                 file.write(f"{row.source}\t{row.target}\t{row.score:.4f}\n")
-    drops = ", ".join(f"{name} {number:,}" for name, number in report.dropped.most_common())
-    if not report.passed:
-        out.pairs.unlink()
-        raise UserError(
-            f"none of the {report.translations:,} translations in {out.decoded} passes the filters "
-            f"({drops or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train "
-            "the model longer."
-        )
+        drops = ", ".join(f"{name} {number:,}" for name, number in report.dropped.most_common())
+        if not report.passed:
+            raise UserError(
+                f"none of the {report.translations:,} translations in {out.decoded} passes the filters "
+                f"({drops or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train "
+                "the model longer."
+            )
     scores = ", ".join(f"{q:.0%} below {score:.2f}" for q, score in report.quantiles().items())
     sys.stdout.write(
         f"{report.lines:,} lines, {report.translations:,} translations; {report.passed:,} passed "

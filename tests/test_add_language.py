@@ -12,6 +12,7 @@ import pytest
 
 from gshard_nmt import add_language as program
 from gshard_nmt.add_language import Request, add_language
+from gshard_nmt.data.preparation.job import Options
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.data.text.vocabulary_match import match_rows
 from gshard_nmt.errors import UserError
@@ -98,10 +99,15 @@ def test_half_of_the_examples_are_in_the_new_language(request_for):
     assert rates["fr"] == pytest.approx(rates["de"])
 
 
-def test_settings_of_the_user_win_over_ours_and_ours_over_those_of_the_run(request_for):
-    trained = Trainer()
+def test_settings_of_the_user_win_over_ours_and_ours_over_those_of_the_run(
+    request_for, monkeypatch
+):
+    trained, options = Trainer(), []
+    record = lambda **values: options.append(values["cleaning"]) or Options(**values)  # noqa: E731
+    monkeypatch.setattr(program, "Options", record)
     settings = ("Train.steps = 40", "Optimizer.learning_rate = 0.25", "Train.bleu_sentences = 3")
-    add_language(request_for(settings=settings), trained)
+    add_language(request_for(settings=(*settings, "Cleaning.filters = ('empty',)")), trained)
+    assert [cleaning.filters for cleaning in options] == [("empty",)]
     train, optimizer = trained.config.train, trained.config.optimizer
     assert (train.steps, train.dev_every, train.best_metric) == (40, 20, "dev_bleu/el")
     assert (train.bleu_sentences, optimizer.learning_rate, optimizer.cooldown_steps) == (

@@ -65,6 +65,10 @@ def test_it_is_an_error_if_no_translation_passes(tmp_path):
         "raise --max_ratio, or train the model longer."
     )
     assert not files.pairs.exists()
+    files.pairs.write_text("of the run before\n")
+    with pytest.raises(UserError):
+        translate_corpus(files)
+    assert files.pairs.read_text() == "of the run before\n"
 
 
 def test_the_files_have_the_name_of_the_input(tmp_path):

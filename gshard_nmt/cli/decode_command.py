@@ -304,7 +304,7 @@ def _translate(values: FlagValues) -> None:
     direction = (job.source, job.target)
     files = translate_corpus.Files.of_input(out, direction, source_file, values.back_translation)
     files.decoded.parent.mkdir(parents=True, exist_ok=True)
-    check_output(source_file, files.decoded, job.run)
+    check_output(source_file, files.decoded, job.run, "--out")
     checkpoints = Checkpoints.of(job.run, job.config.train, job.processes)
     label = expected_label(checkpoints, Chosen.parse(job.checkpoint))
     known = survey(source_file, f"--input {source_file}")

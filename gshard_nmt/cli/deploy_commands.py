@@ -65,8 +65,7 @@ def _export(values: FlagValues) -> None:
 
 
 def _export_smaller(workdir: Path, out: Path, values: FlagValues) -> None:
-    languages = [code for word in values.languages for code in word.split(",") if code]
-    if not languages or not values.corpus:
+    if not any(values.languages) or not values.corpus:
         raise UserError(
             "--format native makes a smaller model and needs --languages and --corpus. Name the "
             "languages, and give a corpus folder with their text, as gshard-data prepare takes it."
@@ -74,7 +73,7 @@ def _export_smaller(workdir: Path, out: Path, values: FlagValues) -> None:
     corpus = existing_folder(values, "corpus", "gshard-data harvest")
     from gshard_nmt.export import export_smaller
 
-    export_smaller(workdir, out, languages, corpus, values.checkpoint)
+    export_smaller(workdir, out, values.languages, corpus, values.checkpoint)
 
 
 EXPORT = Command(

@@ -143,13 +143,12 @@ def _evaluate(
         folder = existing_folder(values, "test_set", source, on_this_machine=True)
         published = open_folder(folder, values.split)
     report = paths.local_path("report", values.report)
-    metrics = [name for text in values.metrics for name in text.split(",")]
-    check_names(metrics)
+    check_names(values.metrics)
     request = Request(
         paths.folder_path("baselines", values.baselines) if values.baselines else None,
         values.sentences,
         Choices(values.checkpoint, changes),
-        metrics,
+        values.metrics,
         published,
         workdirs[1:],
         values.name,

@@ -93,7 +93,7 @@ class Flags:
         self._define(flags.DEFINE_multi_string, name, placeholder, about, [], about)
 
     def words(self, name: str, placeholder: str, about: str) -> None:
-        """Defines a flag with several words, as in `--metrics bleu chrf`. Its value is a list."""
+        """Defines a flag with several words, as in `--metrics bleu chrf` or `--metrics bleu,chrf`."""
         self.lists.add(name)
         self.texts(name, placeholder, about)
 
@@ -181,10 +181,16 @@ def _spread(arguments: Sequence[str], lists: Collection[str]) -> list[str]:
             if not current:
                 result.append(argument)
             elif equals or following.startswith("-"):
-                result.append(f"--{current}={value}")
+                result += _each_word(current, value)
         else:
-            result.append(f"--{current}={argument}" if current else argument)
+            result += _each_word(current, argument) if current else [argument]
     return result
+
+
+def _each_word(name: str, text: str) -> list[str]:
+    return [
+        f"--{name}={word.strip()}" for word in text.split(",") if word.strip() or "," not in text
+    ]
 
 
 # fmt: off

@@ -156,11 +156,11 @@ class TextTranslator:
             begins: list[list[int]] = [[] for _ in chunk]
             read = self._read([chunk[i] for i in prefixed], source, target)
             given = self._given(list(prefixed.values()), read)
+            first = self.target_vocabulary.first(target)
             for i, piece, begin in zip(prefixed, read, given, strict=True):
-                self._check_lengths(first_line + start + i, "prefix", piece.ids, begin)
+                self._check_lengths(first_line + start + i, "prefix", piece.ids, first + begin)
                 sources[i], begins[i] = [piece], begin
             pieces = [piece for parts in sources for piece in parts]
-            first = self.target_vocabulary.first(target)
             forced = [
                 first + begin for begin, parts in zip(begins, sources, strict=True) for _ in parts
             ]

@@ -18,6 +18,7 @@ from gshard_nmt.evaluation import metrics, significance
 from gshard_nmt.evaluation.metrics import Measured
 from gshard_nmt.evaluation.significance import Comparison, Interval
 from gshard_nmt.evaluation.translations import TestSet
+from gshard_nmt.quantities import DAY, DAYS
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -26,10 +27,6 @@ Direction = tuple[str, str]
 
 RESOURCES = ("high", "middle", "low")
 """The three groups of languages, those with the most training pairs first."""
-
-DAY = 24 * 60 * 60
-YEAR = 365.25 * DAY
-"""Seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +74,7 @@ class Budget:
             tokens=tokens,
             steps_per_second=steps / seconds if seconds else None,
             batch_tokens=tokens / steps if steps else None,
-            device_years=devices * seconds / YEAR,
+            device_years=devices * seconds / (DAYS * DAY),
             days=seconds / DAY,
         )
 

@@ -84,7 +84,8 @@ def _directions(
             notes.append(f"{path.name} is left out, because {code!r} is not a language code")
             continue
         tag = language.tag
-        if (side != "ref" and tag in sources) or number in references.get(tag, {}):
+        has_number = number in references.get(tag, {})
+        if (side != "ref" and tag in sources) or (side != "src" and has_number):
             notes.append(f"{path.name} is left out, because {tag} has another file")
             continue
         if not language.is_known:

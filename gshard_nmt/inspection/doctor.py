@@ -14,11 +14,13 @@ from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import size_text
 from gshard_nmt.run.arrays import state_specs, step_functions
+from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings import divides
 from gshard_nmt.settings.config import Config, Key, named_settings
 from gshard_nmt.settings.values import build
 from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.machine import free_machine_memory
+from gshard_nmt.spmd.processes import ALONE
 from gshard_nmt.terminal import Terminal, table
 
 
@@ -148,7 +150,17 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
     except UserError as error:
         yield str(error)
         return
-    yield from map(str, prepared.misfits(config.data))
+    misfits = list(map(str, prepared.misfits(config.data)))
+    yield from misfits
+    if not misfits:
+        yield from config.train.metric_problems(prepared.languages(config.data))
+        try:
+            if request.workdir:
+                run = RunFolder(request.workdir)
+                data = prepared.fitted(config.data)
+                run.check(run.with_precision(config.replace(data=data), ALONE), prepared)
+        except UserError as error:
+            yield str(error)
     for name in prepared.changed_files() if request.reads_data else ():
         yield f"{name} of {request.data} was changed since it was prepared; prepare the data again"
 

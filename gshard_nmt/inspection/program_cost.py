@@ -8,14 +8,13 @@ from gshard_nmt.inspection import causes, communication, compute, hlo, memory
 from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import DIRECTIONS, WORK_KINDS, Origin, Work
 from gshard_nmt.inspection.memory import Memory
+from gshard_nmt.quantities import DAY, DAYS
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.ahead_of_time import Compiled
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 from gshard_nmt.spmd.runtime import Runtime
 from gshard_nmt.spmd.topology import Topology
-
-SECONDS_PER_YEAR = 365 * 24 * 3600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +164,7 @@ class Inspection(ProgramCost):
         if self.step_seconds is None:
             return None
         seconds = tokens / self.tokens_per_step * self.step_seconds
-        return seconds * self.topology.num_devices / SECONDS_PER_YEAR
+        return seconds * self.topology.num_devices / (DAYS * DAY)
 
 
 def as_json(inspection: Inspection) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The HTTP interface of LibreTranslate, as an ASGI application.
 
-POST /translate and /detect, GET /languages and /health. Every answer is JSON, and an error is
+POST /translate and /detect, GET /languages and /health. Every answer of it is JSON, and an error is
 {"error": "..."}. The `directions` are the (source, target) pairs of the model, as BCP 47 tags.
 """
 

@@ -220,18 +220,18 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
     if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
         _refuse("the elements of q are nested too deeply. Send less.")
     nodes = [
-        (element, place, _inner(element) if place == "inner" else str(getattr(element, place)))
-        for element, place in _text_nodes(root, keeps_tags)
+        (e, place, _inner(e) if place == "inner" else str(getattr(e, place)), _elements(e))
+        for e, place in _text_nodes(root, keeps_tags)
     ]
 
     def translated(lines: Sequence[str]) -> str:
-        for (element, place, old), line in zip(nodes, lines, strict=True):
+        for (element, place, old, inside), line in zip(nodes, lines, strict=True):
             before, after = old[: len(old) - len(old.lstrip())], old[len(old.rstrip()) :]
             new = _clean(before + line + after)
             if place == "inner":
                 body = etree.fromstring(f"<body>{new}", etree.HTMLParser())[0]
                 # A model may write any text, but no element that was not there.
-                if _elements(body) == _elements(element):
+                if _elements(body) == inside:
                     element[:], element.text = body[:], body.text
                 else:
                     element[:], element.text = [], "".join(body.itertext())
@@ -246,7 +246,7 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
             _inner(e) + (e.tail or "") if e.tag == "body" else _html(e) for e in root
         )
 
-    return [_SPACES.sub(" ", old.strip()) for *_, old in nodes], translated
+    return [_SPACES.sub(" ", old.strip()) for _, _, old, _ in nodes], translated
 
 
 def _clean(text: str) -> str:

@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 import pprint
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from gshard_nmt.data.cleaning.config import Cleaning
@@ -145,6 +145,15 @@ class Train:
     @property
     def metric(self) -> str:
         return self.best_metric or ("dev_bleu" if self.bleu_sentences else "dev_nll")
+
+    def metric_problems(self, languages: Sequence[str]) -> Iterator[str]:
+        """Yields a problem if `best_metric` is the score of a language that the run does not have."""
+        _, slash, language = self.best_metric.partition("/")
+        if slash and language not in languages:
+            yield (
+                f"Train.best_metric is {self.best_metric!r}, and the run has no language {language!r}"
+                f"{did_you_mean(language, languages)} It has {', '.join(languages)}; choose one of them."
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -133,6 +133,8 @@ class _Reader(gin.config_parser.ParserDelegate):
             self.problems.append(f"{at(error.lineno or 1)}: {_plain_words(error)}{rest}")
         except tokenize.TokenError:
             self.problems.append(f"{name}: a bracket or a quote is not closed.{rest}")
+        except TypeError:
+            self.problems.append(f"{name}: a list or mapping cannot be a key; give a text.{rest}")
 
     def _read_statement(
         self, statement: Any, folder: pathlib.Path, where: str, opened: tuple[str, ...]
@@ -163,6 +165,9 @@ class _Reader(gin.config_parser.ParserDelegate):
                 settings[key] = Setting(value, setting.where)
             except UserError as error:
                 self.problems.append(str(error))
+            except TypeError:
+                text = "a list or mapping cannot be a key; give a text."
+                self.problems.append(f"{setting.where}: {'.'.join(key)}: {text}")
         names = [f"{n}.{f.name}" for n, cls in CLASSES.items() for f in dataclasses.fields(cls)]
         for macro, setting in self._macros.items():
             if macro not in self._used:

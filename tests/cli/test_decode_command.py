@@ -391,7 +391,7 @@ def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, load
     assert commands.main(["decode", *flags, f"--output={run_folder / name}"]) == 2
     assert capsys.readouterr().err == (
         f"gshard-decode: --output {run_folder / name} is a file that the run {run_folder} needs. Give "
-        "another file.\n"
+        "another place.\n"
     )
     assert (run_folder / "config.gin").read_text() == before
     assert loaded == []

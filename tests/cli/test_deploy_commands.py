@@ -92,8 +92,9 @@ def test_the_flags_name_the_folders_and_the_languages(imports, tmp_path):
     flags = [f"--from={tmp_path}", f"--workdir={tmp_path / 'run'}"]
     assert commands.main(["import", *flags]) == 0
     assert commands.main(["import", *flags, "--marian_positions", "--languages", "en", "fr"]) == 0
+    assert commands.main(["import", *flags, "--marian_positions", "--languages", "en,fr"]) == 0
     places = (tmp_path, tmp_path / "run")
-    assert imports == [(*places, [], False), (*places, ["en", "fr"], True)]
+    assert imports == [(*places, [], False), *[(*places, ["en", "fr"], True)] * 2]
 
 
 def test_a_folder_that_does_not_exist_is_refused(imports, tmp_path, capsys):

@@ -121,6 +121,12 @@ def test_translations_begin_with_the_tag_of_their_language_if_there_is_one(monke
     translator.of_ids.translate_ids = translate_ids
     list(translator.translate(["a. b", "c"], "fr", "en", prefixes=["", "d"]))
     assert calls == [[[77], [77, ord("d")]]]
+    # The tag is one of the tokens that the model can write.
+    list(translator.translate(["a"], "fr", "en", prefixes=["x" * 12]))
+    with pytest.raises(
+        UserError, match="the prefix has 14 tokens; this model can write at most 13"
+    ):
+        list(translator.translate(["a"], "fr", "en", prefixes=["x" * 13]))
 
 
 def test_each_line_has_its_prefix_and_a_line_to_copy_with_a_prefix_is_translated():

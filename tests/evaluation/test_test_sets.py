@@ -68,6 +68,14 @@ def test_plain_files(tmp_path):
     ]
 
 
+def test_a_language_may_have_files_of_both_sides(tmp_path):
+    make(tmp_path, ["src.de", "ref.de", "src.en", "ref.en"])
+    published = test_sets.open_folder(tmp_path)
+    tests, notes = test_sets.read(published, pairs("de>en", "en>de"))
+    assert [test.sources[0] for test in tests] == ["src.de 0", "src.en 0"]
+    assert not notes
+
+
 def test_unknown_codes_are_named(tmp_path):
     make(tmp_path, [f"devtest/{code}.devtest" for code in ("eng_Latn", "qqq_Latn", "qqr", "x!")])
     make(tmp_path, ["devtest/eng.devtest"])

@@ -91,6 +91,19 @@ def test_prepared_data_with_another_vocabulary_and_longer_rows(tmp_path):
     ]
 
 
+def test_what_only_training_would_refuse(tmp_path):
+    write_prepared_data(tmp_path / "data", Data(target_length=48), {"de": 4})
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "letter.txt").touch()
+    wrong = ["Train.best_metric = 'dev_nll/fr'"]
+    texts = problems(DoctorRequest("demo", wrong, tmp_path / "data", tmp_path / "run"), "data")
+    assert [text[:61] for text in texts] == [
+        "Train.best_metric is 'dev_nll/fr', and the run has no languag",
+        f"--workdir {tmp_path / 'run'} has files in it and is not"[:61],
+    ]
+    assert not problems(DoctorRequest("demo", (), tmp_path / "data", tmp_path / "free"), "data")
+
+
 def test_if_a_machine_has_too_little_memory_the_message_says_how_much_is_missing():
     big = ["EXPERTS = 2048", "Model.num_groups = 2", "Model.model_dim = 1024"]
     (text,) = problems(DoctorRequest("demo", [*big, "Model.expert_hidden_dim = 8192"]), "memory")

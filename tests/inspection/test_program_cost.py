@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gshard_nmt.inspection.program_cost import SECONDS_PER_YEAR, as_json
+from gshard_nmt.inspection.program_cost import as_json
 from gshard_nmt.spmd.topology import Topology
 
 
@@ -16,7 +16,7 @@ def test_the_predicted_step_is_work_and_communication_one_after_the_other(inspec
     peak = inspection.topology.chip.peak_flops
     assert inspection.flops_utilization == pytest.approx(6e12 / (peak * 4))
     steps = 1e12 / 4096
-    assert inspection.device_years(1e12) == pytest.approx(steps * 4 * 8 / SECONDS_PER_YEAR)
+    assert inspection.device_years(1e12) == pytest.approx(steps * 4 * 8 / (365.25 * 24 * 3600))
     on_cpu = dataclasses.replace(inspection, topology=Topology.parse("cpu:8"))
     assert on_cpu.step_seconds is on_cpu.roofline_fraction is on_cpu.device_years(1e12) is None
 

@@ -95,6 +95,10 @@ CASES = [
     ("import os", "my.gin, line 1: configs import no modules; remove this line."),
     ("Model.heads = @Train()",
      "my.gin, line 1: @Train is a reference, but configs hold only values; write the value itself."),
+    ("Mesh.rules = {[1]: 'x'}",
+     "my.gin: a list or mapping cannot be a key; give a text. The rest of this file was not read."),
+    ("X = [1]\nMesh.rules = {%X: 'x'}",
+     "my.gin, line 2: Mesh.rules: a list or mapping cannot be a key; give a text."),
     ("include 'my.gin'", "my.gin includes itself; remove one of the includes."),
 ]
 # fmt: on

@@ -42,7 +42,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     The lines of a paragraph become one line, unless the break between them is a hard one.
     """
     del target, everything
-    text = path.read_bytes().decode()
+    text = re.sub(r"\r(?!\n)", "\n", path.read_bytes().decode())
     lines = text[_FRONT_MATTER.match(text).end() :].split("\n")  # type: ignore[union-attr]
     head = text[: len(text) - len("\n".join(lines))]
     found: list[tuple[int, int, int, str, list[str]]] = []

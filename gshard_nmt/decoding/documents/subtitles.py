@@ -8,8 +8,10 @@ from pathlib import Path
 from gshard_nmt.decoding.documents.document import Document, Part, part_of
 from gshard_nmt.decoding.documents.markup import line_of, tagged
 
-_CUE = re.compile(r"(?m)(^[^\n]*-->[^\n]*\n)((?:[^\S\n]*\S[^\n]*(?:\n|\Z))+)")
-"""The line with the times, and the lines of text up to a blank line."""
+_CUE = re.compile(
+    r"(?m)(^[^\n]*-->[^\n]*\n)((?:(?!(?:\s*\d+\s*\n)?[^\n]*-->)[^\S\n]*\S[^\n]*(?:\n|\Z))+)"
+)
+"""The line with the times, and the lines of text up to a blank line or to the next cue."""
 
 
 def read(path: Path, target: str, everything: bool) -> Document:
@@ -19,7 +21,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     begins with a dash, they are of several speakers, and each is translated alone.
     """
     del target, everything
-    pieces = _CUE.split(path.read_bytes().decode())
+    pieces = _CUE.split(re.sub(r"\r(?!\n)", "\n", path.read_bytes().decode()))
     rows = [_rows(text) for text in pieces[2::3]]
     parts = [part for own in rows for i in range(len(own)) for part in _part(own, i)]
 

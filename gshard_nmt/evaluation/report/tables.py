@@ -15,13 +15,12 @@ from gshard_nmt.evaluation.systems import (
     missing_labels,
     resource_groups,
 )
+from gshard_nmt.quantities import DAYS
 
 _DASH = "–"
 """Shown for a value that is unknown."""
 _NARROW = "\u202f"
 """A space at which no line is broken."""
-_DAYS = 365.25
-"""Days of a year."""
 
 
 def systems_section(every: Systems, alarms: Iterable[str] = ()) -> Section:
@@ -32,7 +31,7 @@ def systems_section(every: Systems, alarms: Iterable[str] = ()) -> Section:
     differ = any(len(system.results) != len(everywhere) for system in systems)
     rows = [*systems, *([baselines] if baselines else [])]
     cost, per_year = cost_unit(_largest(s.budget.device_years for s in rows))
-    time, per_long = cost_unit(_largest(s.budget.days for s in rows) / _DAYS)
+    time, per_long = cost_unit(_largest(s.budget.days for s in rows) / DAYS)
     columns: list[tuple[str, Callable[[System], str]]] = [
         ("weights", lambda s: count_text(s.budget.weights)),
         ("experts", lambda s: "dense" if s.is_dense else _plain(s.budget.experts)),
@@ -42,7 +41,7 @@ def systems_section(every: Systems, alarms: Iterable[str] = ()) -> Section:
         ("tokens of a step", lambda s: count_text(s.budget.batch_tokens)),
         ("tokens", lambda s: count_text(s.budget.tokens)),
         (f"device-{cost}", lambda s: digits_text(s.budget.device_years, per_year)),
-        (time, lambda s: digits_text(s.budget.days, per_long / _DAYS)),
+        (time, lambda s: digits_text(s.budget.days, per_long / DAYS)),
         ("BLEU", lambda s: average_text(s.average(), "bleu")),
     ]
     if differ:
