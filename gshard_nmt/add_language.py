@@ -282,7 +282,7 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
 
     outcomes = [tried(1.0)]
     if outcomes[0].loses:
-        functions = step_functions(config, data.summary())
+        functions = step_functions(config, data.summary(config.data))
         devices = runtime.start(config.mesh, new.programs_to_decode, ALONE)
         point = StartingPoint.open(request.init, config, data, functions)
         kept, old_origin = point.weights_beside(learned, devices)

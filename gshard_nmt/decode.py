@@ -238,9 +238,7 @@ def chunk_size(done: int, rows: int) -> int:
     return min(max(done, 2 * rows), 16 * rows)
 
 
-def check_output(
-    source: Path | None, output: Path | None, run: RunFolder, flag: str = "--output"
-) -> None:
+def check_output(source: Path | None, output: Path | None, run: RunFolder, flag: str) -> None:
     """Raises UserError if the translations cannot be written, or destroy the input or the model.
 
     None stands for stdin and stdout.

@@ -69,11 +69,11 @@ def train(
     prepared = PreparedData.open(data, check_files=is_first)
     set_by_user = [field for class_name, field in start.set_by_user if class_name == "Data"]
     wanted, config = config.data, config.replace(data=prepared.fitted(config.data, set_by_user))
-    for problem in config.train.metric_problems(prepared.languages(config.data)):
+    for problem in config.train.metric_problems(prepared.languages(config.data, "dev")):
         raise UserError(problem, ["Train.best_metric"])
     run = RunFolder(workdir)
     config = run.with_precision(config, processes)
-    functions = step_functions(config, prepared.summary())
+    functions = step_functions(config, prepared.summary(config.data))
     check_divides(config, training_arrays(config, functions))
     check_validation(config)
     check_can_decode(config)

@@ -76,7 +76,9 @@ def test_a_finished_run_is_left_as_it_is(prepared, tmp_path, monkeypatch, capsys
 
 def test_the_best_metric_must_be_of_a_language_of_the_run(prepared, tmp_path):
     config = DEMO.replace(train={"best_metric": "dev_nll/frr"})
-    with pytest.raises(UserError, match=r"no language 'frr'; did you mean 'fr'\? It has fr, de;"):
+    with pytest.raises(
+        UserError, match=r"no dev text of 'frr'; did you mean 'fr'\? It has fr, de;"
+    ):
         train.train(config, prepared.folder, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

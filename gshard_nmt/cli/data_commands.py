@@ -36,9 +36,11 @@ def read_corpora(values: FlagValues) -> dict[str, Path]:
     for text in values.corpus:
         match = _NAMED.fullmatch(text)
         name, place = match.groups() if match else ("", text)
-        if not match and "=" in text and "://" not in text and not Path(text).exists():
+        if not place or (
+            not match and "=" in text and "://" not in text and not Path(text).exists()
+        ):
             raise UserError(
-                f"--corpus {text}: there is no such folder, and it is not NAME=DIR with a name of "
+                f"--corpus {text!r}: there is no such folder, and it is not NAME=DIR with a name of "
                 "letters, digits, - and _. Write, for example, --corpus back=DIR."
             )
         if name in corpora:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gshard_nmt.settings.config import Config, Decode
     from gshard_nmt.spmd.processes import Processes
 
-_SAMPLING = ("temperature", "top_k", "top_p", "seed")
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
 """The settings of `Decode` that only sampling reads."""
 
 
@@ -167,7 +167,7 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
             f"--check runs in one process, and there are {job.processes.count}. Start it in one process; "
             "it tries several numbers of devices."
         )
-    check_output(source_file, output_file, job.run)
+    check_output(source_file, output_file, job.run, "--output")
     document = (
         source_file if source_file and (is_document(source_file) or values.retranslate) else None
     )
@@ -248,7 +248,7 @@ def _check_search(values: FlagValues, decode: "Decode", settings: Sequence[str])
             raise UserError("--beam has no effect with sampling. Leave it out.")
         return
     for name in settings:
-        if name in _SAMPLING:
+        if name in SAMPLING:
             raise UserError(
                 f"Decode.{name} has no effect without --sample. Add --sample, or leave it out."
             )

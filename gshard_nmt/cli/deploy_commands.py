@@ -2,12 +2,14 @@
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
 
 from gshard_nmt import paths
-from gshard_nmt.cli.decode_command import check_nbest, define_protection, read_protection
+from gshard_nmt.cli.decode_command import SAMPLING, check_nbest, define_protection, read_protection
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
@@ -18,6 +20,9 @@ from gshard_nmt.cli.flags import (
     existing_folder,
 )
 from gshard_nmt.errors import UserError
+
+if TYPE_CHECKING:
+    from gshard_nmt.settings.values import Changes
 
 
 def _define_export(flags: Flags) -> None:
@@ -58,10 +63,23 @@ def _export(values: FlagValues) -> None:
     if is_native:
         _export_smaller(workdir, out, values)
         return
+    changes = _beam_search(values.gin, ("Decode",))
     from gshard_nmt.export import export
+
+    export(workdir, out, changes, values.checkpoint, values.format)
+
+
+def _beam_search(statements: Sequence[str], classes: Sequence[str]) -> "Changes":
+    """Reads --gin; UserError for settings of sampling, which these programs do not have."""
     from gshard_nmt.settings.gin_reader import read_changes
 
-    export(workdir, out, read_changes(values.gin, ["Decode"]), values.checkpoint, values.format)
+    changes = read_changes(statements, classes)
+    for _, name in changes.settings:
+        if name in ("method", *SAMPLING):
+            raise UserError(
+                f"--gin: Decode.{name} has no effect, for this is beam search. Leave it out."
+            )
+    return changes
 
 
 def _export_smaller(workdir: Path, out: Path, values: FlagValues) -> None:
@@ -158,12 +176,11 @@ def _serve(values: FlagValues) -> None:
             )
     from gshard_nmt.run.checkpoint.weights import Chosen
     from gshard_nmt.run.folder import RunFolder
-    from gshard_nmt.settings.gin_reader import read_changes
     from gshard_nmt.settings.values import read_run_config
     from gshard_nmt.spmd.processes import ALONE
 
     Chosen.parse(values.checkpoint)
-    changes = read_changes(values.gin)
+    changes = _beam_search(values.gin, ("Mesh", "Decode"))
     run = RunFolder(workdir, values.trust_programs)
     search = {"beam": values.beam} if values.beam else {}
     config = changes.apply(read_run_config(run.config))

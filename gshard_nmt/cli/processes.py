@@ -47,7 +47,7 @@ def join(values: FlagValues, program: str, trains: bool = False) -> "Processes":
     from gshard_nmt.spmd.processes import Job, Processes, detect
 
     numbers = values.coordinator, values.num_processes, values.process_id
-    is_given = values.coordinator or values.num_processes > 1
+    is_given = values.coordinator or not values["num_processes"].using_default_value
     timeout = values.peer_timeout
     processes = Processes(*numbers, timeout) if is_given else detect(timeout)
     processes = dataclasses.replace(processes, job=Job(program, trains))

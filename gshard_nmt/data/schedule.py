@@ -122,8 +122,6 @@ def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...
 
 def _check(entry: Any, place: str) -> None:
     """Raises UserError if an entry of a schedule is wrong."""
-    if not isinstance(entry, Mapping):
-        raise _error(f"{place} is {entry!r}; it must be a dict such as {{'from_step': 0}}")
     for key in entry:
         if key not in _KEYS:
             raise _error(

@@ -77,8 +77,13 @@ class WorkerPool:
             calls = {self._executor.submit(function, *task): i for i, task in enumerate(tasks)}
             for call in concurrent.futures.as_completed(calls):
                 yield calls[call], self._result(call)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, BrokenProcessPool):
+                raise UserError(
+                    "a worker process was ended from outside, perhaps for lack of memory. Use fewer "
+                    "workers or end other programs; then give the same command again."
+                ) from None
             raise
 
     def close(self) -> None:
@@ -89,13 +94,7 @@ class WorkerPool:
             self._executor = None
 
     def _result(self, call: Future[Any]) -> Any:
-        try:
-            return call.result()
-        except BrokenProcessPool:
-            raise UserError(
-                "a worker process was ended from outside, perhaps for lack of memory. Use fewer workers "
-                "or end other programs; then give the same command again."
-            ) from None
+        return call.result()
 
 
 class DaskPool(WorkerPool):

@@ -26,9 +26,6 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import run_lock
 from gshard_nmt.settings.config import Config, Train
 
-RATE = 0.05
-"""The false discovery rate."""
-
 LARGEST_LOSS = 0.5
 """The largest loss of BLEU that is allowed, as a mean of the old directions."""
 
@@ -51,7 +48,7 @@ class Change:
 
     @property
     def is_loss(self) -> bool:
-        return self.delta < 0 and self.p <= RATE
+        return self.delta < 0 and self.p <= significance.RATE
 
 
 def compare(before: Sequence[DevOutput], after: Sequence[DevOutput]) -> list[Change]:
@@ -96,7 +93,7 @@ class Outcome:
     def is_as_good_as(self, best: "Outcome") -> bool:
         """Returns whether BLEU of the new language is lower by at most one standard error."""
         low, high = significance.compare_statistics(self.rows, best.rows).interval
-        return self.bleu >= best.bleu - (high - low) / (2 * 1.96)
+        return self.bleu >= best.bleu - (high - low) / (2 * significance.NORMAL)
 
     @property
     def mean(self) -> float:

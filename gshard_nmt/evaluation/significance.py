@@ -33,7 +33,9 @@ _SEED = 12345
 _BLOCK = 1 << 22
 """Number of draws of a sentence that are in memory at once; 32 MiB."""
 
-_NORMAL = 1.96
+RATE = 0.05
+"""The false discovery rate at which a difference is called significant."""
+NORMAL = 1.96
 """Standard errors on each side of a 95 % interval."""
 _TIE = 1e-9
 """Differences that are closer than this are equal."""
@@ -143,7 +145,7 @@ def interval_of_mean(values: Sequence[float], drawn: np.ndarray | None = None) -
     if drawn is not None:
         together = float(drawn.mean(0).std())
         shared = together**2 - float(drawn.var(1).sum()) / number**2
-        half = max(math.hypot(half, _NORMAL * math.sqrt(max(shared, 0.0))), _NORMAL * together)
+        half = max(math.hypot(half, NORMAL * math.sqrt(max(shared, 0.0))), NORMAL * together)
     mean = float(np.mean(values))
     return mean - half, mean + half
 

@@ -153,7 +153,7 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
     misfits = list(map(str, prepared.misfits(config.data)))
     yield from misfits
     if not misfits:
-        yield from config.train.metric_problems(prepared.languages(config.data))
+        yield from config.train.metric_problems(prepared.languages(config.data, "dev"))
         try:
             if request.workdir:
                 run = RunFolder(request.workdir)

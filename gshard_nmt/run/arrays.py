@@ -38,17 +38,14 @@ _LANGUAGES_OF_THE_PAPER = 100
 def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> StepFunctions:
     """Returns the functions of a run: initialize, train, evaluate.
 
-    `data` is the summary of prepared data, or `RunFolder.data`: the true sizes of the vocabularies, which
-    may be smaller than those in the config, and the languages. None takes those of the config, and plans
+    `data` is the summary of its data, or `RunFolder.data`: the true sizes of the vocabularies, which may
+    be smaller than those in the config, and the languages. None takes those of the config, and plans
     for 100 languages, as in the paper, if it names none.
     """
     sizes: Mapping[str, Any] = dataclasses.asdict(config.data)
-    languages = set(config.data.languages)
-    if data is None:
-        number = len(languages) or _LANGUAGES_OF_THE_PAPER
-    else:
-        sizes, prepared = data, {pair["language"] for pair in data["pairs"]}
-        number = len(prepared & languages if languages else prepared)
+    number = len(set(config.data.languages)) or _LANGUAGES_OF_THE_PAPER
+    if data is not None:
+        sizes, number = data, len({pair["language"] for pair in data["pairs"]})
     functions = StepFunctions(
         config.model,
         config.optimizer,

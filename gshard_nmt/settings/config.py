@@ -147,11 +147,11 @@ class Train:
         return self.best_metric or ("dev_bleu" if self.bleu_sentences else "dev_nll")
 
     def metric_problems(self, languages: Sequence[str]) -> Iterator[str]:
-        """Yields a problem if `best_metric` is the score of a language that the run does not have."""
+        """Yields a problem if `best_metric` is the score of a language without dev text."""
         _, slash, language = self.best_metric.partition("/")
         if slash and language not in languages:
             yield (
-                f"Train.best_metric is {self.best_metric!r}, and the run has no language {language!r}"
+                f"Train.best_metric is {self.best_metric!r}, and the run has no dev text of {language!r}"
                 f"{did_you_mean(language, languages)} It has {', '.join(languages)}; choose one of them."
             )
 
@@ -356,12 +356,12 @@ def find_config(source: str) -> pathlib.Path:
     names = {file.stem: file for file in sorted(folder.glob("experiments/*.gin"))}
     if path.is_file():
         return path
+    if source in names:
+        return names[source]
     if path.is_dir():
         inside = path / "config.gin"
         hint = f"; did you mean {str(inside)!r}?" if inside.is_file() else "; give a .gin file."
         raise UserError(f"--config {source} is a folder{hint}")
-    if source in names:
-        return names[source]
     if not path.is_absolute() and (folder / path).is_file():
         return folder / path
     is_name = path.suffix != ".gin" and len(path.parts) == 1

@@ -74,7 +74,7 @@ def test_a_name_stands_once_and_a_folder_must_exist(tmp_path):
         with pytest.raises(UserError) as error:
             read(text)
         assert str(error.value) == (
-            f"--corpus {text}: there is no such folder, and it is not NAME=DIR with a name of letters, "
+            f"--corpus {text!r}: there is no such folder, and it is not NAME=DIR with a name of letters, "
             "digits, - and _. Write, for example, --corpus back=DIR."
         )
     with pytest.raises(UserError, match=f"--corpus {tmp_path / 'gone'}: there is no such folder"):

@@ -49,6 +49,7 @@ MISTAKES = [
     ("--format=native --languages=de,fr",
      "--format native makes a smaller model and needs --languages and --corpus."),
     ("--format=savedmodel --out=gs://bucket/out", "--out gs://bucket/out"),
+    ("--format=savedmodel --gin=Decode.method='sample'", "--gin: Decode.method has no effect, for"),
     ("--format=savedmodel --gin=Mesh.shape=(2,)",
      "--gin 'Mesh.shape=(2,)': Mesh.shape cannot change now, because it belongs to the trained run "
      "or has no effect here. Give only settings of Decode."),
@@ -166,6 +167,7 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
         ("--cors=https://example.org/", "--cors is 'https://example.org/'; it must be"),
         ("--checkpoint=worst", "--checkpoint"),
         ("--gin=Model.heads = 2", "--gin 'Model.heads = 2': Model.heads cannot change now"),
+        ("--gin=Decode.top_k = 2", "--gin: Decode.top_k has no effect, for this is beam search."),
         *(
             (f"--host={host}", f"--host {host} --port 5000: no server can listen there")
             for host in ("192.0.2.1", "no host", "x" * 100)

@@ -23,6 +23,10 @@ def test_flags_name_the_processes_and_the_program(monkeypatch):
     assert joined == [Processes("h:1", 2, 1, 9, job)]
     alone = processes.join(parse_flags(DECODE, ["--workdir=run"]), "gshard-decode")
     assert (alone.count, alone.job, len(joined)) == (1, job, 1)
+    # A cluster is asked only if no flag says how many there are.
+    monkeypatch.setattr("gshard_nmt.spmd.processes.detect", lambda timeout: pytest.fail("asked"))
+    one = parse_flags(DECODE, ["--workdir=run", "--num_processes=1"])
+    assert processes.join(one, "gshard-decode").count == 1
 
 
 def different(before: dict[str, str], after: dict[str, str]) -> set[str]:

@@ -73,7 +73,6 @@ def test_a_ramp_moves_the_rates_in_equal_parts():
     [
         ([{"temperature": 1.0}], "in entry 1, from_step is None; it must be a whole number"),
         ([{"from_step": 1.5}], "in entry 1, from_step is 1.5"),
-        ([5], "entry 1 is 5; it must be a dict such as {'from_step': 0}"),
         ([{"from_step": 0, "temprature": 1}], "the key 'temprature'; did you mean 'temperature'?"),
         (
             [{"from_step": 0, "temperature": 0}],

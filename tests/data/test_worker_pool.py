@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import time
 
 import pytest
 
@@ -44,6 +45,18 @@ def test_few_calls_start_no_process_but_use_those_that_are_there():
         assert {process for _, (_, process) in pool.map(call, few, here=True)} == {os.getpid()}
         list(pool.map(call, few))
         assert os.getpid() not in {process for _, (_, process) in pool.map(call, few, here=True)}
+
+
+def test_a_worker_that_died_before_a_call_is_named():
+    with WorkerPool(2) as pool:
+        list(pool.map(call, [(n,) for n in range(4)]))
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+        while not pool._executor._broken:
+            time.sleep(0.01)
+        with pytest.raises(UserError, match="a worker process was ended from outside"):
+            list(pool.map(call, [(n,) for n in range(4)]))
 
 
 def test_a_loop_that_is_left_ends_the_processes():

@@ -98,7 +98,7 @@ def test_what_only_training_would_refuse(tmp_path):
     wrong = ["Train.best_metric = 'dev_nll/fr'"]
     texts = problems(DoctorRequest("demo", wrong, tmp_path / "data", tmp_path / "run"), "data")
     assert [text[:61] for text in texts] == [
-        "Train.best_metric is 'dev_nll/fr', and the run has no languag",
+        "Train.best_metric is 'dev_nll/fr', and the run has no dev tex",
         f"--workdir {tmp_path / 'run'} has files in it and is not"[:61],
     ]
     assert not problems(DoctorRequest("demo", (), tmp_path / "data", tmp_path / "free"), "data")

@@ -18,6 +18,7 @@ from gshard_nmt.run.arrays import (
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
+from tests.data.synthetic import write_prepared_data
 
 DEMO = load_config("demo")
 
@@ -35,6 +36,15 @@ def test_a_state_is_its_groups(ema):
     assert weight_specs(functions) == weights_of(state) == groups["parameters"]
     # The average has the shapes, letters and dtypes of the weights.
     assert groups.get("ema", groups["parameters"]) == groups["parameters"]
+
+
+def test_the_languages_are_counted_as_the_data_counts_them(tmp_path):
+    """A run may name a language by another code than its data."""
+    data = write_prepared_data(tmp_path / "data", DEMO.data, {"fr": 4, "de": 4})
+    for names, number in ((("fra_Latn", "de"), 2), (("deu",), 1), ((), 2)):
+        config = DEMO.replace(data={"languages": names})
+        assert len(data.languages(config.data)) == number
+        assert step_functions(config, data.summary(config.data)).languages == number
 
 
 def test_the_table_has_every_array_with_its_bytes_and_the_totals():

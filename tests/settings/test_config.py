@@ -92,6 +92,12 @@ def test_if_the_config_is_a_run_folder_the_error_names_the_file_in_it(tmp_path):
         find_config(str(tmp_path))
 
 
+def test_a_folder_does_not_hide_a_config_of_its_name(tmp_path, monkeypatch):
+    (tmp_path / "demo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find_config("demo").name == "demo.gin"
+
+
 def test_a_config_is_found_by_its_name_its_path_or_its_path_in_the_configs_folder(tmp_path):
     demo = configs_folder() / "experiments" / "demo.gin"
     assert find_config("demo") == demo

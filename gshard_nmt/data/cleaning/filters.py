@@ -1,7 +1,6 @@
 """The filters by name, and the cleaning of rows with them."""
 
 import collections
-import contextlib
 import dataclasses
 import importlib.metadata
 import itertools
@@ -49,8 +48,8 @@ def identity(settings: Cleaning) -> dict[str, Any]:
     """
     identifier = ""
     if "language" in filters(settings):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            identifier = importlib.metadata.version("py3langid")
+        text_filters.identifier()
+        identifier = importlib.metadata.version("py3langid")
     fields = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(settings).items()}
     return fields | {"version": VERSION, "identifier": identifier}
 

@@ -89,7 +89,6 @@ class Direction:
             "pairs": self.pairs,
             "remaining": self.remaining,
             "removed": ranked(self.removed),
-            "edited": {},  # readers of the report know this key
             "samples": {
                 name: [{"source": source, "target": target} for _, source, target in samples]
                 for name, samples in sorted(self.samples.items())

@@ -244,9 +244,14 @@ def tagged_models(
     """Returns the contents of existing vocabularies by side; spare tags get the names of missing ones.
 
     Raises:
-      UserError: the source vocabulary has too few spare tags.
+      UserError: the source vocabulary has too few spare tags, or one vocabulary must be both and is not.
     """
     name = f"--vocabulary_of {folder}"
+    if config.vocabulary == "joint" and models["source"].content != models["target"].content:
+        raise UserError(
+            f"{name} has two vocabularies, and Data.vocabulary is 'joint'; set it to 'two'",
+            ["Data.vocabulary"],
+        )
     # If translations begin with the tag of their language, sources need no tag of it.
     begun = {target_tag(target) for _, target in languages if models["target"].first(target)}
     tags = [tag for tag in tags_of(config, languages) if tag not in begun]

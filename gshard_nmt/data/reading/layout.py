@@ -65,7 +65,7 @@ def find_inputs(
     """Returns the inputs of a language pair among the files of a folder.
 
     `languages` are the BCP 47 tags of the source and the target, and `subset` the name of the corpus or
-    "". The names of the inputs begin with `pair`, or with the name of the folder.
+    "". The names of the inputs begin with `pair`, the folder of the pair, if they lie in one.
     """
     notes: list[str] = []
     groups, others, doubles = _by_stem(_without_copies(folder, names, notes), languages)
@@ -79,7 +79,7 @@ def find_inputs(
     problems: dict[str, str] = {}
     inputs: list[Input] = []
     lonely: list[str] = []
-    prefix = "/".join(filter(None, (subset, pair or folder.name)))
+    prefix = "".join(f"{name}/" for name in (subset, pair) if name)
     for stem, files in sorted(groups.items()):
         split = split_of(stem)
         sides = [files[language] for language in languages if language in files]
@@ -98,7 +98,7 @@ def find_inputs(
             else:
                 lonely.append(problem)
         for kind, own in texts:
-            name = f"{prefix}/{without_compression(own[0])}"
+            name = f"{prefix}{without_compression(own[0])}"
             paths = tuple(folder / file for file in own)
             inputs.append(Input(subset, *languages, split or "train", paths, kind, name))
     if others:

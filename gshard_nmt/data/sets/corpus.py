@@ -151,7 +151,7 @@ def _pair_of_folder(folder: Path, subset: str, notes: list[str]) -> Iterator[Cor
         if has_text:
             raise UserError(f"{folder}: {error}") from None
     if languages:
-        text = find_inputs(folder, names, languages, subset)
+        text = find_inputs(folder, names, languages, subset, folder.name)
         yield from _pair(folder, languages, subset, text, notes)
     elif has_text or ("-" in folder.name and names):
         notes.append(
@@ -178,9 +178,8 @@ def _loose_pairs(
         verb = "is" if len(others) == 1 else "are"
         notes.append(f"{listed(others)} {verb} not read: put files into a folder such as fr-en")
     for languages, own in by_pair.items():
-        name = "-".join(languages)
-        text = find_inputs(corpus, own, languages, subset, pair=name)
-        yield from _pair(corpus / name, languages, subset, text, notes)
+        text = find_inputs(corpus, own, languages, subset)
+        yield from _pair(corpus / "-".join(languages), languages, subset, text, notes)
 
 
 def _looks_like_text(name: str) -> bool:

@@ -142,8 +142,10 @@ class PreparedData:
         }
         return dataclasses.replace(config, **values)
 
-    def languages(self, config: Data) -> list[str]:
-        return list(dict.fromkeys(pair.language for pair in self.pairs_of(config)))
+    def languages(self, config: Data, split: str = "train") -> list[str]:
+        """Returns the languages of a run that have text of a split."""
+        pairs = [pair for pair in self.pairs_of(config) if pair.splits[split].examples]
+        return list(dict.fromkeys(pair.language for pair in pairs))
 
     def components(self, config: Data) -> tuple[Component, ...]:
         return tuple(map(_component, self.pairs_of(config)))

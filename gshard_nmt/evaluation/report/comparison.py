@@ -10,11 +10,9 @@ from gshard_nmt.evaluation import significance
 from gshard_nmt.evaluation.corpora import fingerprints_of
 from gshard_nmt.evaluation.report import web_page
 from gshard_nmt.evaluation.report.report import Section, bounds, interval_text
-from gshard_nmt.evaluation.significance import Comparison
+from gshard_nmt.evaluation.significance import RATE, Comparison
 from gshard_nmt.evaluation.systems import Result, System, Systems
 
-RATE = 0.05
-"""The false discovery rate."""
 EDGES = (10, 20, 30, 40)
 """The lengths, in words of the source, at which a bucket of the scores by length begins."""
 _WITHOUT_SPACES = ("zh", "yue", "ja", "th", "km", "lo", "my", "bo", "dz")

@@ -1,3 +1,5 @@
+import sys
+
 import hypothesis
 import pytest
 from hypothesis import strategies as st
@@ -26,6 +28,13 @@ def test_the_identity_knows_the_settings_and_the_package():
     assert filters.identity(Cleaning())["identifier"] == ""
     assert filters.identity(Cleaning(filters=("language",)))["identifier"][0].isdigit()
     assert filters.identity(Cleaning(ratio=4)) != filters.identity(Cleaning())
+
+
+def test_a_missing_package_is_named_before_anything_is_read(monkeypatch):
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    filters.text_filters.identifier.cache_clear()
+    with pytest.raises(UserError, match="needs the package py3langid"):
+        filters.identity(Cleaning(filters=("language",)))
 
 
 GOOD = SentencePair("Das ist ein Haus.", "That is a house.")

@@ -91,10 +91,15 @@ def test_files_that_name_their_pair_may_lie_in_the_corpus_folder(tmp_path):
         for text in pair.texts
     ]
     assert listed == [
-        ("de", "en", "dev", "aligned", "de-en/opus.de-en-dev.de"),
-        ("en", "fr", "train", "aligned", "en-fr/Europarl.en-fr.en"),
-        ("en", "it", "train", "jsonl", "en-it/en-it.train.jsonl"),
+        ("de", "en", "dev", "aligned", "opus.de-en-dev.de"),
+        ("en", "fr", "train", "aligned", "Europarl.en-fr.en"),
+        ("en", "it", "train", "jsonl", "en-it.train.jsonl"),
     ]
+    # A file of the same name in the folder of the pair is another text, with another name.
+    write(tmp_path / "en-fr/Europarl.en-fr.en", "two\n")
+    write(tmp_path / "en-fr/Europarl.en-fr.fr", "deux\n")
+    names = [text.name for pair in corpus.find_pairs(tmp_path) for text in pair.texts]
+    assert len(set(names)) == 4
 
 
 def test_folders_that_are_no_pair_are_named(tmp_path):
