@@ -6,7 +6,7 @@ GIB = 2**30
 """Bytes of a GiB."""
 DAY = 24 * 60 * 60
 """Seconds of a day."""
-DAYS = 365.25
+YEAR_DAYS = 365.25
 """Days of a year."""
 
 

@@ -54,7 +54,7 @@ def cell(values: np.ndarray, base: np.ndarray) -> str:
 def gain_in_bleu(reports: list[Path]) -> str:
     """Returns the mean gain of the second runs over the first, and its 95 % interval."""
     pages = [json.loads((report / "bleu.json").read_text(encoding="utf-8")) for report in reports]
-    seconds = [page["systems"][1]["average"] for page in pages]
+    seconds = [second["average"] for _, second in (page["systems"] for page in pages)]
     gains = [average["difference"] for average in seconds]
     seeds = interval_of_mean(gains)
     # All seeds have the same languages and strings, so their part does not shrink with more seeds.

@@ -188,9 +188,8 @@ def _spread(arguments: Sequence[str], lists: Collection[str]) -> list[str]:
 
 
 def _each_word(name: str, text: str) -> list[str]:
-    return [
-        f"--{name}={word.strip()}" for word in text.split(",") if word.strip() or "," not in text
-    ]
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    return [f"--{name}={word}" for word in words or [text]]
 
 
 # fmt: off
@@ -239,7 +238,7 @@ def command_text(program: str, values: flags.FlagValues) -> str:
         value = values[name].value
         if isinstance(value, bool):
             words += [f"--{name}"] if value else []
-        elif value != values[name].default:
+        elif not values[name].using_default_value:
             words += [
                 f"--{name}={text}" for text in (value if isinstance(value, list) else [value])
             ]

@@ -18,7 +18,7 @@ from gshard_nmt.evaluation import metrics, significance
 from gshard_nmt.evaluation.metrics import Measured
 from gshard_nmt.evaluation.significance import Comparison, Interval
 from gshard_nmt.evaluation.translations import TestSet
-from gshard_nmt.quantities import DAY, DAYS
+from gshard_nmt.quantities import DAY, YEAR_DAYS
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import read_run_config
 
@@ -74,7 +74,7 @@ class Budget:
             tokens=tokens,
             steps_per_second=steps / seconds if seconds else None,
             batch_tokens=tokens / steps if steps else None,
-            device_years=devices * seconds / (DAYS * DAY),
+            device_years=devices * seconds / (YEAR_DAYS * DAY),
             days=seconds / DAY,
         )
 

@@ -143,6 +143,7 @@ def _mesh_problems(config: Config, specs: ArraySpecs) -> list[str]:
 def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
     """Yields what does not fit the prepared data. If it cannot be read, this is the only problem."""
     from gshard_nmt.data.sets.shards import PreparedData
+    from gshard_nmt.settings.gin_reader import read_settings
 
     assert request.data is not None
     try:
@@ -157,7 +158,9 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
         try:
             if request.workdir:
                 run = RunFolder(request.workdir)
-                data = prepared.fitted(config.data)
+                set_by_user = read_settings(None, request.overrides, problems=[])
+                names = [name for part, name in set_by_user if part == "Data"]
+                data = prepared.fitted(config.data, names)
                 run.check(run.with_precision(config.replace(data=data), ALONE), prepared)
         except UserError as error:
             yield str(error)

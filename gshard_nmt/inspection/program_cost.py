@@ -8,7 +8,7 @@ from gshard_nmt.inspection import causes, communication, compute, hlo, memory
 from gshard_nmt.inspection.communication import Source
 from gshard_nmt.inspection.compute import DIRECTIONS, WORK_KINDS, Origin, Work
 from gshard_nmt.inspection.memory import Memory
-from gshard_nmt.quantities import DAY, DAYS
+from gshard_nmt.quantities import DAY, YEAR_DAYS
 from gshard_nmt.spmd import ahead_of_time
 from gshard_nmt.spmd.ahead_of_time import Compiled
 from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction
@@ -164,7 +164,7 @@ class Inspection(ProgramCost):
         if self.step_seconds is None:
             return None
         seconds = tokens / self.tokens_per_step * self.step_seconds
-        return seconds * self.topology.num_devices / (DAYS * DAY)
+        return seconds * self.topology.num_devices / (YEAR_DAYS * DAY)
 
 
 def as_json(inspection: Inspection) -> dict[str, Any]:

@@ -28,7 +28,7 @@ import gshard_nmt
 from gshard_nmt import files, json_shape, paths
 from gshard_nmt.data.config import ONLY_PREPARED
 from gshard_nmt.data.language_codes import known_as
-from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum, hashes_of, read_manifest
+from gshard_nmt.data.sets.manifest import VOCABULARIES, checksum, hash_of, read_manifest
 from gshard_nmt.errors import TryAgain, UserError, did_you_mean
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text, whole
 from gshard_nmt.model.config import Model
@@ -395,7 +395,7 @@ def identity_of(config: Config, data: "PreparedData") -> dict[str, str]:
     """
     return {
         **{name: checksum(data.folder / name) for name in VOCABULARIES},
-        "data": hashes_of(data.manifest)[0],
+        "data": hash_of(data.manifest),
         "config": hash_of_settings(config),
     }
 
@@ -409,7 +409,7 @@ def data_differences(recorded: Mapping[str, Any], data: "PreparedData") -> list[
     """Returns a line for each difference between the data of a run, its `data.json`, and other data."""
     lines = []
     files = recorded["files"]
-    if files["data"] not in hashes_of(data.manifest):
+    if files["data"] != hash_of(data.manifest):
         before, now = recorded["prepared"], data.manifest["data"]
         settings = [
             f"the prepared data: Data.{name} was {before.get(name)!r}, now {now.get(name)!r}"

@@ -220,7 +220,11 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
     if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
         _refuse("the elements of q are nested too deeply. Send less.")
     nodes = [
-        (e, place, _inner(e) if place == "inner" else str(getattr(e, place)), _elements(e))
+        (
+            e,
+            place,
+            *((_inner(e), _elements(e)) if place == "inner" else (str(getattr(e, place)), [])),
+        )
         for e, place in _text_nodes(root, keeps_tags)
     ]
 

@@ -152,7 +152,8 @@ class Train:
         if slash and language not in languages:
             yield (
                 f"Train.best_metric is {self.best_metric!r}, and the run has no dev text of {language!r}"
-                f"{did_you_mean(language, languages)} It has {', '.join(languages)}; choose one of them."
+                f"{did_you_mean(language, languages)} It has {', '.join(languages) or 'none'}; choose "
+                "one of them, or leave the setting out."
             )
 
 

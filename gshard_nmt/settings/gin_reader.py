@@ -17,7 +17,7 @@ import gin.config_parser
 
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.settings.config import CLASSES, Config, Key, configs_folder, find_config
-from gshard_nmt.settings.values import REMOVED, Changes, Setting, build, check_name
+from gshard_nmt.settings.values import Changes, Setting, build, check_name
 
 
 def load_config(source: str, overrides: Sequence[str] = ()) -> Config:
@@ -143,12 +143,9 @@ class _Reader(gin.config_parser.ParserDelegate):
             case gin.config_parser.BindingStatement():
                 name, field, value = statement.selector, statement.arg_name, statement.value
                 name = "/".join(filter(None, (statement.scope, name)))
-                # A value that `prepare` would have used must be an error.
-                is_unread = name not in ("Data", "Cleaning") or not value
-                is_void = opened and (name, field) in REMOVED and is_unread
                 if not field:
                     self._macros[name] = Setting(value, where)
-                elif not is_void:
+                else:
                     check_name(name, field, where)
                     self._settings[name, field] = Setting(value, where)
             case gin.config_parser.IncludeStatement():

@@ -31,15 +31,6 @@ class Setting:
     where: str
 
 
-REMOVED: tuple[Key, ...] = (
-    *(("Mesh", "partitioner"), ("Cleaning", "modules"), ("Train", "on_divergence")),
-    *(("Data", name) for name in ("maximum_pairs", "source_model", "target_model")),
-    *(("Model", name) for name in ("eval_capacity", "eval_capacity_factor")),
-)
-"""Settings that have left. The config.gin of older runs has them, and such lines are skipped.
-`gin_reader` refuses values of Data and Cleaning that say something."""
-
-
 def read_run_config(path: pathlib.Path) -> Config:
     """Reads the `config.gin` of a run folder. Raises UserError if it is missing or damaged."""
     if not path.is_file():
@@ -69,9 +60,8 @@ def read_run_config(path: pathlib.Path) -> Config:
                 f"{where}: cannot read this line; the config.gin of a run folder has only lines "
                 f"`Class.field = value`. {restore}"
             ) from error
-        if (class_name, field) not in REMOVED:
-            check_name(class_name, field, where)
-            settings[class_name, field] = Setting(value, where)
+        check_name(class_name, field, where)
+        settings[class_name, field] = Setting(value, where)
     return build(settings)
 
 

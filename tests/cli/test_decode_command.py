@@ -240,9 +240,11 @@ def decode_files(tmp_path, run_folder, content: bytes, *flags) -> int:
 
 
 def test_odd_input_is_translated_line_by_line(tmp_path, capsys, run_folder, upper):
-    content = b"\xef\xbb\xbfa\r\n \t\r\n\r\nb\0" + b"x" * 100_000
-    assert decode_files(tmp_path, run_folder, content) == 0
-    assert (tmp_path / "out.txt").read_text() == "A\n \t\n\nB\0" + "X" * 100_000 + "\n"
+    odd = b"\xef\xbb\xbfa\r\n \t\r\n\r\nb\0" + b"x" * 100_000
+    expected = "A\n \t\n\nB\0" + "X" * 100_000 + "\n"
+    for content, text in ((odd, expected), (b"", "")):
+        assert decode_files(tmp_path, run_folder, content) == 0
+        assert (tmp_path / "out.txt").read_text() == text
     assert capsys.readouterr() == ("", "")
 
 

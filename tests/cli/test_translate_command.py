@@ -107,6 +107,12 @@ def test_a_back_translation_has_the_input_as_its_target(tmp_path, words, model):
     assert pairs(tmp_path, "en", "fr")[0] == ("UN MOT", "un mot")
 
 
+def test_the_files_of_the_run_are_no_place_for_pairs(tmp_path, words, model, capsys):
+    assert commands.main(["data", *words, f"--out={tmp_path / 'run' / 'checkpoints'}"]) == 2
+    assert "gshard-data translate: --out " in (error := capsys.readouterr().err)
+    assert "is a file that the run" in error
+
+
 def test_another_input_of_the_same_name_is_refused(tmp_path, words, model, capsys):
     model.stops = False
     assert commands.main(["data", *words]) == 0

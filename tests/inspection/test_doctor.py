@@ -1,7 +1,10 @@
 from gshard_nmt.cli import commands
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.inspection import doctor
 from gshard_nmt.inspection.doctor import DoctorRequest, examine
+from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
 
 
@@ -102,6 +105,15 @@ def test_what_only_training_would_refuse(tmp_path):
         f"--workdir {tmp_path / 'run'} has files in it and is not"[:61],
     ]
     assert not problems(DoctorRequest("demo", (), tmp_path / "data", tmp_path / "free"), "data")
+    named = DoctorRequest("demo", ["Data.minimum_pairs = 7"], tmp_path / "data", tmp_path / "free")
+    assert "Data.minimum_pairs" in problems(named, "data")[0]
+    # A run keeps the precision that 'auto' had on the machine where it began.
+    begun = RunFolder(tmp_path / "begun")
+    begun.path.mkdir()
+    demo = load_config("demo").replace(model={"matmul_precision": "default"})
+    data = PreparedData.open(tmp_path / "data")
+    begun.claim(demo.replace(data=data.fitted(demo.data)), data)
+    assert not problems(DoctorRequest("demo", (), tmp_path / "data", begun.path), "data")
 
 
 def test_if_a_machine_has_too_little_memory_the_message_says_how_much_is_missing():

@@ -222,6 +222,15 @@ def test_a_document_that_cannot_be_read_is_refused():
             html_parts(text)
 
 
+def test_the_time_does_not_grow_with_the_square_of_the_elements(monkeypatch):
+    walks = []
+    count = lambda parent: walks.append(parent) or []  # noqa: E731
+    monkeypatch.setattr("gshard_nmt.serving.requests._elements", count)
+    lines, _ = html_parts("<div>x" * 20 + "<b>y</b>z" * 20 + "</div>t" * 20)
+    assert len(lines) == 80
+    assert not walks
+
+
 MARKUP = st.lists(
     st.sampled_from(
         ["<", ">", "</", "<p>", "a ", "&", '"', "<!--", "\n", "<br>", "</p>", "<b>", "</b>"]

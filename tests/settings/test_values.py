@@ -75,15 +75,6 @@ def test_the_text_reads_back_as_the_same_config(tmp_path_factory, seed, factor, 
     assert list(again.mesh.rules) == list(config.mesh.rules)
 
 
-def test_a_run_of_an_older_version_opens(tmp_path):
-    path = tmp_path / "config.gin"
-    path.write_text("Mesh.shape = (2,)\nMesh.partitioner = 'gspmd'\nModel.eval_capacity = 4\n")
-    assert tuple(values.read_run_config(path).mesh.shape) == (2,)
-    assert tuple(load_config(str(path)).mesh.shape) == (2,)
-    with pytest.raises(UserError, match="Mesh has no setting 'partitioner'"):
-        load_config(str(path), ["Mesh.partitioner = 'gspmd'"])
-
-
 def test_a_folder_without_a_config_is_not_a_run_folder(tmp_path):
     with pytest.raises(UserError, match="is not a run folder; give the --workdir of a run that"):
         values.read_run_config(tmp_path / "config.gin")

@@ -68,8 +68,8 @@ class Cleaning:
     # Duplicates
     duplicates: tuple[str, ...] = ("pair", "near")
     """The kinds of duplicates to drop. "pair": both sides are equal. "near": both sides are equal except
-    for case, spaces and punctuation. "source" or "target": that side is equal; "target" is the English
-    one. The first pair stays."""
+    for case, spaces and punctuation. "source" or "target": that side is equal. English is the target,
+    also with Data.direction "en-xx". The first pair stays."""
 
     RULES: ClassVar[Sequence[Rule]] = (
         at_least(1, "maximum_words", "maximum_characters", "longest_word"),

@@ -42,7 +42,6 @@ from gshard_nmt.data.sets.manifest import (
     PreparedPair,
     SplitData,
     link,
-    read_manifest,
     write_manifest,
 )
 from gshard_nmt.data.text.vocabulary import vocabulary_of
@@ -161,8 +160,7 @@ class Job:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         test_pairs = {d.folder: SplitText.of(d.pair, "test", texts).total for d in kept}
-        replaced = read_manifest(self._out, "--out")
-        _make_folder(folder, kept, test_pairs, models, tokens, facts, replaced)
+        _make_folder(folder, kept, test_pairs, models, tokens, facts)
         cleaned = [clean[folder_of(pair), "train"] for pair in pairs]
         alarms = report.write_report([text.to_report() for text in cleaned], folder)
         for alarm in (*alarms, *_alarms(trains, config)):
@@ -216,7 +214,6 @@ def _make_folder(
     models: Mapping[str, bytes],
     tokens: Mapping[tuple[str, str], Tokens],
     facts: Mapping[str, Any],
-    replaced: Mapping[str, Any] | None,
 ) -> None:
     """Fills an empty folder with hard links of the shards, the vocabularies and the manifest."""
     pairs, checksums = [], {}
@@ -233,7 +230,7 @@ def _make_folder(
         files.write(path / name, models[side])
     sizes = {f"{side}_vocabulary": vocabulary_of(models[side]).size for side in SIDES}
     pairs.sort(key=lambda pair: (-pair.splits["train"].examples, pair.folder))
-    write_manifest(path, pairs, {**facts, **sizes}, checksums, replaced)
+    write_manifest(path, pairs, {**facts, **sizes}, checksums)
 
 
 def _reason(pairs: int, removed: Mapping[str, int]) -> str:

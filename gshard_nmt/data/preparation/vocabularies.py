@@ -249,7 +249,7 @@ def tagged_models(
     name = f"--vocabulary_of {folder}"
     if config.vocabulary == "joint" and models["source"].content != models["target"].content:
         raise UserError(
-            f"{name} has two vocabularies, and Data.vocabulary is 'joint'; set it to 'two'",
+            f"{name} has two vocabularies, and Data.vocabulary is 'joint'. Set it to 'two'.",
             ["Data.vocabulary"],
         )
     # If translations begin with the tag of their language, sources need no tag of it.

@@ -122,7 +122,6 @@ _SHAPE = fields(
         "checksums": mapping_of(text("[0-9a-f]{64}", "64 hexadecimal digits")),
         "subset_fingerprints": mapping_of(text()),
         "left_out": mapping_of(text()),
-        "same_as": list_of(text()),
     },
 )
 """The shape of a manifest of this format. Other keys are allowed, for later versions."""
@@ -156,16 +155,13 @@ def read_manifest(folder: Path, flag: str = "--data") -> dict[str, Any] | None:
     return manifest if is_ours else None
 
 
-def hashes_of(manifest: Mapping[str, Any]) -> list[str]:
-    """Returns the SHA-256 of a manifest as hex digits, then those of older ones with the same examples.
+def hash_of(manifest: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of a manifest as hex digits, of its contents in any order.
 
-    It covers the contents in any order, but not `temperature`: `prepare` only prints it, and training
-    takes its own from the config.
+    It does not cover `temperature`, because training takes its own from the config.
     """
-    others = ("temperature", "same_as")
-    contents = {name: value for name, value in manifest.items() if name not in others}
-    digest = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-    return [digest, *manifest.get("same_as", ())]
+    contents = {name: value for name, value in manifest.items() if name != "temperature"}
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
 def write_manifest(
@@ -173,13 +169,10 @@ def write_manifest(
     pairs: Iterable[PreparedPair],
     facts: dict[str, Any],
     known: Mapping[str, str] | None = None,
-    replaced: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes the manifest: the format, `facts`, the pairs, and the checksum of every other file.
 
-    `known` has checksums of files that need not be read again, by path in the folder. `replaced` is the
-    manifest of the data that this data replaces. If an earlier version made it (its manifest has `keys`)
-    with the same examples, `same_as` keeps its hashes, so that its runs can go on.
+    `known` has checksums of files that need not be read again, by path in the folder.
     """
     unlisted = (MANIFEST, *REPORTS)
     files = sorted(f for f in folder.rglob("*") if f.is_file() and f.name not in unlisted)
@@ -188,11 +181,6 @@ def write_manifest(
     checksums = {name: known.get(name) or checksum(file) for name, file in names.items()}
     entries_of_pairs = [dataclasses.asdict(pair) for pair in pairs]
     manifest = {"format": FORMAT, **facts, "pairs": entries_of_pairs, "checksums": checksums}
-    # As JSON, because the replaced manifest has lists in place of tuples.
-    new = json.loads(json.dumps(manifest))
-    is_older = bool(replaced and replaced.keys() & {"keys", "same_as"})
-    if replaced and is_older and all(replaced.get(n) == new[n] for n in ("pairs", "checksums")):
-        manifest["same_as"] = hashes_of(replaced)
     write_json(folder / MANIFEST, manifest)
 
 

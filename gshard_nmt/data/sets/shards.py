@@ -273,7 +273,7 @@ def join(old: PreparedData, new: PreparedData, language: str, out: Path) -> Prep
             "--new_pieces."
         )
     # `key` tells gshard-data prepare that data is up to date, and it did not make this.
-    own = ("format", "pairs", "checksums", "key", "keys", "texts")
+    own = ("format", "pairs", "checksums", "key", "texts")
     facts = {name: value for name, value in old.manifest.items() if name not in own}
     prints = [d.manifest.get("subset_fingerprints", {}) for d in (old, new)]
     facts |= {

@@ -9,7 +9,8 @@ from gshard_nmt.decoding.documents.document import Document, Part, part_of
 from gshard_nmt.decoding.documents.markup import line_of, tagged
 
 _CUE = re.compile(
-    r"(?m)(^[^\n]*-->[^\n]*\n)((?:(?!(?:\s*\d+\s*\n)?[^\n]*-->)[^\S\n]*\S[^\n]*(?:\n|\Z))+)"
+    r"(?m)(^[^\n]*-->[^\n]*\n)"
+    r"((?:(?!(?:[^\S\n]*\d+[^\S\n]*\n)?[^\S\n]*[\d:.,]+[^\S\n]*-->)[^\S\n]*\S[^\n]*(?:\n|\Z))+)"
 )
 """The line with the times, and the lines of text up to a blank line or to the next cue."""
 

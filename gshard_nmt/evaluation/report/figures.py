@@ -8,7 +8,7 @@ import numpy as np
 
 from gshard_nmt.evaluation.report.report import has_gains
 from gshard_nmt.evaluation.systems import Result, System, labels
-from gshard_nmt.quantities import DAYS
+from gshard_nmt.quantities import YEAR_DAYS
 
 _WINDOW = 10
 """Languages in the sliding mean of the chart, as in GShard Figure 6."""
@@ -199,5 +199,6 @@ def draw_cost(systems: Sequence[System], baselines: System | None) -> Any:
 
 def cost_unit(years: float) -> tuple[str, float]:
     """Returns the unit that suits a cost, and how many of it a device-year has."""
-    units = [("years", 1.0), ("days", DAYS), ("hours", DAYS * 24), ("minutes", DAYS * 1440)]
+    days = YEAR_DAYS
+    units = [("years", 1.0), ("days", days), ("hours", days * 24), ("minutes", days * 1440)]
     return next(((unit, n) for unit, n in units if years * n >= 1), units[-1])

@@ -15,7 +15,7 @@ from gshard_nmt.evaluation.systems import (
     missing_labels,
     resource_groups,
 )
-from gshard_nmt.quantities import DAYS
+from gshard_nmt.quantities import YEAR_DAYS
 
 _DASH = "–"
 """Shown for a value that is unknown."""
@@ -31,7 +31,7 @@ def systems_section(every: Systems, alarms: Iterable[str] = ()) -> Section:
     differ = any(len(system.results) != len(everywhere) for system in systems)
     rows = [*systems, *([baselines] if baselines else [])]
     cost, per_year = cost_unit(_largest(s.budget.device_years for s in rows))
-    time, per_long = cost_unit(_largest(s.budget.days for s in rows) / DAYS)
+    time, per_long = cost_unit(_largest(s.budget.days for s in rows) / YEAR_DAYS)
     columns: list[tuple[str, Callable[[System], str]]] = [
         ("weights", lambda s: count_text(s.budget.weights)),
         ("experts", lambda s: "dense" if s.is_dense else _plain(s.budget.experts)),
@@ -41,7 +41,7 @@ def systems_section(every: Systems, alarms: Iterable[str] = ()) -> Section:
         ("tokens of a step", lambda s: count_text(s.budget.batch_tokens)),
         ("tokens", lambda s: count_text(s.budget.tokens)),
         (f"device-{cost}", lambda s: digits_text(s.budget.device_years, per_year)),
-        (time, lambda s: digits_text(s.budget.days, per_long / DAYS)),
+        (time, lambda s: digits_text(s.budget.days, per_long / YEAR_DAYS)),
         ("BLEU", lambda s: average_text(s.average(), "bleu")),
     ]
     if differ:

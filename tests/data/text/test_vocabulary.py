@@ -265,9 +265,7 @@ def test_a_joint_vocabulary_is_one_file_with_the_text_of_both_sides(tmp_path):
 def test_an_existing_model_is_copied_byte_by_byte(folder):
     source, target = ((folder / f"{side}.model").read_bytes() for side in ("source", "target"))
     assert tagged(CONFIG, DIRECTIONS, folder) == {"source": source, "target": target}
-    with pytest.raises(
-        UserError, match=r"two vocabularies, and Data\.vocabulary is 'joint'; set it"
-    ):
+    with pytest.raises(UserError, match=r"two vocabularies, and Data\.vocabulary is 'joint'\. Set"):
         tagged(JOINT, DIRECTIONS, folder)
 
 
