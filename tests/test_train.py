@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt import train
+from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
@@ -74,13 +75,31 @@ def test_a_finished_run_is_left_as_it_is(prepared, tmp_path, monkeypatch, capsys
     assert "nothing to do" in capsys.readouterr().err
 
 
-def test_the_best_metric_must_be_of_a_language_of_the_run(prepared, tmp_path):
+def test_the_best_metric_must_be_of_a_language_of_the_run(prepared, tmp_path, monkeypatch):
     config = DEMO.replace(train={"best_metric": "dev_nll/frr"})
     with pytest.raises(
         UserError, match=r"no dev text of 'frr'; did you mean 'fr'\? It has fr, de;"
     ):
         train.train(config, prepared.folder, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    with_text = {"train": ["fr", "de"], "dev": ["fr"]}
+    monkeypatch.setattr(PreparedData, "languages", lambda *words: with_text[[*words, "train"][2]])
+    with pytest.raises(UserError, match="no dev text of 'de'"):
+        train.train(
+            DEMO.replace(train={"best_metric": "dev_nll/de"}), prepared.folder, tmp_path / "run"
+        )
+
+
+def test_the_step_counts_the_languages_of_the_run_and_not_of_its_data(
+    prepared, tmp_path, monkeypatch
+):
+    def stop(config, data):
+        raise InterruptedError({pair["language"] for pair in data["pairs"]})
+
+    monkeypatch.setattr(train, "step_functions", stop)
+    config = DEMO.replace(data={"languages": ("fr",)})
+    with pytest.raises(InterruptedError, match=r"^\{'fr'\}"):
+        train.train(config, prepared.folder, tmp_path / "run")
 
 
 def test_a_second_trainer_is_refused_before_it_writes_anything(prepared, tmp_path, monkeypatch):

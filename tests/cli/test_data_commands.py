@@ -70,7 +70,7 @@ def test_a_name_stands_once_and_a_folder_must_exist(tmp_path):
     )
     with pytest.raises(UserError, match="another corpus has the name 'back'"):
         read(f"back={tmp_path}", f"back={tmp_path}")
-    for text in ("back=", f"b/ck={tmp_path}"):
+    for text in ("back=", f"b/ck={tmp_path}", ""):
         with pytest.raises(UserError) as error:
             read(text)
         assert str(error.value) == (
