@@ -106,3 +106,9 @@ def _extend(items: list[pytest.Item]) -> None:
                 suppress_health_check=list(hypothesis.HealthCheck),
                 print_blob=True,
             )
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Leaves out the figures of reports, which take most of the time."""
+    monkeypatch.setattr("gshard_nmt.evaluation.report.figures.image", lambda draw, kind: b"")

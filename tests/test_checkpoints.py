@@ -13,7 +13,7 @@ from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.settings.gin_reader import load_config
-from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
+from tests.run.checkpoints import LETTERS, abstract, assert_equal, flip, state
 
 CONFIG = load_config("demo").replace(train={"bleu_sentences": 0})
 
@@ -37,16 +37,6 @@ def run(tmp_path):
     return make_run(tmp_path / "run", {1: state(1), 2: state(2)})
 
 
-def flip(run, step: int) -> None:
-    """Changes a bit of the weight of expert 1."""
-    needle = np.asarray(state(step)["parameters"]["experts/w"])[0, 1, 2, 4:].tobytes()
-    folder = run / "checkpoints" / str(step)
-    (file,) = [f for f in folder.rglob("*") if f.is_file() and needle in f.read_bytes()]
-    content = bytearray(file.read_bytes())
-    content[content.index(needle) + 2] ^= 1
-    file.write_bytes(content)
-
-
 def checkpoint(*arguments: object) -> int:
     return commands.main(["checkpoint", *map(str, arguments)])
 
@@ -61,7 +51,7 @@ def test_list_shows_why_each_is_kept(run, capsys):
 def test_verify_reads_every_tensor(run, capsys):
     assert checkpoint("verify", "--workdir", run) == 0
     assert capsys.readouterr().out == "step 1: 3 tensors, sound\nstep 2: 3 tensors, sound\n"
-    flip(run, 1)
+    flip(run / "checkpoints", 1)
     assert checkpoint("verify", "--workdir", run) == 2
     err = capsys.readouterr().err
     assert err.startswith("gshard-checkpoint verify: 1 of 2 checkpoints cannot be used:\n")
@@ -127,7 +117,7 @@ def test_diff_of_different_models(run, tmp_path, capsys):
 
 
 def test_diff_of_a_damaged_checkpoint_names_it(run):
-    flip(run, 1)
+    flip(run / "checkpoints", 1)
     with pytest.raises(
         UserError, match=r"checkpoints/1: parameters/experts/w is damaged: repeat 0"
     ):
@@ -182,7 +172,7 @@ def test_an_average_is_of_sound_checkpoints_of_one_model(run, tmp_path):
         program.average(run, [], 3, tmp_path / "averaged")
     with pytest.raises(UserError, match=r"--out .*run is not empty; give a new folder"):
         program.average(run, [], 2, run)
-    flip(run, 2)
+    flip(run / "checkpoints", 2)
     with pytest.raises(UserError, match=r"checkpoints/2: parameters/experts/w is damaged"):
         program.average(run, [1, 2], 0, tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()

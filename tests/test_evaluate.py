@@ -19,10 +19,7 @@ SENTENCES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_figures(monkeypatch):
-    """Leaves out the figures, which take most of the time; tests/evaluation/report draws them."""
-    monkeypatch.setattr("gshard_nmt.evaluation.report.figures.image", lambda draw, kind: b"")
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 @pytest.fixture

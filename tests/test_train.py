@@ -17,9 +17,8 @@ from tests.train_loop import DEMO
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    return write_prepared_data(
-        tmp_path_factory.mktemp("data") / "prepared", DEMO.data, {"fr": 40, "de": 20}
-    )
+    folder = tmp_path_factory.mktemp("data") / "prepared"
+    return write_prepared_data(folder, DEMO.data, {"fr": 40, "de": 20})
 
 
 def test_a_run_that_cannot_start_leaves_no_run_folder(prepared, tmp_path, monkeypatch):

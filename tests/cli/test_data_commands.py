@@ -9,25 +9,36 @@ from gshard_nmt.errors import UserError
 from tests.data.cleaning import corpora
 
 # fmt: off
+AVERAGE = ["checkpoint", "average", "--workdir=."]
 MISTAKES = [
-    (["plan", "--config=demo"], "--data is missing."),
-    (["plan", "--config=demo", "--data=a", "--out=plan.txt"],
+    (["data", "plan", "--config=demo"], "--data is missing."),
+    (["data", "plan", "--config=demo", "--data=a", "--out=plan.txt"],
      "--out is 'plan.txt'; it must end in .json. Give"),
-    (["plan", "--config=demo", "--data=a", "--steps=0"], "--steps is '0'; it must be"),
-    (["show", "--config=demo"], "--data is missing."),
-    (["show", "--config=demo", "--data=none"], "there is no such folder; make it with gshard-data"),
-    (["show", "--config=demo", "--data=none", "--step=0"], "--step is '0'; it must be"),
-    (["check"], "--corpus is missing."),
-    (["check", "--corpus=none"], "--corpus none: there is no such folder"),
-    (["check", "--corpus=.", "--report=x.pdf"], "must end in .json. Give another name."),
-    (["check", "--corpus=.", "--gin=Data.rows = 3"], "--gin has no effect without --config."),
+    (["data", "plan", "--config=demo", "--data=a", "--steps=0"], "--steps is '0'; it must be"),
+    (["data", "show", "--config=demo"], "--data is missing."),
+    (["data", "show", "--config=demo", "--data=none"], "there is no such folder; make it with gshard"),
+    (["data", "show", "--config=demo", "--data=none", "--step=0"], "--step is '0'; it must be"),
+    (["data", "check"], "--corpus is missing."),
+    (["data", "check", "--corpus=none"], "--corpus none: there is no such folder"),
+    (["data", "check", "--corpus=.", "--report=x.pdf"], "must end in .json. Give another name."),
+    (["data", "check", "--corpus=.", "--gin=Data.rows = 3"], "--gin has no effect without --config."),
+    (["checkpoint", "diff", "--workdir=."], "--steps is ''; it must be two steps, such as --steps 4"),
+    (["checkpoint", "diff", "--workdir=.", "--steps=4"], "--steps is '4'; it must be two steps"),
+    (["checkpoint", "diff", "--workdir=.", f"--steps=4,{'9' * 5000}"], "it must be whole numbers with"),
+    (["checkpoint", "diff", "--workdir=.", "--steps=4,x"], "--steps is '4,x'; it must be whole numbers"),
+    ([*AVERAGE, "--out=a"], "--last is missing and --steps is ''; give one of them"),
+    ([*AVERAGE, "--out=a", "--last=2", "--steps=1,2"], "--last is 2 and --steps is '1,2'; give"),
+    ([*AVERAGE, "--out=a", "--steps=7"], "--steps is '7'; give one of them, with at least two"),
+    ([*AVERAGE, "--out=a", "--steps=8,8"], "at least two different checkpoints"),
+    ([*AVERAGE, "--out=a", "--last=1"], "--last is '1'; it must be"),
+    ([*AVERAGE, "--last=2"], "--out is missing."),
 ]
 # fmt: on
 
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES)
 def test_mistakes_are_explained(capsys, arguments, message):
-    assert commands.main(["data", *arguments]) == 2
+    assert commands.main(arguments) == 2
     assert message in capsys.readouterr().err
 
 

@@ -72,3 +72,14 @@ def whole_state(folder: Path) -> tuple[dict[str, np.ndarray], Manifest]:
         for group, tensors in manifest.tensors.items()
         for name in tensors
     }, manifest
+
+
+def flip(folder: Path, step: int) -> None:
+    """Changes a bit of the weight of expert 1 in the checkpoint of a step."""
+    needle = np.asarray(state(step)["parameters"]["experts/w"])[0, 1, 2, 4:].tobytes()
+    (file,) = [
+        f for f in (folder / str(step)).rglob("*") if f.is_file() and needle in f.read_bytes()
+    ]
+    content = bytearray(file.read_bytes())
+    content[content.index(needle) + 2] ^= 1
+    file.write_bytes(content)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.spmd import sharding
+from gshard_nmt.spmd import sharding, shared_update
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import (
@@ -35,11 +35,14 @@ API = (
 )
 
 
-@pytest.mark.parametrize("name", API)
-def test_the_example_of_the_docstring(name):
+@pytest.mark.parametrize(
+    "function", [*(getattr(sharding, name) for name in API), shared_update.divided]
+)
+def test_the_example_of_the_docstring(function):
     mesh = Mesh(("x", "y"), (2, 4), rules={"B": "x", "G": "x", "E": "x", "H": "y"})
-    names = vars(sharding) | {"annotations_of": annotations_of, "mesh": mesh, "tf": tf}
-    examples = doctest.DocTestFinder().find(getattr(sharding, name), name, globs=names)
+    names = vars(sharding) | vars(shared_update)
+    names |= {"annotations_of": annotations_of, "mesh": mesh, "tf": tf}
+    examples = doctest.DocTestFinder().find(function, "it", globs=names)
     assert examples[0].examples
     runner = doctest.DocTestRunner()
     report: list[str] = []

@@ -1,27 +1,16 @@
 """Shared updates: which part of a weight each device gets."""
 
-import doctest
 import math
 
 import numpy as np
 import pytest
 
-from gshard_nmt.spmd import shared_update
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh, tile_assignment
 from gshard_nmt.spmd.sharding import exchange_parts
-from gshard_nmt.spmd.shared_update import divided, fine_mesh
+from gshard_nmt.spmd.shared_update import fine_mesh
 
 POD = Mesh(("x",), (2048,))
-
-
-def test_the_example_of_the_docstring():
-    examples = doctest.DocTestFinder().find(divided, "divided", globs=vars(shared_update))
-    assert examples[0].examples
-    runner = doctest.DocTestRunner()
-    report: list[str] = []
-    runner.run(examples[0], out=report.append)
-    assert runner.failures == 0, "".join(report)
 
 
 @pytest.mark.parametrize(

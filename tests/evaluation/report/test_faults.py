@@ -13,11 +13,7 @@ from gshard_nmt.evaluation.report import faults
 from gshard_nmt.evaluation.systems import System, Systems
 from tests.evaluation.small_evaluation import LANGUAGES, LINES, SmallEvaluation, small_evaluation
 
-
-@pytest.fixture(autouse=True)
-def no_figures(monkeypatch):
-    """Leaves out the figures, which take most of the time."""
-    monkeypatch.setattr("gshard_nmt.evaluation.report.figures.image", lambda draw, kind: b"")
+pytestmark = pytest.mark.usefixtures("no_figures")
 
 
 @pytest.mark.parametrize("seed", range(8))

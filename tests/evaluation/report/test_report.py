@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gshard_nmt.evaluation.metrics import Measured
-from gshard_nmt.evaluation.report import figures, page, report, terminal
+from gshard_nmt.evaluation.report import page, report, terminal
 from gshard_nmt.evaluation.report.report import Report, Section
 from gshard_nmt.evaluation.significance import Comparison
 from gshard_nmt.evaluation.systems import Result, System, Systems
@@ -108,12 +108,6 @@ def test_the_headline_has_intervals_significance_and_what_the_baselines_are():
     counted = dataclasses.replace(whole, sections=[section])
     assert counted.headline == f"{gains} 2 are better. They are starved."
     assert report_of(rows[3:]).headline == "30.0 BLEU on average over 1 language."
-
-
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Leaves out the figures, which take most of the time."""
-    monkeypatch.setattr(figures, "image", lambda draw, kind: b"")
 
 
 @pytest.mark.parametrize(("number", "gain"), [(3, None), (100, 2.0)])

@@ -18,6 +18,7 @@ from tests.run.checkpoints import (
     abstract,
     assert_equal,
     files_of,
+    flip,
     make_readable,
     make_unreadable,
     state,
@@ -107,12 +108,7 @@ def test_every_file_missing_cut_or_flipped_is_noticed_or_does_no_harm(written, f
 
 
 def test_each_flipped_byte_of_the_data_is_noticed_and_its_tensor_named(folder):
-    weight = np.asarray(state(2)["parameters"]["experts/w"])
-    needle = weight[0, 1, 2, 4:].tobytes()
-    (file,) = [path for path in files_of(folder / "2") if needle in path.read_bytes()]
-    content = bytearray(file.read_bytes())
-    content[content.index(needle) + 3] ^= 1
-    file.write_bytes(content)
+    flip(folder, 2)
     restored = Checkpoints(folder).restore(specs())
     assert restored.manifest.step == 1
     assert restored.passed_over == (

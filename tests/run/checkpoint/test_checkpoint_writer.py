@@ -1,6 +1,5 @@
 """Checkpoints as they are written: committed whole, kept by rules, all values finite."""
 
-import resource
 import shutil
 
 import jax
@@ -14,6 +13,7 @@ from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Retention
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError
 from gshard_nmt.run.checkpoint.manifest import Scores
+from tests.faults import full_disk
 from tests.run.checkpoints import (
     LETTERS,
     abstract,
@@ -243,30 +243,16 @@ def test_a_value_that_is_not_finite_is_never_committed(open_writer):
     assert steps_on_disk(writer) == [1]
 
 
-@pytest.fixture
-def small_files():
-    """Limits the size of files: a write beyond it fails as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit(size: int) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("limit", [0, 20, 700, 1300])
-def test_on_a_full_disk_the_older_checkpoints_stay(open_writer, small_files, limit, monkeypatch):
+def test_on_a_full_disk_the_older_checkpoints_stay(open_writer, limit, monkeypatch):
     # Several arrays are written at the same time when one of them fails.
     monkeypatch.setattr(tensor_files, "_SMALL_BYTES", 0)
     writer = open_writer()
     for step in (1, 2):
         save(writer, step)
     writer.wait()
-    small_files(limit)
-    with pytest.raises(UserError) as error:
+    with full_disk(limit), pytest.raises(UserError) as error:
         (save(writer, 3), writer.wait())
-    small_files(resource.RLIM_INFINITY)
     assert str(error.value).startswith(
         f"the checkpoint of step 3 cannot be written to {writer.folder}: "
     )
@@ -281,14 +267,13 @@ def test_on_a_full_disk_the_older_checkpoints_stay(open_writer, small_files, lim
     assert resumed.steps() == [2, 3]
 
 
-def test_an_error_in_the_background_is_reported_at_the_next_look(open_writer, small_files):
+def test_an_error_in_the_background_is_reported_at_the_next_look(open_writer):
     writer = open_writer()
     save(writer, 1)
     writer.wait()
-    small_files(1300)
-    save(writer, 2)
-    writer._writer._async_manager._thread.join()
-    small_files(resource.RLIM_INFINITY)
+    with full_disk(1300):
+        save(writer, 2)
+        writer._writer._async_manager._thread.join()
     with pytest.raises(UserError, match="the checkpoint of step 2 cannot be written"):
         writer.check_for_errors()
     writer.check_for_errors()
