@@ -75,9 +75,12 @@ def plan(load, text, tmp_path):
 
 
 def test_the_clock_knows_the_speed_and_the_start(load, plan):
-    run = load("racers.clock").train(Fake(seconds=0.05), plan, 60.0)
+    clock = load("racers.clock")
+    run = clock.Run(24, [(0.5, 2), (0.75, 8), (1.5, 22)], seconds=1.75, validation_seconds=0.0)
+    assert (run.speed, run.start_seconds) == (20.0, pytest.approx(0.4))
+    run = clock.train(Fake(seconds=0.05), plan, 60.0)
     assert run.updates == 20
-    assert 0 < run.speed < 21
+    assert run.speed > 0
     assert run.start_seconds < run.seconds
 
 
