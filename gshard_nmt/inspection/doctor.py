@@ -155,13 +155,13 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
     yield from misfits
     if not misfits:
         yield from config.train.metric_problems(prepared.languages(config.data, "dev"))
+        set_by_user = read_settings(None, request.overrides, problems=[])
+        names = [name for part, name in set_by_user if part == "Data"]
         try:
+            fitted = config.replace(data=prepared.fitted(config.data, names))
             if request.workdir:
                 run = RunFolder(request.workdir)
-                set_by_user = read_settings(None, request.overrides, problems=[])
-                names = [name for part, name in set_by_user if part == "Data"]
-                data = prepared.fitted(config.data, names)
-                run.check(run.with_precision(config.replace(data=data), ALONE), prepared)
+                run.check(run.with_precision(fitted, ALONE), prepared)
         except UserError as error:
             yield str(error)
     for name in prepared.changed_files() if request.reads_data else ():

@@ -105,7 +105,7 @@ def test_what_only_training_would_refuse(tmp_path):
         f"--workdir {tmp_path / 'run'} has files in it and is not"[:61],
     ]
     assert not problems(DoctorRequest("demo", (), tmp_path / "data", tmp_path / "free"), "data")
-    named = DoctorRequest("demo", ["Data.minimum_pairs = 7"], tmp_path / "data", tmp_path / "free")
+    named = DoctorRequest("demo", ["Data.minimum_pairs = 7"], tmp_path / "data")
     assert "Data.minimum_pairs" in problems(named, "data")[0]
     # A run keeps the precision that 'auto' had on the machine where it began.
     begun = RunFolder(tmp_path / "begun")
