@@ -102,7 +102,8 @@ def main() -> None:
         try:
             print(f"\n{gain_in_bleu([Path(report) for report in arguments.reports.split(',')])}")
         except (OSError, LookupError, TypeError, ValueError):
-            parser.error(f"--reports {arguments.reports} must be reports of two runs each")
+            text = "must be reports of two runs each, made by gshard-eval with --workdir twice"
+            parser.error(f"--reports {arguments.reports} {text}")
 
 
 if __name__ == "__main__":

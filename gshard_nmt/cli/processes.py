@@ -33,7 +33,8 @@ def define_processes(flags: Flags) -> None:
     flags.text("coordinator", "HOST:PORT",
         "address of process 0, if there are several processes. Under Slurm and Open MPI and on TPU "
         "slices, this flag and the next two are detected", default="")
-    flags.integer("num_processes", "N", "number of processes; 1: alone, in a cluster too", 1, minimum=1)
+    flags.integer("num_processes", "N",
+        "number of processes; if it is given, no cluster is asked", 1, minimum=1)
     flags.integer("process_id", "I", "number of this process, from 0", 0, minimum=0)
     flags.integer("peer_timeout", "SECONDS",
         "seconds without a sign of life after which another process counts as lost", 60, minimum=1)
