@@ -261,7 +261,7 @@ class Translator:
     def _program(self, shape: BatchShape, meanwhile: Callable[[], object] | None = None) -> Program:
         # The seed is in the batches, so all seeds share a program.
         settings = [repr(self._functions), repr(dataclasses.replace(self._config.decode, seed=0))]
-        sizes = [*dataclasses.astuple(shape), self._nbest, self.rows, self._devices.is_cpu]
+        sizes = [*dataclasses.astuple(shape), self._nbest, self.rows]
         key = json.dumps(["decode", *settings, sizes, self._never, self._tags])
         program = self._devices.compile(
             key, lambda: self.lower(shape), independent_rows=True, meanwhile=meanwhile

@@ -24,6 +24,7 @@ from gshard_nmt.spmd.sharding import (
     active_mesh,
     annotate,
     auto_to_manual,
+    is_for_cpu,
     manual_to_auto,
     mesh_split,
 )
@@ -54,8 +55,8 @@ def mixture(weights: Tensors, by_token: Tensors, activation: str = "relu") -> "t
     tokens, mesh = by_token["tokens"], active_mesh()
     num_groups, group_size, _ = tokens.shape.as_list()
     if mesh is None or mesh.num_devices == 1 or tf.executing_eagerly():
-        outputs_of = functools.partial(_own_outputs, weights, activation, 0, True)
         size = piece_size(num_groups, group_size)
+        outputs_of = functools.partial(_own_outputs, weights, activation, 0)
     else:
         outputs_of = functools.partial(_on_devices, mesh, weights, activation)
         _, _, groups = mesh.partition("EHG")
@@ -98,8 +99,7 @@ def _on_devices(mesh: Mesh, weights: Tensors, activation: str, by_token: Tensors
     def work(_: "tf.Tensor") -> "tf.Tensor":
         own = {name: auto_to_manual(x, mesh, partitions[name]) for name, x in inputs.items()}
         own_weights = {name: own[name] for name in weights}
-        # On a mesh there is a loop more already.
-        result = _own_outputs(own_weights, activation, own["number"][0], False, own)
+        result = _own_outputs(own_weights, activation, own["number"][0], own)
         return manual_to_auto(result[tf.newaxis], mesh, partition, empty.shape)
 
     stacked = in_own_computation(work, mesh_split(empty, mesh, partition))
@@ -108,17 +108,13 @@ def _on_devices(mesh: Mesh, weights: Tensors, activation: str, by_token: Tensors
 
 
 def _own_outputs(
-    weights: Tensors,
-    activation: str,
-    first_expert: "tf.Tensor | int",
-    nested: bool,
-    by_token: Tensors,
+    weights: Tensors, activation: str, first_expert: "tf.Tensor | int", by_token: Tensors
 ) -> "tf.Tensor":
     """Returns the outputs [G, S, M] of the experts in `weights`, whose first is `first_expert`."""
 
     def expert(p: Tensors, x: "tf.Tensor") -> "tf.Tensor":
-        hidden = layers.activated(p, "BM,MH->BH", x, activation)
-        return layers.project("BH,HM->BM", hidden, p, "wo")
+        hidden = layers.activated(p, "NBM,NMH->NBH", x, activation)
+        return layers.project("NBH,NHM->NBM", hidden, p, "wo")
 
     num_groups, group_size, _ = by_token["tokens"].shape.as_list()
     # Shape: [G, S, ...] -> [n, ...]
@@ -126,6 +122,10 @@ def _own_outputs(
         tf.reshape(by_token[name], [num_groups * group_size, -1])
         for name in ("tokens", "expert", "weight")
     )
-    rows = blocks.plan(choices - first_expert, weight, weights["wi"].shape[0])
-    outputs = blocks.mixture(expert, weights, tokens, rows, nested)
-    return tf.reshape(outputs, by_token["tokens"].shape)
+    choices, experts = choices - first_expert, weights["wi"].shape[0]
+    compute, block_rows = blocks.mixture, blocks.BLOCK_ROWS
+    if not is_for_cpu():
+        compute = blocks.at_once
+        block_rows = blocks.rows_at_once(choices.shape.num_elements(), experts)
+    rows = blocks.plan(choices, weight, experts, block_rows)
+    return tf.reshape(compute(expert, weights, tokens, rows), by_token["tokens"].shape)

@@ -28,6 +28,7 @@ class ActiveMesh:
 
     mesh: Mesh | None = None  # The devices; None turns annotations into identities
     manual: tuple[str, ...] = ()  # The axes of the mesh that are partitioned manually
+    for_cpu: bool = True  # Whether the program shall be fast on CPUs, or on accelerators
     # (letters, shape) of each activation so far. Activations are annotated without a name.
     annotated: set[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=set)
 
@@ -37,9 +38,12 @@ active: contextvars.ContextVar[ActiveMesh] = contextvars.ContextVar("active_mesh
 
 
 @contextlib.contextmanager
-def rules(mesh: Mesh | None) -> Iterator[ActiveMesh]:
-    """Makes `mesh` the active mesh inside the block. None turns annotations into identities."""
-    active_mesh = ActiveMesh(mesh)
+def rules(mesh: Mesh | None, for_cpu: bool | None = None) -> Iterator[ActiveMesh]:
+    """Makes `mesh` the active mesh inside the block. None turns annotations into identities.
+
+    `for_cpu` is whether the program shall be fast on CPUs, or on accelerators. None is as outside.
+    """
+    active_mesh = ActiveMesh(mesh, for_cpu=active.get().for_cpu if for_cpu is None else for_cpu)
     token = active.set(active_mesh)
     try:
         yield active_mesh

@@ -37,7 +37,7 @@ def manual_axes(*axes: str) -> Iterator[None]:
     outer = active.get()
     if outer.mesh is not None:
         check_axes("manual_axes", outer.mesh, axes)
-    token = active.set(ActiveMesh(outer.mesh, (*outer.manual, *axes)))
+    token = active.set(ActiveMesh(outer.mesh, (*outer.manual, *axes), outer.for_cpu))
     try:
         yield
     finally:

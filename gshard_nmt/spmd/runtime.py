@@ -20,6 +20,7 @@ import numpy as np
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.spmd import machine, program_cache
+from gshard_nmt.spmd.annotation import rules
 from gshard_nmt.spmd.lowering import (
     ArraySpec,
     ArraySpecs,
@@ -250,7 +251,7 @@ class Runtime:
 
         Args:
           key: text that contains everything that the lowered function depends on, except the mesh,
-            the versions of jax and the code of this package.
+            whether the devices are CPUs, the versions of jax and the code of this package.
           lower: lowers the function; called only if the cache does not have it.
           donate: indices of the input groups whose memory the outputs may reuse.
           independent_rows: whether sums must have the same order for any number of rows. Then a row has
@@ -315,7 +316,8 @@ class Runtime:
             artifact = self._artifact(key) if self.cache else None
             function = program_cache.load(artifact) if artifact else None
             if function is None:
-                lowered = lower()
+                with rules(self.mesh, self.is_cpu):
+                    lowered = lower()
                 function = self.export(lowered), lowered.signature
                 if artifact:
                     with contextlib.suppress(OSError):  # the cache only saves time
@@ -331,8 +333,8 @@ class Runtime:
         import jaxlib
 
         assert self.cache is not None
-        versions = [jax.__version__, jaxlib.__version__, source_fingerprint()]
-        full_key = json.dumps([key, versions, dataclasses.asdict(self.mesh)], default=list)
+        facts = [jax.__version__, jaxlib.__version__, source_fingerprint(), self.is_cpu]
+        full_key = json.dumps([key, facts, dataclasses.asdict(self.mesh)], default=list)
         return self.cache / hashlib.sha256(full_key.encode()).hexdigest()[:32]
 
     def export(self, lowered: LoweredFunction) -> Any:

@@ -121,6 +121,11 @@ def active_mesh() -> Mesh | None:
     return active.get().mesh
 
 
+def is_for_cpu() -> bool:
+    """Returns whether the program shall be fast on CPUs, or on accelerators."""
+    return active.get().for_cpu
+
+
 def tiles(letters: str) -> list[int]:
     """Returns the number of parts into which `annotate` splits each dimension of an activation.
 

@@ -81,41 +81,23 @@ def test_window_positions_are_those_that_meet_an_element(
     assert positions == meets
 
 
-def test_a_slice_of_stacked_layers_reads_one_layer():
-    fused = """
-%fused (param_0: f32[36,8,128], param_1: s32[]) -> f32[1,8,128] {
-  %param_0 = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)
-  %param_1 = s32[] parameter(1)
-  %zero = s32[] constant(0)
-  ROOT %slice = f32[1,8,128]{2,1,0:T(8,128)} dynamic-slice(%param_0, %param_1, %zero, %zero)
-}
-"""
-    module = module_of(
-        "  %x = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)\n  %i = s32[] parameter(1)\n"
-        "  ROOT %out = f32[1,8,128]{2,1,0:T(8,128)} fusion(%x, %i), kind=kLoop, calls=%fused",
-        fused,
-    )
-    layer = 8 * 128 * 4
-    assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * layer + 4
+STACKED, LAYER, NUMBER = "f32[36,8,128]{2,1,0:T(8,128)}", "f32[1,8,128]{2,1,0:T(8,128)}", "s32[]"
+READ = (LAYER, "dynamic-slice(%p0, %p1, %zero, %zero)", (STACKED, NUMBER))
+WRITE = (STACKED, "dynamic-update-slice(%p0, %p1, %p2, %zero)", (STACKED, LAYER, NUMBER))
 
 
-def test_an_update_in_place_writes_its_own_size():
-    fused = """
-%fused (param_0: f32[36,8,128], param_1: f32[1,8,128], param_2: s32[]) -> f32[36,8,128] {
-  %param_0 = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)
-  %param_1 = f32[1,8,128]{2,1,0:T(8,128)} parameter(1)
-  %zero = s32[] constant(0)
-  %at = s32[] parameter(2)
-  ROOT %update = f32[36,8,128]{2,1,0:T(8,128)} dynamic-update-slice(%param_0, %param_1, %at, %zero)
-}
-"""
-    module = module_of(
-        "  %x = f32[36,8,128]{2,1,0:T(8,128)} parameter(0)\n"
-        "  %y = f32[1,8,128]{2,1,0:T(8,128)} parameter(1)\n  %i = s32[] parameter(2)\n"
-        "  ROOT %out = f32[36,8,128]{2,1,0:T(8,128)} fusion(%x, %y, %i), kind=kLoop, calls=%fused",
-        fused,
+@pytest.mark.parametrize(("result", "root", "kinds"), [READ, WRITE])
+def test_a_part_of_stacked_layers_is_read_or_written_alone(result, root, kinds):
+    outer, inner = (
+        "".join(f"  %{name}{i} = {kind} parameter({i})\n" for i, kind in enumerate(kinds))
+        for name in "xp"
     )
-    layer = 8 * 128 * 4
+    types = ", ".join(f"p{i}: {kind.partition('{')[0]}" for i, kind in enumerate(kinds))
+    head = f"%fused ({types}) -> {result.partition('{')[0]} {{"
+    fused = f"\n{head}\n{inner}  %zero = s32[] constant(0)\n  ROOT %r = {result} {root}\n}}\n"
+    names = ", ".join(f"%x{i}" for i in range(len(kinds)))
+    outer += f"  ROOT %out = {result} fusion({names}), kind=kLoop, calls=%fused"
+    module, layer = module_of(outer, fused), 8 * 128 * 4
     assert compute.bytes_accessed(module, module.by_name["out"]) == 2 * layer + 4
 
 

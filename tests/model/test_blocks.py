@@ -10,6 +10,7 @@ from gshard_nmt.model import blocks
 from gshard_nmt.model.gating import MoE
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.moe import moe_layer
+from gshard_nmt.spmd import sharding
 from tests.model.test_moe import layer
 
 BY_ROW = MoE(5, hidden_dim=8, second_expert="all", dispatch="blocks")
@@ -42,7 +43,7 @@ def test_each_choice_has_a_row_in_a_block_of_its_expert(assignments, busiest):
     expert = rng.integers(-1, 5, (75, assignments)).astype("i")
     expert[rng.random(expert.shape) < busiest] = 2
     weight = rng.random(expert.shape).astype("f")
-    plan = blocks.plan(tf.constant(expert), tf.constant(weight), 4)
+    plan = blocks.plan(tf.constant(expert), tf.constant(weight), 4, blocks.BLOCK_ROWS)
     first, counts = plan.first_block.numpy(), plan.num_blocks.numpy()
     token_of_row, weight_of_row = plan.token_of_row.numpy(), plan.weight_of_row.numpy()
     row_of_choice = plan.row_of_choice.numpy().ravel()
@@ -74,11 +75,21 @@ def test_the_blocks_are_enough_for_every_router_and_one_less_is_not(choices, exp
         assert -(-random // blocks.BLOCK_ROWS).sum() <= blocks.most_blocks(choices, experts)
 
 
+@pytest.mark.parametrize("for_cpu", [True, False])
 @pytest.mark.parametrize("rules", POLICIES.values(), ids=POLICIES)
-def test_blocks_equal_the_dense_mixture(rules):
+def test_blocks_equal_the_dense_mixture(rules, for_cpu):
+    """At once, blocks have 64 rows, because 5 experts get 320 choices."""
     p, x, is_token = layer(rules, rows=20, length=8)
-    output, routing = moe_layer(p, x, is_token, rules, Mode())
+    with sharding.rules(None, for_cpu):
+        output, routing = moe_layer(p, x, is_token, rules, Mode())
     expected, _ = moe_layer(p, x, is_token, dataclasses.replace(rules, dispatch="dense"), Mode())
     np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(output.numpy()[~is_token.numpy()], 0)
     assert routing.overflow_fraction == 0
+
+
+@pytest.mark.parametrize(("choices", "experts"), [(1, 8), (320, 5), (4096, 64), (100000, 7)])
+def test_blocks_at_once_are_at_most_two_for_each_expert(choices, experts):
+    rows = blocks.rows_at_once(choices, experts)
+    assert blocks.most_blocks(choices, experts, rows) <= 2 * experts
+    assert rows == blocks.BLOCK_ROWS or rows // 2 < choices / experts

@@ -89,6 +89,15 @@ def test_a_mesh_computes_what_one_device_computes(mesh):
     np.testing.assert_allclose(result_of(mesh), result_of("one"), **tolerance)
 
 
+@pytest.mark.parametrize("mesh", ["one", "experts", "tensor"])
+def test_a_program_for_accelerators_computes_the_same_without_two_loops(mesh, monkeypatch):
+    """On a mesh, a loop that runs once holds what each device does."""
+    expected, loops = result_of("one"), layer_of(mesh).text.count(" while(")
+    monkeypatch.setattr(runtime.Runtime, "is_cpu", False)
+    np.testing.assert_allclose((layer := Layer(MESHES[mesh]))(), expected, rtol=1e-4, atol=1e-5)
+    assert layer.text.count(" while(") == (mesh != "one") < loops
+
+
 def test_tokens_move_and_experts_stay():
     """There are three gathers, of tokens, choices and weights of choices, then one sum of outputs."""
     counts = collectives(layer_of("apart").text, MESHES["apart"])

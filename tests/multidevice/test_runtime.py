@@ -53,10 +53,12 @@ def test_a_function_is_lowered_once_for_a_key(compiled):
     assert compiled(Lowering(3.0)) == (2.0, False)
 
 
-def test_another_key_or_mesh_is_lowered_again(compiled):
+def test_another_key_or_mesh_or_kind_of_device_is_lowered_again(compiled, monkeypatch):
     compiled(Lowering(2.0))
     assert compiled(Lowering(3.0), key="other") == (3.0, True)
     assert compiled(Lowering(4.0), mesh=Mesh(("x",), (2,), rules={})) == (4.0, True)
+    monkeypatch.setattr(runtime.Runtime, "is_cpu", False)
+    assert compiled(Lowering(5.0)) == (5.0, True)
 
 
 def test_a_function_lowered_by_other_code_is_not_used(compiled, monkeypatch):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gshard_nmt.spmd import sharding
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate, auto_to_manual, manual_axes, manual_to_auto, rules
@@ -22,8 +23,10 @@ def round_trip(x):
 @pytest.mark.parametrize("mesh", [MESH, ONE_DEVICE, None])
 def test_eager_values_pass_through(mesh):
     x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
-    with rules(mesh):
+    with rules(mesh, for_cpu=False):
         np.testing.assert_array_equal(round_trip(x), x)
+        with manual_axes():
+            assert not sharding.is_for_cpu()
 
 
 def test_annotations_among_manual_axes_apply_to_the_other_axes():
