@@ -9,13 +9,15 @@ with two choices each:
     rows        0: [0 1][2 3]     1: [1 _]     2: [0 2][3 _]
 
 The number of blocks is known only at run time, but it has a limit: if n choices visit E experts, there
-are at most E + (n - E) / BLOCK_ROWS blocks. The buffers have this size, and the loop ends earlier. On an
-accelerator the steps of such a loop are too short: `at_once` computes all blocks in one product.
+are at most E + (n - E) / BLOCK_ROWS blocks. The buffers have this size, and the loop ends earlier.
 
-A token's output does not depend on the other tokens, bit for bit. All products have the same shape,
-[BLOCK_ROWS, M] x [M, H], and a row of a product depends on the same row of its operand only. The outputs
-are multiplied by their weights inside the block. After that they are only added, first choice first, so
-no compiler can fuse a multiplication into the addition.
+The steps of such a loop are too short for an accelerator. There the blocks are larger, a batched product
+computes many at a time, each with a copy of its expert's weights, and mostly that is all (`many_blocks`).
+
+On a CPU a token's output does not depend on the other tokens, bit for bit. All products have the same
+shape, [BLOCK_ROWS, M] x [M, H], and a row of a product depends on the same row of its operand only. The
+outputs are multiplied by their weights inside the block. After that they are only added, first choice
+first, so no compiler can fuse a multiplication into the addition.
 """
 
 import dataclasses
@@ -28,6 +30,9 @@ from gshard_nmt.model.stack import read, write
 BLOCK_ROWS = 32
 """The rows of a block. Large blocks have more padding, and small blocks read the weights more often. From
 64 rows on, XLA's CPU kernels add in another order, so a change can change the bits of translations."""
+ONE_BLOCK = BLOCK_ROWS, 1
+MOST_BYTES = 2**28
+"""The most bytes of copies of experts' weights that an accelerator makes at a time."""
 
 Weights = Mapping[str, "tf.Tensor"]
 Expert = Callable[[Weights, "tf.Tensor"], "tf.Tensor"]
@@ -39,6 +44,7 @@ class Plan:
     """Which token is in each row of the blocks, and which row each choice of a token has."""
 
     block_rows: int
+    at_a_time: int  # the blocks of a step of the loop
     token_of_row: "tf.Tensor"  # int32[rows]; the last token in an empty row
     weight_of_row: "tf.Tensor"  # <float>[rows], the weight of the choice; 0 in an empty row
     # int32[n, A]; the number of rows, for a choice of none of these experts
@@ -52,12 +58,18 @@ def most_blocks(choices: int, experts: int, block_rows: int = BLOCK_ROWS) -> int
     return one_row + (choices - one_row) // block_rows
 
 
-def rows_at_once(choices: int, experts: int) -> int:
-    """Returns the rows of a block for `at_once`, a power of 2. There are at most 2 E blocks then."""
-    return max(BLOCK_ROWS, 1 << (-(-choices // experts) - 1).bit_length())
+def many_blocks(choices: int, experts: int, expert_bytes: int) -> tuple[int, int]:
+    """Returns the rows of a block, a power of 2, and the blocks at a time, for an accelerator.
+
+    If these experts have `choices`, there are at most 2 E blocks. All are computed at a time, unless the
+    copies of their weights would take more than MOST_BYTES. docs/performance.md has what that gives.
+    """
+    rows = max(BLOCK_ROWS, 1 << (-(-choices // experts) - 1).bit_length())
+    most = most_blocks(choices, experts, rows)
+    return rows, max(1, min(most, MOST_BYTES // expert_bytes))
 
 
-def plan(expert: "tf.Tensor", weight: "tf.Tensor", experts: int, block_rows: int) -> Plan:
+def plan(expert: "tf.Tensor", weight: "tf.Tensor", experts: int, sizes: tuple[int, int]) -> Plan:
     """Returns the rows of all choices.
 
     Args:
@@ -65,11 +77,13 @@ def plan(expert: "tf.Tensor", weight: "tf.Tensor", experts: int, block_rows: int
         no row.
       weight: <float>[n, A], the weight of each choice.
       experts: E.
-      block_rows: BLOCK_ROWS, or the `rows_at_once`.
+      sizes: the rows of a block and the blocks at a time, ONE_BLOCK or `many_blocks`.
     """
+    block_rows, at_a_time = sizes
     tokens, assignments = expert.shape.as_list()
     choices = tokens * assignments
-    num_rows = most_blocks(choices, experts, block_rows) * block_rows
+    steps = -(-most_blocks(choices, experts, block_rows) // at_a_time)
+    num_rows = steps * at_a_time * block_rows
     # Shape: [n, A] -> [n A] -> int32[n A, E], 1 if the choice is this expert.
     is_expert = tf.cast(tf.reshape(expert, [choices, 1]) == tf.range(experts), tf.int32)
     # int32[n A, E], the choices of this expert up to and including this one.
@@ -84,6 +98,7 @@ def plan(expert: "tf.Tensor", weight: "tf.Tensor", experts: int, block_rows: int
     padded = tf.concat([tf.reshape(weight, [choices]), tf.zeros([1], weight.dtype)], axis=0)
     return Plan(
         block_rows=block_rows,
+        at_a_time=at_a_time,
         token_of_row=tf.minimum(choice_of_row // assignments, tokens - 1),
         weight_of_row=tf.gather(padded, choice_of_row),
         row_of_choice=tf.reshape(row, [tokens, assignments]),
@@ -122,22 +137,6 @@ def _ended(number: "tf.Tensor", ends: "tf.Tensor") -> "tf.Tensor":
     return tf.minimum(tf.reduce_sum(has_ended, axis=-1), ends.shape[0] - 1)
 
 
-def at_once(expert: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan) -> "tf.Tensor":
-    """Returns what `mixture` does, up to rounding, with no loop. See `rows_at_once`.
-
-    Each block has a copy of the weights of its expert. On an H100 this is several times as fast as the
-    loop, each step of which starts some small kernels (docs/performance.md).
-    """
-    num_blocks = rows.token_of_row.shape[0] // rows.block_rows
-    # int32[blocks]; the blocks that are left over have the last expert, and weights of 0
-    number = _ended(tf.range(num_blocks), rows.first_block + rows.num_blocks)
-    values = {name: tf.cast(tf.gather(w, number), tokens.dtype) for name, w in weights.items()}
-    shape = [num_blocks, rows.block_rows, tokens.shape[1]]
-    outputs = expert(values, tf.reshape(tf.gather(tokens, rows.token_of_row), shape))
-    outputs = tf.reshape(outputs, [-1, tokens.shape[1]]) * rows.weight_of_row[:, tf.newaxis]
-    return _summed(tf.concat([outputs, tf.zeros_like(tokens[:1])], axis=0), rows)
-
-
 def mixture(expert: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan) -> "tf.Tensor":
     """Returns the sum of the weighted outputs of each token's experts: [n, M] -> [n, M].
 
@@ -146,29 +145,31 @@ def mixture(expert: Expert, weights: Weights, tokens: "tf.Tensor", rows: Plan) -
       tokens: [n, M].
       rows: the plan of these tokens and experts.
     """
+    size, model_dim = rows.at_a_time * rows.block_rows, tokens.shape[1]
 
-    def own(w: "tf.Tensor", number: "tf.Tensor") -> "tf.Tensor":
-        """Returns the weights of one expert. Those that were rounded for decoding stay bfloat16."""
-        if w.dtype == tf.bfloat16:  # XLA:CPU would convert all of w to float32 and back
-            return tf.bitcast(read(tf.bitcast(w, tf.uint16), number, 1), tf.bfloat16)
-        return tf.cast(read(w, number, 1), tokens.dtype)
+    def own(w: "tf.Tensor", numbers: "tf.Tensor") -> "tf.Tensor":
+        """Returns the weights of some experts. Those that were rounded for decoding stay bfloat16."""
+        one = rows.at_a_time == 1
+        if one and w.dtype == tf.bfloat16:  # XLA:CPU would convert all of w to float32 and back
+            return tf.bitcast(read(tf.bitcast(w, tf.uint16), numbers[0], 1), tf.bfloat16)
+        w = read(w, numbers[0], 1) if one else tf.gather(w, numbers)
+        return w if w.dtype == tf.bfloat16 else tf.cast(w, tokens.dtype)
 
-    def block(i: "tf.Tensor", outputs: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
-        number = _ended(i[tf.newaxis], rows.first_block + rows.num_blocks)[0]
-        values, start = {name: own(w, number) for name, w in weights.items()}, i * BLOCK_ROWS
-        x = tf.gather(tokens, read(rows.token_of_row, start, BLOCK_ROWS))
-        weight = read(rows.weight_of_row, start, BLOCK_ROWS)
-        outputs_of_block = expert(values, x[tf.newaxis])[0] * weight[:, tf.newaxis]
-        return i + 1, write(outputs, start, outputs_of_block)
+    def some_blocks(i: "tf.Tensor", outputs: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
+        numbers = _ended(i + tf.range(rows.at_a_time), rows.first_block + rows.num_blocks)
+        values, start = {name: own(w, numbers) for name, w in weights.items()}, i * rows.block_rows
+        x = tf.gather(tokens, read(rows.token_of_row, start, size))
+        y = expert(values, tf.reshape(x, [rows.at_a_time, rows.block_rows, model_dim]))
+        weight = read(rows.weight_of_row, start, size)[:, tf.newaxis]
+        return i + rows.at_a_time, write(outputs, start, tf.reshape(y, [size, model_dim]) * weight)
 
     # The last row is for the choices that have no row. This zero is known only at run time: TF2XLA would
     # build a large array of a constant on the host.
     no_output = tf.cast(rows.num_blocks[0] < 0, tokens.dtype)
-    outputs = tf.broadcast_to(no_output, [rows.token_of_row.shape[0] + 1, tokens.shape[1]])
-    end, zero = tf.reduce_sum(rows.num_blocks), tf.zeros([], tf.int32)
-    return _summed(tf.while_loop(lambda i, _: i < end, block, [zero, outputs])[1], rows)
-
-
-def _summed(outputs: "tf.Tensor", rows: Plan) -> "tf.Tensor":
-    """Adds up the outputs of each token's choices: [rows + 1, M] -> [n, M]."""
-    return tf.add_n([tf.gather(outputs, row) for row in tf.unstack(rows.row_of_choice, axis=1)])
+    outputs = tf.broadcast_to(no_output, [rows.token_of_row.shape[0] + 1, model_dim])
+    end, start = tf.reduce_sum(rows.num_blocks), [tf.zeros([], tf.int32), outputs]
+    loops = rows.token_of_row.shape[0] > size
+    result = (
+        tf.while_loop(lambda i, _: i < end, some_blocks, start) if loops else some_blocks(*start)
+    )
+    return tf.add_n([tf.gather(result[1], row) for row in tf.unstack(rows.row_of_choice, axis=1)])

@@ -8,8 +8,8 @@ sum of the partial results over the devices is the result. There are three steps
 (3) The partial results are summed along the same axes, and each device keeps its own tokens.
 
 A token has one or two experts. So at most two partial results of a token are not zero, and their sum is
-the same in any order, bit for bit. If the mesh splits the hidden units too, each product is a sum over
-devices, and its last bits depend on their number.
+the same in any order, on CPUs bit for bit. If the mesh splits the hidden units too, each product is a sum
+over devices, and its last bits depend on their number.
 """
 
 import functools
@@ -56,7 +56,7 @@ def mixture(weights: Tensors, by_token: Tensors, activation: str = "relu") -> "t
     num_groups, group_size, _ = tokens.shape.as_list()
     if mesh is None or mesh.num_devices == 1 or tf.executing_eagerly():
         size = piece_size(num_groups, group_size)
-        outputs_of = functools.partial(_own_outputs, weights, activation, 0)
+        outputs_of = functools.partial(_own_outputs, weights, activation, 0, 1)
     else:
         outputs_of = functools.partial(_on_devices, mesh, weights, activation)
         _, _, groups = mesh.partition("EHG")
@@ -99,7 +99,8 @@ def _on_devices(mesh: Mesh, weights: Tensors, activation: str, by_token: Tensors
     def work(_: "tf.Tensor") -> "tf.Tensor":
         own = {name: auto_to_manual(x, mesh, partitions[name]) for name, x in inputs.items()}
         own_weights = {name: own[name] for name in weights}
-        result = _own_outputs(own_weights, activation, own["number"][0], own)
+        shards = mesh.axis_size(experts)
+        result = _own_outputs(own_weights, activation, own["number"][0], shards, own)
         return manual_to_auto(result[tf.newaxis], mesh, partition, empty.shape)
 
     stacked = in_own_computation(work, mesh_split(empty, mesh, partition))
@@ -108,9 +109,13 @@ def _on_devices(mesh: Mesh, weights: Tensors, activation: str, by_token: Tensors
 
 
 def _own_outputs(
-    weights: Tensors, activation: str, first_expert: "tf.Tensor | int", by_token: Tensors
+    weights: Tensors,
+    activation: str,
+    first_expert: "tf.Tensor | int",
+    shards: int,
+    by_token: Tensors,
 ) -> "tf.Tensor":
-    """Returns the outputs [G, S, M] of the experts in `weights`, whose first is `first_expert`."""
+    """Returns the outputs [G, S, M] of the experts in `weights`, one of `shards` equal parts of all."""
 
     def expert(p: Tensors, x: "tf.Tensor") -> "tf.Tensor":
         hidden = layers.activated(p, "NBM,NMH->NBH", x, activation)
@@ -123,9 +128,10 @@ def _own_outputs(
         for name in ("tokens", "expert", "weight")
     )
     choices, experts = choices - first_expert, weights["wi"].shape[0]
-    compute, block_rows = blocks.mixture, blocks.BLOCK_ROWS
+    sizes = blocks.ONE_BLOCK
     if not is_for_cpu():
-        compute = blocks.at_once
-        block_rows = blocks.rows_at_once(choices.shape.num_elements(), experts)
-    rows = blocks.plan(choices, weight, experts, block_rows)
-    return tf.reshape(compute(expert, weights, tokens, rows), by_token["tokens"].shape)
+        numbers = sum(w.shape.num_elements() for w in weights.values()) // experts
+        own_choices = -(-choices.shape.num_elements() // shards)
+        sizes = blocks.many_blocks(own_choices, experts, numbers * tokens.dtype.size)
+    rows = blocks.plan(choices, weight, experts, sizes)
+    return tf.reshape(blocks.mixture(expert, weights, tokens, rows), by_token["tokens"].shape)

@@ -56,7 +56,7 @@ def moe_layer(
     tokens = annotate(tf.reshape(x, [num_groups, tokens_per_group, model_dim]), "GSM")
     # Shape: [B, L] -> [G, S]
     is_token = tf.reshape(is_token, [num_groups, tokens_per_group])
-    # The loops over blocks have no gradients.
+    # The loop over blocks has no gradient.
     by_blocks = moe.dispatch == "blocks" and not mode.training
     compute = _by_blocks if by_blocks else _by_slots
     combined, routing = compute(p, tokens, is_token, moe, mode)

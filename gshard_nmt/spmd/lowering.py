@@ -188,8 +188,8 @@ def _tensorflow():
         raise UserError(
             "the cache has no lowered function for this config, mesh and version of gshard-nmt, and "
             f"without TensorFlow it cannot be made ({error}). Install TensorFlow with pip install "
-            "tensorflow, or start the run once on a machine that has it and copy the run folder here. "
-            "Programs other than gshard-train read those in it only with --trust_programs."
+            "tensorflow, or start the run once where it is, on the same kind of devices, and copy the "
+            "run folder here. Programs other than gshard-train read those only with --trust_programs."
         ) from None
     # TensorFlow only traces and lowers, so it must not reserve the memory of a GPU.
     tf.config.set_visible_devices([], "GPU")
