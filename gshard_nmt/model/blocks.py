@@ -30,7 +30,7 @@ from gshard_nmt.model.stack import read, write
 BLOCK_ROWS = 32
 """The rows of a block. Large blocks have more padding, and small blocks read the weights more often. From
 64 rows on, XLA's CPU kernels add in another order, so a change can change the bits of translations."""
-ONE_BLOCK = BLOCK_ROWS, 1
+ONE_BLOCK = BLOCK_ROWS, 1  # the rows of a block and the blocks at a time, on CPUs
 MOST_BYTES = 2**28
 """The most bytes of copies of experts' weights that an accelerator makes at a time."""
 
@@ -77,7 +77,7 @@ def plan(expert: "tf.Tensor", weight: "tf.Tensor", experts: int, sizes: tuple[in
         no row.
       weight: <float>[n, A], the weight of each choice.
       experts: E.
-      sizes: the rows of a block and the blocks at a time, ONE_BLOCK or `many_blocks`.
+      sizes: the rows of a block and the blocks at a time: ONE_BLOCK, or those of `many_blocks`.
     """
     block_rows, at_a_time = sizes
     tokens, assignments = expert.shape.as_list()

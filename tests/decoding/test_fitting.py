@@ -34,7 +34,7 @@ def shape_of(config, processes=None) -> tuple[int, ...]:
     return tuple(fitted.mesh.shape)
 
 
-def test_the_mesh_of_the_run_is_used_or_if_it_does_not_fit_its_axes(counts, capsys):
+def test_the_mesh_of_the_run_is_used_and_a_smaller_machine_keeps_its_axes(counts, capsys):
     counts(64, 2, 1)
     assert shape_of(POD) == (8, 8)
     assert capsys.readouterr().err == ""

@@ -57,6 +57,9 @@ def test_each_choice_has_a_row_in_a_block_of_its_expert(assignments, sizes, busi
         np.testing.assert_array_equal(weight_of_row[rows], weight.ravel()[own])
         np.testing.assert_array_equal(row_of_choice[own], np.arange(start, start + len(own)))
         assert not weight_of_row[start + len(own) : end].any()
+    calls = []  # of the batched product; the loop ends after the last block
+    blocks.mixture(lambda _, x: calls.append(x) or x, {}, tf.zeros([75, 8]), plan)
+    assert len(calls) == -(-counts.sum() // sizes[1])
     assert (row_of_choice[((expert < 0) | (expert >= 4)).ravel()] == len(token_of_row)).all()
 
 

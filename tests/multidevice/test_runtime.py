@@ -48,13 +48,9 @@ def compiled(tmp_path):
     jax.config.update("jax_compilation_cache_dir", before)
 
 
-def test_a_function_is_lowered_once_for_a_key(compiled):
+def test_a_function_is_lowered_once_for_a_key_a_mesh_and_a_kind_of_device(compiled, monkeypatch):
     assert compiled(Lowering(2.0)) == (2.0, True)
     assert compiled(Lowering(3.0)) == (2.0, False)
-
-
-def test_another_key_or_mesh_or_kind_of_device_is_lowered_again(compiled, monkeypatch):
-    compiled(Lowering(2.0))
     assert compiled(Lowering(3.0), key="other") == (3.0, True)
     assert compiled(Lowering(4.0), mesh=Mesh(("x",), (2,), rules={})) == (4.0, True)
     monkeypatch.setattr(runtime.Runtime, "is_cpu", False)
