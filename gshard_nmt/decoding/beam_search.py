@@ -103,13 +103,12 @@ class Hypotheses(NamedTuple):
     """The n-best translations of each row, best first.
 
     If two scores are equal, the shorter translation comes first. A missing hypothesis has length 0, and
-    -1e9 as score and as log-probability.
+    -1e9 as score.
     """
 
     ids: Any  # int32[B, nbest, I], the tokens with EOS as the last one, then 0
     lengths: Any  # int32[B, nbest], the number of tokens, EOS included
     scores: Any  # float32[B, nbest], normalized by length
-    log_probs: Any  # float32[B, nbest], not normalized, EOS included
 
 
 class _Finished(NamedTuple):
@@ -117,7 +116,6 @@ class _Finished(NamedTuple):
 
     mask: Any  # float32[B, nbest, T], the slots of all tokens except EOS
     scores: Any  # float32[B, nbest], normalized by length
-    log_probs: Any  # float32[B, nbest], not normalized
     lengths: Any  # int32[B, nbest], EOS included
 
 
@@ -138,10 +136,9 @@ def flat_beam_search(
     cache: Any,
     rows: int,
     search: BeamSearch,
-    live: "tf.Tensor | None" = None,
-    max_lengths: "tf.Tensor | None" = None,
+    live: "tf.Tensor",
+    max_lengths: "tf.Tensor",
     prefix: "tf.Tensor | None" = None,
-    early_stop: bool = True,
 ) -> Hypotheses:
     """Searches for the best translations of a batch (GShard section A.1).
 
@@ -169,23 +166,16 @@ def flat_beam_search(
       search: the settings.
       live: bool[B], False for rows whose result does not matter. They end after one token.
       max_lengths: int32[B], the largest number of tokens of each row, EOS included. A value below
-        1 counts as 1, and a value above max_steps counts as max_steps. None means max_steps.
+        1 counts as 1, and a value above max_steps counts as max_steps.
       prefix: int32[B, I], the token that the translation must have at each position, or 0 if it is
         free. Free positions come after all others. None means that all are free.
-      early_stop: whether to leave the loop when no row can improve. This never changes a result.
     """
-    limits = tf.fill([rows], search.max_steps) if max_lengths is None else max_lengths
-    limits = tf.clip_by_value(limits, 1, search.max_steps)
-    if live is not None:
-        limits = tf.where(live, limits, 1)
+    limits = tf.where(live, tf.clip_by_value(max_lengths, 1, search.max_steps), 1)
     if prefix is None:
         prefix = tf.zeros([rows, search.max_steps], tf.int32)
 
     def condition(state):
-        continues = state.i < search.max_steps
-        if early_stop:
-            continues &= tf.reduce_any(_can_improve(state, limits, search))
-        return continues
+        return (state.i < search.max_steps) & tf.reduce_any(_can_improve(state, limits, search))
 
     def body(state):
         return [_advance(state, step, limits, prefix, search)]
@@ -203,7 +193,6 @@ def _start(cache: Any, rows: int, search: BeamSearch) -> _State:
     finished = _Finished(
         mask=tf.zeros([rows, n, slots]),
         scores=tf.fill([rows, n], MISSING),
-        log_probs=tf.fill([rows, n], MISSING),
         lengths=tf.zeros([rows, n], tf.int32),
     )
     return _State(
@@ -285,7 +274,6 @@ def _finish(
     EOS, and `length` int32[] their number of tokens, EOS included.
     """
     ends = exists(log_probs)
-    log_probs = tf.where(ends, log_probs, MISSING)
     scores = tf.where(ends, log_probs / tf.gather(search.norms(), length), MISSING)
     lengths = tf.where(ends, length, 0)
     scores, best = top(tf.concat([finished.scores, scores], axis=1), search.nbest)
@@ -295,7 +283,6 @@ def _finish(
     return _Finished(
         mask=tf.matmul(one_hot, masks),
         scores=scores,
-        log_probs=take(tf.concat([finished.log_probs, log_probs], axis=1), best),
         lengths=take(tf.concat([finished.lengths, lengths], axis=1), best),
     )
 
@@ -348,4 +335,4 @@ def _read(state: _State, search: BeamSearch) -> Hypotheses:
     ids = tf.concat([fed[:, :, 1:], tf.zeros([rows, n, 1], tf.int32)], axis=-1)
     positions, last = tf.range(steps), finished.lengths[:, :, tf.newaxis] - 1
     ids = tf.where(positions < last, ids, tf.where(positions == last, search.eos, 0))
-    return Hypotheses(ids, finished.lengths, finished.scores, finished.log_probs)
+    return Hypotheses(ids, finished.lengths, finished.scores)

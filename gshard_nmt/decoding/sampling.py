@@ -100,7 +100,6 @@ def sample(
         ids=state.tokens,
         lengths=tf.where(has_score, state.lengths, 0),
         scores=tf.where(has_score, scores, MISSING),
-        log_probs=tf.where(has_score, state.log_probs, MISSING),
     )
 
 

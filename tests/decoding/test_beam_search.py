@@ -61,7 +61,7 @@ def attention_search(search: BeamSearch, poison: bool):
         step = flat_attention(weights)
         step = poisoned(step) if poison else step
         cache = {"keys": empty, "values": empty}
-        hypotheses = flat_beam_search(step, cache, 2, search, max_lengths=limits, prefix=prefix)
+        hypotheses = flat_beam_search(step, cache, 2, search, [True, True], limits, prefix)
         return {name: getattr(hypotheses, name) for name in FIELDS}
 
     def search_of(weights, limits, prefixes=((), ())):
@@ -100,13 +100,9 @@ def test_it_equals_a_plain_beam_search_hypothesis_by_hypothesis(seed, rules, lim
         assume(closest > 1e-4)  # rounding may decide between hypotheses that are closer
         count = len(expected)
         assert texts(hypotheses, row) == [plain.ids for plain in expected]
-        for name, values in (
-            ("log_probs", [plain.log_prob for plain in expected]),
-            ("scores", [plain.score for plain in expected]),
-        ):
-            numbers = getattr(hypotheses, name).numpy()[row]
-            np.testing.assert_allclose(numbers[:count], values, rtol=1e-4, atol=1e-5)
-            np.testing.assert_array_equal(numbers[count:], -1e9)
+        scores, values = hypotheses.scores.numpy()[row], [plain.score for plain in expected]
+        np.testing.assert_allclose(scores[:count], values, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(scores[count:], -1e9)
         ids, lengths = hypotheses.ids.numpy()[row], hypotheses.lengths.numpy()[row]
         padding = np.arange(MAX_STEPS) >= lengths[:, np.newaxis]
         assert (ids[padding] == 0).all()
@@ -124,25 +120,19 @@ def test_what_masked_slots_hold_does_not_matter(seed):
         np.testing.assert_array_equal(getattr(clean, name), getattr(spoilt, name))
 
 
-def table_search(search: BeamSearch, early_stop: bool = True, rows: int = 2):
+def table_search(search: BeamSearch, rows: int = 2):
     def run(inputs):
-        cache = tf.zeros([rows, search.beam * search.max_steps])
-        hypotheses = flat_beam_search(
-            flat_table(inputs["table"]),
-            cache,
-            rows,
-            search,
-            max_lengths=inputs["limits"],
-            early_stop=early_stop,
-        )
+        step, cache = flat_table(inputs["table"]), tf.zeros([rows, search.beam * search.max_steps])
+        live = tf.fill([rows], True)
+        hypotheses = flat_beam_search(step, cache, rows, search, live, inputs["limits"])
         return [{name: getattr(hypotheses, name) for name in FIELDS}]
 
     return run
 
 
 @functools.cache
-def compiled_table_search(search: BeamSearch, early_stop: bool):
-    run = tf.function(table_search(search, early_stop), jit_compile=True, autograph=False)
+def compiled_table_search(search: BeamSearch):
+    run = tf.function(table_search(search), jit_compile=True, autograph=False)
     return lambda table, limits: Hypotheses(**run({"table": table, "limits": limits})[0])
 
 
@@ -157,18 +147,16 @@ def check_same(a: Hypotheses, b: Hypotheses):
     rules=st.sampled_from([(4, 3, "gnmt", "eos_aside"), (3, 2, "none", "lingvo")]),
     limit=st.integers(1, MAX_STEPS),
 )
-def test_the_first_of_equal_hypotheses_wins_and_early_stop_changes_nothing(seed, rules, limit):
+def test_the_first_of_equal_hypotheses_wins_and_an_early_stop_changes_nothing(seed, rules, limit):
+    """The plain search has no early stop."""
     beam, nbest, norm, expansion = rules
     search = BeamSearch(beam, MAX_STEPS, nbest, norm, expansion=expansion)
     table, limits = table_of(seed), tf.constant([limit, MAX_STEPS])
-    hypotheses = compiled_table_search(search, True)(table, limits)
-    check_same(hypotheses, compiled_table_search(search, False)(table, limits))
+    hypotheses = compiled_table_search(search)(table, limits)
     for row, longest in enumerate([limit, MAX_STEPS]):
         expected, _ = plain_beam_search(plain_table(table), 0, search, longest)
         count = len(expected)
         assert texts(hypotheses, row) == [plain.ids for plain in expected]
-        log_probs = hypotheses.log_probs.numpy()[row, :count]
-        np.testing.assert_array_equal(log_probs, [plain.log_prob for plain in expected])
         scores = hypotheses.scores.numpy()[row, :count]
         np.testing.assert_allclose(scores, [plain.score for plain in expected], rtol=1e-6)
         assert (np.diff(scores) <= 0).all()
@@ -217,7 +205,9 @@ def scripted(rule, vocabulary: int, calls: list | None = None):
 
 def run_script(rule, search: BeamSearch, vocabulary: int, calls=None, rows=1, **kwargs):
     cache = tf.zeros([rows, search.beam * search.max_steps], tf.int32)
-    return flat_beam_search(scripted(rule, vocabulary, calls), cache, rows, search, **kwargs)
+    limits = {"live": tf.fill([rows], True), "max_lengths": tf.fill([rows], search.max_steps)}
+    step = scripted(rule, vocabulary, calls)
+    return flat_beam_search(step, cache, rows, search, **limits | kwargs)
 
 
 def log_of(probabilities: dict[int, float], vocabulary: int) -> np.ndarray:
@@ -278,12 +268,12 @@ def test_by_the_authors_rule_the_end_takes_a_place_and_a_copy_of_the_other_conti
     rule = {1: [0, 0.6, 0.1, 0, 0.3], 2: [0, 0.2, 0.5, 0, 0.3], 3: [0, 0.9, 0.1, 0, 0]}
     with np.errstate(divide="ignore"):
         logs = {length: np.log(probabilities) for length, probabilities in rule.items()}
-    hypotheses = run_script(lambda seen: logs[len(seen)], search, 5, calls, early_stop=False)
+    hypotheses = run_script(lambda seen: logs[len(seen)], search, 5, calls)
     # The end and 4 are the two best of both beams, so both continue with 4. Then 2 and 4 are the best.
     assert [ids.tolist() for ids, _, _ in calls] == [[[3, 3]], [[4, 4]], [[2, 4]]]
     assert texts(hypotheses) == [[1], [4, 2, 1], [4, 4, 1]]
     expected = np.log([0.6, 0.3 * 0.5 * 0.9, 0.3 * 0.3 * 0.9])
-    np.testing.assert_allclose(hypotheses.log_probs[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(hypotheses.scores[0], expected, rtol=1e-5)
 
 
 def test_a_copy_that_the_authors_rule_needs_is_no_translation():
@@ -302,7 +292,7 @@ def test_a_prefix_is_the_beginning_of_every_translation_and_its_end_is_the_only_
 
     calls, search = [], BeamSearch(2, 4, 3, "none")
     prefix = tf.constant([[4, 2, 0, 0], [4, 1, 0, 0], [0, 0, 0, 0], [2, 4, 2, 4]])
-    hypotheses = run_script(rule, search, 5, calls, rows=4, prefix=prefix, early_stop=False)
+    hypotheses = run_script(rule, search, 5, calls, rows=4, prefix=prefix)
     assert [texts(hypotheses, row) for row in range(4)] == [
         [[4, 2, 1], [4, 2, 2, 1], [4, 2, 4, 1]],
         [[4, 1]],
@@ -310,8 +300,8 @@ def test_a_prefix_is_the_beginning_of_every_translation_and_its_end_is_the_only_
         [],  # no step is left for the end
     ]
     expected = np.log([0.2 * 0.3 * 0.5, 0.2 * 0.3 * 0.3 * 0.5, 0.2 * 0.3 * 0.2 * 0.5])
-    np.testing.assert_allclose(hypotheses.log_probs[0], expected, rtol=1e-5)
-    np.testing.assert_allclose(hypotheses.log_probs[1, 0], np.log(0.2 * 0.5), rtol=1e-5)
+    np.testing.assert_allclose(hypotheses.scores[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(hypotheses.scores[1, 0], np.log(0.2 * 0.5), rtol=1e-5)
     impossible = run_script(rule, search, 5, prefix=tf.constant([[3, 0, 0, 0]]))
     assert texts(impossible) == []
 
@@ -325,13 +315,13 @@ def test_an_id_that_is_never_written_keeps_its_probability_if_it_is_forced(expan
 
     search = BeamSearch(2, 3, 1, "none", expansion=expansion, never=(0, 2, 3))
     prefix = tf.constant([[0, 0, 0], [4, 1, 0], [2, 1, 0]])
-    hypotheses = run_script(rule, search, 5, rows=3, prefix=prefix, early_stop=False)
+    hypotheses = run_script(rule, search, 5, rows=3, prefix=prefix)
     assert [texts(hypotheses, row)[0] for row in (1, 2)] == [[4, 1], [2, 1]]
     assert {*texts(hypotheses)[0]} <= {1, 4}
-    np.testing.assert_allclose(hypotheses.log_probs[1:, 0], np.log([0.2 * 0.1, 0.6 * 0.1]), 1e-5)
+    np.testing.assert_allclose(hypotheses.scores[1:, 0], np.log([0.2 * 0.1, 0.6 * 0.1]), 1e-5)
     tagged = dataclasses.replace(search, tags=1)
-    hypotheses = run_script(rule, tagged, 5, rows=3, prefix=prefix, early_stop=False)
-    np.testing.assert_allclose(hypotheses.log_probs[1:, 0], np.log([0.1, 0.1]), 1e-5)
+    hypotheses = run_script(rule, tagged, 5, rows=3, prefix=prefix)
+    np.testing.assert_allclose(hypotheses.scores[1:, 0], np.log([0.1, 0.1]), 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +366,7 @@ def test_rows_that_do_not_matter_and_limits_hold_up_nothing():
 
 def test_if_there_are_fewer_continuations_than_beams_the_others_are_missing():
     search = BeamSearch(beam=4, max_steps=30, nbest=4, alpha=2.0)
-    only = run_script(lambda _: log_of({0: 0.5, 1: 0.5}, 2), search, 2, early_stop=False)
+    only = run_script(lambda _: log_of({0: 0.5, 1: 0.5}, 2), search, 2)
     assert texts(only) == [[0] * n + [1] for n in (29, 28, 27, 26)]
     short = run_script(
         lambda _: log_of({0: 0.5, 1: 0.5}, 2), search, 2, max_lengths=tf.constant([2])

@@ -36,7 +36,7 @@ def program(rows: int, search: BeamSearch, sampling: Decode):
         samples = sample(
             step, cache, (words[:, 0], words[:, 1]), search, sampling, live, limits, prefix
         )
-        return samples.ids, samples.lengths, samples.scores, samples.log_probs
+        return samples.ids, samples.lengths, samples.scores
 
     return run
 
@@ -51,7 +51,7 @@ def draw_all(sentences, seed=1, search=SEARCH, sampling=PLAIN, limits=None, pref
     limits = np.full(rows, search.max_steps, np.int32) if limits is None else limits
     live = np.ones(rows, bool)
     results = program(rows, search, sampling)(words, live, np.int32(limits), prefix)
-    ids, lengths, scores, _ = (array.numpy() for array in results)
+    ids, lengths, scores = (array.numpy() for array in results)
     return [
         [(ids[b, n, : lengths[b, n]].tolist(), float(scores[b, n])) for n in range(search.beam)]
         for b in range(rows)
