@@ -54,38 +54,36 @@ class Comparison(NamedTuple):
     p_value: float
 
 
-def compare_statistics(
-    system: np.ndarray, baseline: np.ndarray, resamples: int = RESAMPLES, seed: int = _SEED
-) -> Comparison:
+def compare_statistics(system: np.ndarray, baseline: np.ndarray) -> Comparison:
     """Compares two systems by the statistics of their sentences.
 
-    The same seed and number of sentences give the same draws.
+    The same number of sentences gives the same draws.
     """
-    rng, deltas = np.random.default_rng(seed), []
-    for count in _blocks(resamples, len(system)):
+    rng, deltas = np.random.default_rng(_SEED), []
+    for count in _blocks(RESAMPLES, len(system)):
         counts = _counts(rng, count, len(system))
         deltas.append(bleu_of(counts @ system) - bleu_of(counts @ baseline))
     low, high = np.percentile(np.concatenate(deltas), [2.5, 97.5])
     delta = float(bleu_of(system.sum(0)) - bleu_of(baseline.sum(0)))
     interval = float(low), float(high)
-    return Comparison(delta, interval, _p_value(system, baseline, resamples, seed))
+    return Comparison(delta, interval, _p_value(system, baseline))
 
 
-def _p_value(system: np.ndarray, baseline: np.ndarray, resamples: int, seed: int) -> float:
+def _p_value(system: np.ndarray, baseline: np.ndarray) -> float:
     """Returns the share of draws with a difference as large, if it were chance who wrote which output.
 
     Each draw swaps the outputs of the two systems for half of the sentences, chosen at random. The test
     set itself counts as one more draw, so no p-value is 0.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     total = system.sum(0) + baseline.sum(0)
     least = abs(float(bleu_of(system.sum(0)) - bleu_of(baseline.sum(0)))) - _TIE
     extreme = 1
-    for count in _blocks(resamples, len(system)):
+    for count in _blocks(RESAMPLES, len(system)):
         is_swapped = rng.integers(0, 2, (count, len(system)), np.uint8)
         ours = system.sum(0) + is_swapped.astype(np.float64) @ (baseline - system)
         extreme += int((np.abs(bleu_of(ours) - bleu_of(total - ours)) >= least).sum())
-    return extreme / (resamples + 1)
+    return extreme / (RESAMPLES + 1)
 
 
 def _counts(rng: np.random.Generator, draws: int, number: int) -> np.ndarray:
@@ -103,9 +101,7 @@ def _blocks(draws: int, sentences: int) -> Iterator[int]:
 
 
 def drawn_scores(
-    systems: Sequence[Sequence[np.ndarray]],
-    groups: Sequence[Sequence[str]],
-    draws: int = DRAWS_OF_MEAN,
+    systems: Sequence[Sequence[np.ndarray]], groups: Sequence[Sequence[str]]
 ) -> list[np.ndarray]:
     """Returns for each test set float64[system, draw], BLEU on sentences drawn with replacement.
 
@@ -116,9 +112,9 @@ def drawn_scores(
     texts = dict.fromkeys(text for lines in groups for text in lines)
     numbers = {text: number for number, text in enumerate(texts)}
     places = [[numbers[text] for text in lines] for lines in groups]
-    scores = [np.zeros((len(sides), draws)) for sides in systems]
+    scores = [np.zeros((len(sides), DRAWS_OF_MEAN)) for sides in systems]
     rng, end = np.random.default_rng(_SEED), 0
-    for count in _blocks(draws, max(len(numbers), 1)):
+    for count in _blocks(DRAWS_OF_MEAN, max(len(numbers), 1)):
         start, end = end, end + count
         # float64[draw, group]: how often a draw has the sentences of a group.
         drawn = _counts(rng, count, len(numbers))

@@ -14,10 +14,12 @@ from tests.evaluation.sentences import noisy, sentences
 @pytest.mark.parametrize("rates", [(0.3, 0.35), (0.2, 0.7)])
 def test_interval_and_p_value_equal_those_of_plain_implementations(monkeypatch, rates):
     monkeypatch.setattr(significance, "_BLOCK", 13 * 20)  # several blocks, and a smaller last one
+    monkeypatch.setattr(significance, "RESAMPLES", 40)
+    monkeypatch.setattr(significance, "_SEED", 7)
     references = [sentences(0, 20), noisy(sentences(0, 20), 1, 0.1)]
     systems = [noisy(references[0], 2 + i, rate) for i, rate in enumerate(rates)]
     rows = [significance.statistics(lines, references, "en") for lines in systems]
-    result = significance.compare_statistics(*rows, 40, 7)
+    result = significance.compare_statistics(*rows)
 
     def delta(first, second, places):
         drawn = [[reference[i] for i in places] for reference in references]
@@ -60,13 +62,15 @@ def random_systems(rng, number):
 
 
 @pytest.mark.parametrize("number", [28, 100])
-def test_5_percent_of_true_null_hypotheses_are_rejected(number):
+def test_5_percent_of_true_null_hypotheses_are_rejected(monkeypatch, number):
+    monkeypatch.setattr(significance, "RESAMPLES", 400)
     rng, p_values = np.random.default_rng(number), []
     for seed in range(400):
         system, baseline = random_systems(rng, number)
         swapped = rng.random((number, 1)) < 0.5
         sides = np.where(swapped, baseline, system), np.where(swapped, system, baseline)
-        p_values.append(significance._p_value(*sides, 400, seed))
+        monkeypatch.setattr(significance, "_SEED", seed)
+        p_values.append(significance._p_value(*sides))
     assert 0.03 <= np.mean(np.array(p_values) <= 0.05) <= 0.07
     assert np.mean(np.array(p_values) <= 0.01) <= 0.02
 
@@ -158,11 +162,12 @@ def random_test_sets(rng, are_shared):
 
 
 @pytest.mark.parametrize("are_shared", [True, False])
-def test_the_interval_of_a_mean_covers_languages_and_shared_sentences(are_shared):
+def test_the_interval_of_a_mean_covers_languages_and_shared_sentences(monkeypatch, are_shared):
+    monkeypatch.setattr(significance, "DRAWS_OF_MEAN", 200)
     rng, found = np.random.default_rng(5), []
     for _ in range(150):
         rows, groups = random_test_sets(rng, are_shared)
-        scores = significance.drawn_scores([[own] for own in rows], groups, 200)
+        scores = significance.drawn_scores([[own] for own in rows], groups)
         values = [float(significance.bleu_of(own.sum(0))) for own in rows]
         drawn = np.array([own for (own,) in scores])
         intervals = (significance.interval_of_mean(values, d) for d in (drawn, None))
