@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.batching.batches import dev_pairs
 from gshard_nmt.data.sets.shards import PreparedData
 from gshard_nmt.decoding.text_translator import TextTranslator
 from gshard_nmt.evaluation import significance
@@ -144,9 +143,8 @@ class Comparison:
         return Outcome(share, scores, bleu, changes, np.concatenate(rows))
 
     def _translated(self, translator: TextTranslator, languages: Sequence[str]) -> list[DevOutput]:
-        pairs = [p for name in languages for p in dev_pairs(self._data, self._config.data, name)]
-        sentences = self._config.train.bleu_sentences
-        text = DevText.read(translator.target_vocabulary, self._data, pairs, sentences)
+        vocabulary = translator.target_vocabulary
+        text = DevText.read(vocabulary, self._data, self._config, languages)
         return text.translated(translator.of_ids)
 
 

@@ -21,6 +21,7 @@ from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.log import MetricsLog
 from gshard_nmt.run.training_state import RunCounters
+from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.program import Program
 
 
@@ -129,13 +130,8 @@ class Validation:
     @functools.cached_property
     def _dev_text(self) -> "DevText":
         config = self._programs.config
-        pairs = [
-            pair
-            for language in self._data.languages(config.data)
-            for pair in dev_pairs(self._data, config.data, language)
-        ]
         _, vocabulary = self._run.vocabularies()
-        return DevText.read(vocabulary, self._data, pairs, config.train.bleu_sentences)
+        return DevText.read(vocabulary, self._data, config, self._data.languages(config.data))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,13 +154,11 @@ class DevText:
 
     @classmethod
     def read(
-        cls,
-        vocabulary: Vocabulary,
-        data: PreparedData,
-        pairs: Sequence[PreparedPair],
-        sentences: int,
+        cls, vocabulary: Vocabulary, data: PreparedData, config: Config, languages: Sequence[str]
     ) -> "DevText":
-        return cls(vocabulary, [(pair, dev_examples(data, pair, sentences)) for pair in pairs])
+        pairs = [pair for name in languages for pair in dev_pairs(data, config.data, name)]
+        limit = config.train.bleu_sentences
+        return cls(vocabulary, [(pair, dev_examples(data, pair, limit)) for pair in pairs])
 
     def translated(self, translator: Translator) -> list[DevOutput]:
         translations = iter(translator.translate_ids(*self.requests()))

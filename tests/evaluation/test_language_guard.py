@@ -87,12 +87,12 @@ def test_a_smaller_share_that_is_as_good_within_the_error_is_chosen():
 
 def test_both_runs_translate_the_same_text_of_their_languages(monkeypatch):
     class Text:
-        def __init__(self, vocabulary, data, pairs, sentences):
-            assert (vocabulary, sentences) == ("words", 3)
-            self.pairs = pairs
+        def __init__(self, vocabulary, data, config, languages):
+            assert (vocabulary, config.train.bleu_sentences) == ("words", 3)
+            self.languages = languages
 
         def translated(self, translator):
-            return outputs(**{language: translator[language] for language in self.pairs})
+            return outputs(**{language: translator[language] for language in self.languages})
 
     @dataclasses.dataclass
     class Translator:
@@ -104,7 +104,6 @@ def test_both_runs_translate_the_same_text_of_their_languages(monkeypatch):
             return ["de", "fr", "nn"]
 
     monkeypatch.setattr(language_guard.DevText, "read", Text)
-    monkeypatch.setattr(language_guard, "dev_pairs", lambda data, config, language: [language])
     config = load_config("demo").replace(train={"bleu_sentences": 3})
     old, new = Translator({"de": WORSE, "fr": REFERENCES}), Translator({"nn": REFERENCES})
     new.of_ids |= {"de": REFERENCES, "fr": REFERENCES}
