@@ -56,11 +56,6 @@ def section(
     return Section("routing", title, page_part(use, names), data_of(use, names), alarms)
 
 
-def weight_of(use: ExpertUse) -> np.ndarray:
-    """Returns float64[layers, directions, E], the share of each expert in the gate weight."""
-    return _shares(use.weight)
-
-
 def load_of(use: ExpertUse) -> np.ndarray:
     """Returns float64[layers, E], the share of each expert in the choices of all tokens."""
     return _shares(use.chosen.sum(axis=1))
@@ -122,7 +117,7 @@ def alarms_of(use: ExpertUse) -> list[str]:
 
 def data_of(use: ExpertUse, names: Sequence[str]) -> Mapping[str, Any]:
     """Returns the value of "routing" in bleu.json."""
-    weight = weight_of(use)
+    weight = _shares(use.weight)  # float64[layers, directions, E]
     return {
         "checkpoint": use.origin,
         "layers": list(use.layers),
@@ -138,7 +133,7 @@ def data_of(use: ExpertUse, names: Sequence[str]) -> Mapping[str, Any]:
 
 def page_part(use: ExpertUse, names: Sequence[str]) -> str:
     """Returns the part of the page: the maps, a row for each layer, and a row for each language."""
-    weight, load, dead = weight_of(use), load_of(use), dead_experts(use)
+    weight, load, dead = _shares(use.weight), load_of(use), dead_experts(use)
     experts, tokens = load.shape[-1], use.tokens.max(axis=0)
     effective, main = effective_experts(load), main_experts(weight)
     words = (
