@@ -16,7 +16,7 @@ from gshard_nmt.decoding.text_translator import TextTranslator, call, follow, lo
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import differences
 from gshard_nmt.settings.values import Changes, read_run_config
-from gshard_nmt.spmd.processes import ALONE, Processes
+from gshard_nmt.spmd.processes import Processes
 
 RULES_VERSION = 3
 """Raise it if the same weights, settings and text give other translations than before.
@@ -53,18 +53,11 @@ class RunTranslators:
     Several processes make all calls together, see `from_first`.
     """
 
-    def __init__(
-        self,
-        trust_programs: bool = False,
-        changes: Changes | None = None,
-        processes: Processes = ALONE,
-    ) -> None:
+    def __init__(self, trust_programs: bool, changes: Changes, processes: Processes) -> None:
         """Loads nothing yet."""
-        self._trust_programs, self._processes = trust_programs, processes
-        self._changes = changes or Changes()
-        self._loaded: collections.OrderedDict[tuple[str, str], tuple[TextTranslator, str]] = (
-            collections.OrderedDict()
-        )
+        self._trust_programs, self._changes = trust_programs, changes
+        self._processes = processes
+        self._loaded = collections.OrderedDict[tuple[str, str], tuple[TextTranslator, str]]()
 
     def from_first(self, method: str) -> Callable[..., Any]:
         """Returns a method, which process 0 calls with a run folder and values that JSON can write.

@@ -6,6 +6,7 @@ from gshard_nmt.decoding import runs
 from gshard_nmt.decoding.protected import Protection
 from gshard_nmt.decoding.text_translator import Hypothesis
 from gshard_nmt.settings.gin_reader import load_config, read_changes
+from gshard_nmt.spmd.processes import ALONE
 
 
 def upper(lines, source, target):
@@ -27,7 +28,7 @@ def test_runs_are_loaded_when_they_are_used_and_two_stay(monkeypatch, tmp_path):
     for name in "abc":
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.gin").write_text(load_config("demo").text)
-    translators = runs.RunTranslators(changes=read_changes(["Decode.beam = 3"]))
+    translators = runs.RunTranslators(False, read_changes(["Decode.beam = 3"]), ALONE)
     for name in "aabacba":
         lines, made_by, checkpoint = translators.translate(
             tmp_path / name, "fr", "en", ["un"], "last"
@@ -36,6 +37,6 @@ def test_runs_are_loaded_when_they_are_used_and_two_stay(monkeypatch, tmp_path):
         assert made_by == "step 7, beam 3, gnmt length norm, alpha 1"
     assert [name for name, *_ in loaded] == ["a", "b", "c", "b", "a"]
     assert {rest for _, *rest in map(tuple, loaded) for rest in [tuple(rest)]} == {(3, 1, True)}
-    chosen = runs.RunTranslators(changes=read_changes(["Mesh.shape = (1,)"]))
+    chosen = runs.RunTranslators(False, read_changes(["Mesh.shape = (1,)"]), ALONE)
     chosen.translate(tmp_path / "a", "fr", "en", [], "last")
     assert loaded[-1] == ("a", 4, 1, False)
