@@ -39,13 +39,7 @@ _BLOCK = 4096
 """Lines that are encoded together."""
 
 
-def export(
-    workdir: Path,
-    out: Path,
-    changes: Changes | None = None,
-    checkpoint: str = "best",
-    form: str = "savedmodel",
-) -> None:
+def export(workdir: Path, out: Path, changes: Changes, checkpoint: str, form: str) -> None:
     """Writes a trained model for other software, and a file that says which model it is.
 
     Args:
@@ -63,7 +57,7 @@ def export(
     # The weights only pass through the host, so no accelerator is needed.
     os.environ["JAX_PLATFORMS"] = "cpu"
     run = RunFolder(workdir)
-    config = (changes or Changes()).apply(read_run_config(run.config))
+    config = changes.apply(read_run_config(run.config))
     config = config.replace(decode={"method": "beam"}, mesh=nearest_mesh(config.mesh, 1))
     write = _WRITERS[form](config, run)  # refuses a model before its weights are read
     translator = load_translator(config, run, checkpoint=checkpoint)

@@ -14,7 +14,7 @@ from gshard_nmt.settings.gin_reader import load_config, read_changes
 from gshard_nmt.spmd.mesh import Mesh
 from tests.exchange.test_huggingface import GOLDENS
 from tests.run.facts import data_facts
-from tests.test_import_model import weights_in
+from tests.test_import_model import BEST, weights_in
 
 CONFIG = load_config("demo").replace(
     mesh=Mesh(("x", "y"), (4, 2), {"E": "x"}), decode={"source_lengths": (32, 8), "rows": 5}
@@ -70,7 +70,7 @@ def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
     changes = read_changes(
         ["Decode.beam = 2", "Decode.length_norm = 'lingvo'", "Decode.alpha = 0.6"]
     )
-    export.export(run.path, out, changes, "last")
+    export.export(run.path, out, changes, "last", "savedmodel")
     ((config, folder, checkpoint),) = run.loaded
     assert (folder, checkpoint) == (run.path, "last")
     # Weights that were trained on many devices are read onto one.
@@ -112,20 +112,20 @@ def test_the_model_and_the_facts_of_a_run_are_written(run, tmp_path, capsys):
 def test_a_model_that_must_begin_with_a_tag_is_refused(run, tmp_path, monkeypatch):
     monkeypatch.setattr(Tags, "first", lambda self, target: [7])
     with pytest.raises(UserError, match="translations begin with a tag of their language"):
-        export.export(run.path, tmp_path / "model")
+        export.export(run.path, tmp_path / "model", *BEST, "savedmodel")
 
 
 def test_no_other_folder_is_replaced(run, tmp_path):
-    export.export(run.path, tmp_path / "model")
+    export.export(run.path, tmp_path / "model", *BEST, "savedmodel")
     with pytest.raises(UserError, match="model is not empty; give a new folder"):
-        export.export(run.path, tmp_path / "model")
+        export.export(run.path, tmp_path / "model", *BEST, "savedmodel")
     assert len(run.loaded) == 1
 
 
 def test_weights_that_are_not_finite_are_an_error(run, tmp_path):
     run.weights["b"][1, 0] = np.nan
     with pytest.raises(UserError) as error:
-        export.export(run.path, tmp_path / "model")
+        export.export(run.path, tmp_path / "model", *BEST, "savedmodel")
     assert str(error.value) == (
         "the weight b of step 7 has values that are not finite, so the model cannot translate. Choose "
         "another checkpoint of the run."
@@ -146,7 +146,7 @@ def test_a_model_that_a_format_lacks_is_refused_before_its_weights_are_read(
     pieces = types.SimpleNamespace(content=b"", size=8)
     monkeypatch.setattr("gshard_nmt.run.folder.RunFolder.vocabularies", lambda _: (pieces, pieces))
     with pytest.raises(UserError) as error:
-        export.export(run.path, tmp_path / "model", form=form)
+        export.export(run.path, tmp_path / "model", *BEST, form)
     assert message in str(error.value)
     assert run.loaded == []
 
@@ -154,7 +154,7 @@ def test_a_model_that_a_format_lacks_is_refused_before_its_weights_are_read(
 def test_an_imported_model_is_exported_and_imported_again(tmp_path, capsys):
     golden = GOLDENS / "m2m_100"
     import_model(golden, tmp_path / "run", ["en", "fr"])
-    export.export(tmp_path / "run", tmp_path / "exported", form="huggingface")
+    export.export(tmp_path / "run", tmp_path / "exported", *BEST, "huggingface")
     for name in ("sentencepiece.bpe.model", "vocab.json", "special_tokens_map.json"):
         assert (tmp_path / "exported" / name).read_bytes() == (golden / name).read_bytes()
     config = json.loads((tmp_path / "exported" / "config.json").read_text())
@@ -168,7 +168,7 @@ def test_an_imported_model_is_exported_and_imported_again(tmp_path, capsys):
     for name in ("source.model", "target.model"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
     assert "AutoModelForSeq2SeqLM.from_pretrained" in capsys.readouterr().out
-    export.export(tmp_path / "run", tmp_path / "fast", form="ctranslate2")
+    export.export(tmp_path / "run", tmp_path / "fast", *BEST, "ctranslate2")
     facts = json.loads((tmp_path / "fast" / "gshard_nmt.json").read_text())
     assert facts["format"] == "gshard-nmt ctranslate2 1"
     assert (tmp_path / "fast" / "model.bin").stat().st_size > 50_000

@@ -15,9 +15,12 @@ from gshard_nmt.import_model import import_model
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.settings.values import read_run_config
+from gshard_nmt.settings.values import Changes, read_run_config
 from gshard_nmt.spmd import runtime
 from tests.exchange.test_huggingface import GOLDENS, imported
+
+BEST = (Changes(), "best")
+"""The arguments of `export` for the best weights with the settings of the run."""
 
 
 def test_a_run_folder_has_the_weights_vocabularies_and_directions(tmp_path, capsys):
@@ -60,7 +63,7 @@ def test_positions_of_marian_are_for_marian(folder, tmp_path):
     assert config.model.positions == "sinusoidal"
     # Text to train on is that of the model's directions.
     assert (config.data.direction, config.train.freeze) == ("en-xx", ("output_bias",))
-    export(tmp_path / "run", tmp_path / "out", form="huggingface")
+    export(tmp_path / "run", tmp_path / "out", *BEST, "huggingface")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_a_model_of_marian_never_writes_pad_and_says_so_wherever_it_goes(tmp_pat
     bias = weights_in(tmp_path / "run")["output_bias"]
     assert (bias[[0, 3]] == NEVER).all()
     assert bias[suppressed] > NEVER
-    export(tmp_path / "run", tmp_path / "back", form="huggingface")
+    export(tmp_path / "run", tmp_path / "back", *BEST, "huggingface")
     back = json.loads((tmp_path / "back" / "generation_config.json").read_text())
     assert changed.items() <= back.items()
 
