@@ -27,13 +27,7 @@ _MARKED = "⟦{}⟧"
 
 
 def show_batches(
-    config: Data,
-    folder: Path,
-    batches: int = 1,
-    rows: int = 4,
-    step: int = 1,
-    pieces: bool = False,
-    as_json: bool = False,
+    config: Data, folder: Path, batches: int, rows: int, step: int, pieces: bool, as_json: bool
 ) -> None:
     """Prints the first `rows` rows of training batches from step `step` on; 0 shows all rows.
 

@@ -37,8 +37,13 @@ def folder(tmp_path_factory):
     return root / "data"
 
 
+def show(config, folder, **changes):
+    defaults = {"batches": 1, "rows": 4, "step": 1, "pieces": False, "as_json": False}
+    show_batches(config, folder, **defaults | changes)
+
+
 def printed_rows(capsys, folder, **arguments) -> list[dict]:
-    show_batches(CONFIG, folder, as_json=True, **arguments)
+    show(CONFIG, folder, as_json=True, **arguments)
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -77,7 +82,7 @@ def test_the_text_is_that_of_the_corpus_and_the_direction_is_known(capsys, folde
 
 def test_a_changed_example_has_its_text_before(capsys, folder):
     changing = dataclasses.replace(CONFIG, augmentation={"title": 0.5, "values": 0.5})
-    show_batches(changing, folder, batches=4, as_json=True)
+    show(changing, folder, batches=4, as_json=True)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     segments = [segment for row in rows for segment in row["segments"]]
     texts = {row for language in corpora.LETTERS for row in corpora.rows_of(language)["train"]}
@@ -86,22 +91,22 @@ def test_a_changed_example_has_its_text_before(capsys, folder):
         assert {tuple(segment["before"]), tuple(segment["before"][::-1])} & texts
         assert set(segment["augmentation"]) <= {"title", "values"}
     assert 0.3 < len(changed) / len(segments) < 0.9
-    show_batches(changing, folder, rows=0)
+    show(changing, folder, rows=0)
     assert "; before: " in capsys.readouterr().out
 
 
 def test_text_shows_padding_and_marks_characters_that_the_vocabulary_lacks(capsys, folder):
-    show_batches(CONFIG, folder, rows=2)
+    show(CONFIG, folder, rows=2)
     out = capsys.readouterr().out
     assert "step 1, row 2: " in out
     assert "\x1b" not in out
-    show_batches(CONFIG, folder, pieces=True)
+    show(CONFIG, folder, pieces=True)
     assert "</s>" in capsys.readouterr().out
 
 
 def test_steps_that_nobody_reaches_are_refused(folder):
     with pytest.raises(UserError, match="and all batches before are drawn"):
-        show_batches(CONFIG, folder, step=10**19)
+        show(CONFIG, folder, step=10**19)
 
 
 @pytest.fixture(scope="module")
