@@ -38,18 +38,14 @@ class _HeldOut(NamedTuple):
 
 
 def check_corpus(
-    corpus: Path | Mapping[str, Path],
-    config: Data | None = None,
-    report: Path | None = None,
-    strict: bool = False,
+    corpora: Mapping[str, Path], config: Data | None, report: Path | None, strict: bool
 ) -> list[Finding]:
     """Checks a corpus, prints what looks wrong, and returns it.
 
-    `corpus` is the corpus folder, or several folders by the names of their subsets; the name of the main
-    corpus is "". A `config` chooses its languages. `report` is a JSON file to write.
+    `corpora` are its folders by the names of their subsets; the name of the main corpus is "". A `config`
+    chooses its languages. `report` is a JSON file to write.
     """
     console = Terminal()
-    corpora = corpus if isinstance(corpus, Mapping) else {"": corpus}
     places = ", ".join(map(str, corpora.values()))
     pairs: list[CorpusPair] = []
     for name, path in corpora.items():

@@ -26,9 +26,13 @@ def corpus(clean, tmp_path):
     return shutil.copytree(clean, tmp_path / "corpus")
 
 
+def checked(corpus, config=None, report=None, strict=False):
+    return check_corpus({"": corpus}, config, report, strict)
+
+
 def kinds(corpus, **arguments) -> set[tuple[str, str]]:
     """The places and kinds of the findings."""
-    return {(finding.place, finding.kind) for finding in check_corpus(corpus, **arguments)}
+    return {(finding.place, finding.kind) for finding in checked(corpus, **arguments)}
 
 
 def test_a_clean_corpus_has_no_finding(clean, capsys):
@@ -126,7 +130,7 @@ def test_faults_of_files_are_found(corpus, capsys):
 def test_the_place_of_a_shift_is_told(corpus):
     rows = corpora.rows_of("fr")
     corpora.write(corpus, "fr", rows | {"train": shifted(rows["train"])})
-    (finding,) = check_corpus(corpus)
+    (finding,) = checked(corpus)
     assert finding.files == ("train.fr.gz", "train.en.gz")
     assert finding.what.startswith("About lines 201 to 399 look shifted: ")
     assert "line N of fr belongs to line N - 1 of en" in finding.what
@@ -137,7 +141,7 @@ def test_the_report_names_the_findings_without_their_code(corpus, tmp_path, caps
     rows = corpora.rows_of("fr")
     rows["train"][7] = ("<b>\x1b[31mrouge", "")
     corpora.write(corpus, "fr", rows)
-    check_corpus(corpus, report=tmp_path / "check.json")
+    checked(corpus, report=tmp_path / "check.json")
     printed = capsys.readouterr().out
     assert "<b>\\x1b[31mrouge" in printed
     assert "\x1b" not in printed
@@ -148,11 +152,11 @@ def test_the_report_names_the_findings_without_their_code(corpus, tmp_path, caps
 
 
 def test_strict_makes_findings_an_error(clean, corpus):
-    check_corpus(clean, strict=True)
+    checked(clean, strict=True)
     rows = corpora.rows_of("fr")
     corpora.write(corpus, "fr", rows | {"train": some_empty(rows["train"])})
     with pytest.raises(UserError, match="1 thing looks wrong and --strict was given"):
-        check_corpus(corpus, strict=True)
+        checked(corpus, strict=True)
 
 
 def test_a_config_chooses_the_languages(corpus):
@@ -160,7 +164,7 @@ def test_a_config_chooses_the_languages(corpus):
     corpora.write(corpus, "fr", rows | {"train": some_empty(rows["train"])})
     assert kinds(corpus, config=Data(languages=("de",))) == set()
     with pytest.raises(UserError, match=r"Data\.languages names 'it', which"):
-        check_corpus(corpus, Data(languages=("it",)))
+        checked(corpus, config=Data(languages=("it",)))
 
 
 def test_text_that_is_too_long_for_a_row_is_named_in_one_line(corpus, capsys):
@@ -170,14 +174,14 @@ def test_text_that_is_too_long_for_a_row_is_named_in_one_line(corpus, capsys):
         for n, (first, second) in enumerate(rows["train"][:30])
     ]
     corpora.write(corpus, "fr", rows | {"train": [*rows["train"], *long]})
-    check_corpus(corpus)
+    checked(corpus)
     (note,) = [line for line in capsys.readouterr().out.splitlines() if "Data." in line]
     assert re.match(
         r"note: at least 30 of [\d,]+ training pairs are longer than Data.source_length = 64 or "
         r"Data.target_length = 64 tokens, and gshard-data prepare would leave them out. Raise both",
         note,
     )
-    check_corpus(corpus, Data(source_length=128))
+    checked(corpus, config=Data(source_length=128))
     assert "Data." not in capsys.readouterr().out
 
 
@@ -186,7 +190,7 @@ def test_corpora_with_names_are_checked_together(clean, tmp_path, capsys):
     rows = corpora.sentences("fr", 200, "back") + test[5:15]
     write_pairs(tmp_path / "en-fr", "train", "en", "fr", [row[::-1] for row in rows])
     # dev and test of the subset are those of the main corpus, so they are not missing.
-    (finding,) = check_corpus({"": clean, "back": tmp_path})
+    (finding,) = check_corpus({"": clean, "back": tmp_path}, None, None, False)
     assert (finding.place, finding.kind) == ("fr-en test", "leak")
     assert "10 of 40 lines of test are in the training text of en-fr.back on both" in finding.what
     assert finding.examples[0] == Example(6, *test[5])

@@ -281,9 +281,7 @@ class Systems:
         )
 
 
-def scored(
-    systems: Systems, names: Sequence[str] = (), advance: Callable[[], None] = lambda: None
-) -> Systems:
+def scored(systems: Systems, names: Sequence[str], advance: Callable[[], None]) -> Systems:
     """Returns the systems with their scores and comparisons.
 
     The main run has the metrics of these names; the others have BLEU and chrF. `advance` is called after

@@ -39,7 +39,7 @@ def compare(run, lines=(), baselines=None, of_baselines=(), others=()):
         directions = [(test.source, test.target) for test in system.tests]
         return dataclasses.replace(system, lines=dict.fromkeys(directions, own))
 
-    return scored(systems.each(translated))
+    return scored(systems.each(translated), (), lambda: None)
 
 
 def test_a_system_against_itself_is_zero_everywhere(tmp_path, run):
