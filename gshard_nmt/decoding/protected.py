@@ -149,12 +149,7 @@ class Line(NamedTuple):
         return tuple(missing.elements())
 
 
-def protect(
-    line: str,
-    placeholders: bool = False,
-    terms: Mapping[str, str] | None = None,
-    numbers: bool = False,
-) -> Line:
+def protect(line: str, placeholders: bool, terms: Mapping[str, str], numbers: bool) -> Line:
     """Returns a line with marks for its placeholders, and numbers, and for the terms of a glossary.
 
     Terms are whole words, and the longest one at a place is taken.
@@ -164,7 +159,7 @@ def protect(
     template = re.sub(f"[{LINE_BREAKS}]", " ", line)
     values: list[str] = []
     # Terms are looked for in the rest, so that none is in the middle of an address.
-    term_spans = functools.partial(_term_spans, terms=terms or {})
+    term_spans = functools.partial(_term_spans, terms=terms)
     find_all = functools.partial(protection.spans, numbers=numbers)
     for find in (find_all, term_spans) if placeholders else (term_spans,):
         spans = find(template)[: 0xFFFF - len(values)]  # there are no more marks
@@ -172,7 +167,7 @@ def protect(
         marks = [chr(_FIRST_MARK + len(values) + n) for n in range(len(found))]
         template = protection.put_back(around, marks)
         values += found
-    return Line(template, tuple(values), tuple((terms or {}).get(v, v) for v in values))
+    return Line(template, tuple(values), tuple(terms.get(v, v) for v in values))
 
 
 def in_small_letters(line: Line, source: str, target: str) -> Line:

@@ -265,7 +265,7 @@ def test_a_term_counts_in_its_language_and_a_placeholder_before_a_term():
     both = glossary(("a", "x"), ("a", "y", "en-de"), ("a", "z", "fr"))._replace(placeholders=True)
     assert both.terms("en", "it") == {"a": "x", "A": "X"}
     assert (both.terms("en", "de")["a"], both.terms("fr", "de")["a"]) == ("y", "z")
-    assert protect("a {a}", True, both.terms("en", "it")).outputs == ("{a}", "x")
+    assert protect("a {a}", True, both.terms("en", "it"), False).outputs == ("{a}", "x")
 
 
 @pytest.mark.parametrize(
