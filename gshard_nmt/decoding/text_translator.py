@@ -154,7 +154,7 @@ class TextTranslator:
                 ]
             sources = self._encode(chunk, source, target)
             begins: list[list[int]] = [[] for _ in chunk]
-            read = self._read([chunk[i] for i in prefixed], source, target)
+            read = encode_lines(self._source, [chunk[i] for i in prefixed], source, target)
             given = self._given(list(prefixed.values()), read)
             first = self.target_vocabulary.first(target)
             for i, piece, begin in zip(prefixed, read, given, strict=True):
@@ -203,10 +203,6 @@ class TextTranslator:
         has = self._protection
         return [protect(line, has.placeholders, terms, has.numbers) for line in lines]
 
-    def _read(self, lines: Sequence[Line], source: str, target: str) -> list[Piece]:
-        """Returns what the encoder reads for lines."""
-        return encode_lines(self._source, lines, source, target)
-
     def _given(self, texts: Sequence[str], pieces: Sequence[Piece]) -> list[list[int]]:
         """Returns the ids of a given translation of each piece, or of its beginning; no tags, no EOS."""
         return [
@@ -222,7 +218,7 @@ class TextTranslator:
         self, lines: Sequence[Line], texts: Sequence[str], source: str, target: str
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Returns the ids of whole lines, and of given translations without EOS."""
-        pieces = self._read(lines, source, target)
+        pieces = encode_lines(self._source, lines, source, target)
         first = self.target_vocabulary.first(target)
         return [piece.ids for piece in pieces], [first + ids for ids in self._given(texts, pieces)]
 
@@ -231,14 +227,15 @@ class TextTranslator:
 
         def read(templates: Sequence[str], line: Line) -> list[Piece]:
             parts = [line._replace(template=template) for template in templates]
-            return self._read(parts, source, target)
+            return encode_lines(self._source, parts, source, target)
 
         def measure(templates: Sequence[str], line: Line) -> list[int]:
             return [len(piece.ids) for piece in read(templates, line)]
 
         (without_text,) = measure([""], Line(""))
         sources = []
-        for line, piece in zip(lines, self._read(lines, source, target), strict=True):
+        whole_lines = encode_lines(self._source, lines, source, target)
+        for line, piece in zip(lines, whole_lines, strict=True):
             pieces = [piece] if line.copy is None else []
             if pieces and len(piece.ids) > self.longest_source:
                 of_line = functools.partial(measure, line=line)
