@@ -197,11 +197,8 @@ def _split_anywhere(text: str, measure: Measure, limit: int) -> list[str]:
     """Splits a text into halves until each part fits, if possible not within a character cluster."""
     if len(text) <= 1 or measure([text])[0] <= limit:
         return [text]
-    middle = len(text) // 2
-    inside = middle
-    while inside < len(text) and _joins_previous(text, inside):
-        inside += 1
-    middle = inside if inside < len(text) else middle
+    start = len(text) // 2
+    middle = next((n for n in range(start, len(text)) if not _joins_previous(text, n)), start)
     return [
         piece
         for half in (text[:middle], text[middle:])
