@@ -36,10 +36,8 @@ class Evidence(NamedTuple):
     @property
     def features(self) -> list[float]:
         """The mean log-probability, the root of minus the sum, the log of the length ratio, the loss."""
-        ratio, root = (
-            math.log(self.tokens / self.source_tokens),
-            math.sqrt(max(0.0, -self.log_prob)),
-        )
+        ratio = math.log(self.tokens / self.source_tokens)
+        root = math.sqrt(max(0.0, -self.log_prob))
         return [self.log_prob / self.tokens, root, ratio, float(self.has_lost)]
 
 
