@@ -115,8 +115,7 @@ class SourceLines:
         self._digest.update(block)
         if not block:
             self._ended = True
-            if self._begun:
-                last = b"".join(self._begun)
+            if last := b"".join(self._begun):
                 if not self.number and not self._waiting and b"\r" in last.rstrip(b"\r"):
                     raise UserError(
                         f"{self._name} has carriage returns and no newline characters, so it is one "
@@ -129,8 +128,6 @@ class SourceLines:
         for line in others:
             self._waiting.append(b"".join(self._begun))
             self._begun = [line]
-        if self._begun == [b""]:
-            self._begun = []
 
     def _is_ready(self) -> bool:
         """Returns whether the stream has more bytes, or its end, within a moment."""
