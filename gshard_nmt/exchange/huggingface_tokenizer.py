@@ -38,6 +38,7 @@ from gshard_nmt.data.text.vocabulary import (
     UNK,
     Vocabulary,
     first_tag,
+    model_proto,
     source_tag,
     target_tag,
     vocabulary_of,
@@ -135,15 +136,13 @@ def _of_bpe(tokenizer: Mapping[str, Any]) -> bytes:
     SentencePiece merges the neighbours whose piece has the highest score, and tokenizer.json those with
     the earliest merge. Three special pieces come first, as in fairseq's models.
     """
-    from sentencepiece import sentencepiece_model_pb2
-
     bpe = tokenizer["model"]
     names = sorted(bpe["vocab"], key=bpe["vocab"].__getitem__)[len(_FAIRSEQ_TOKENS) :]
     ranks: dict[str, int] = {}
     for merge in bpe["merges"]:
         # Older files have "a b" for ["a", "b"].
         ranks.setdefault("".join(merge.split(" ") if isinstance(merge, str) else merge), len(ranks))
-    model = sentencepiece_model_pb2.ModelProto()
+    model = model_proto(b"")
     model.trainer_spec.model_type = model.trainer_spec.BPE
     model.pieces.add(piece="<unk>", type=model.SentencePiece.UNKNOWN)
     for name in ("<s>", "</s>"):
@@ -338,8 +337,6 @@ def _new_piece(model: Any, name: str, new: int, lowest: float, is_bpe: bool) -> 
 
 def parsed(spm: bytes) -> Any:
     """Returns a SentencePiece model as a protocol message; raises UserError if it is damaged."""
-    from sentencepiece import sentencepiece_model_pb2
-
     try:
         # SentencePiece takes an empty text as no model at all.
         sentencepiece.SentencePieceProcessor(model_proto=spm or b"empty")
@@ -347,7 +344,7 @@ def parsed(spm: bytes) -> Any:
         raise UserError(
             f"the SentencePiece file of the folder is damaged: {error}. {REMEDY}"
         ) from None
-    return sentencepiece_model_pb2.ModelProto.FromString(spm)
+    return model_proto(spm)
 
 
 class Grown(NamedTuple):

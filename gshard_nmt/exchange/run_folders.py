@@ -23,6 +23,7 @@ from gshard_nmt.data.text.vocabulary import (
     SPECIALS,
     Vocabulary,
     first_tag,
+    model_proto,
     source_tag,
     target_tag,
 )
@@ -155,9 +156,7 @@ def kept_ids(
 
 def cut_vocabulary(vocabulary: Vocabulary, kept: np.ndarray) -> bytes:
     """Returns the content of a SentencePiece model that has only some of the ids, in their order."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    model = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.content)
+    model = model_proto(vocabulary.content)
     pieces = [model.pieces[int(i)] for i in kept]
     copies = [type(piece).FromString(piece.SerializeToString()) for piece in pieces]
     names = {piece.piece for piece in copies}
@@ -167,5 +166,4 @@ def cut_vocabulary(vocabulary: Vocabulary, kept: np.ndarray) -> bytes:
     del model.trainer_spec.control_symbols[:]
     model.trainer_spec.control_symbols.extend(symbols)
     model.trainer_spec.vocab_size = len(copies)
-    content: bytes = model.SerializeToString(deterministic=True)
-    return content
+    return model.SerializeToString(deterministic=True)
