@@ -21,7 +21,7 @@ from gshard_nmt.data.cleaning.report import ranked
 from gshard_nmt.data.language_codes import has_name, is_english, locale_tag
 from gshard_nmt.data.preparation.inputs import fingerprint
 from gshard_nmt.data.reading.gettext import Message, clean, read_catalogue
-from gshard_nmt.data.reading.rows import listed, note
+from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.sets.corpus import ENGLISH, SPLITS, find_pairs, write_pairs
 from gshard_nmt.data.text.normal_form import message_form, sentence_form
 from gshard_nmt.data.worker_pool import WorkerPool, usable_cpus
@@ -91,7 +91,8 @@ def harvest(out: Path, roots: Sequence[Path] = (), system: bool = True) -> None:
     with counting(f"reading {len(catalogues)} catalogues", len(catalogues)) as advance:
         harvested = read_and_split(catalogues, advance)
     if harvested.unreadable:
-        note(f"damaged catalogues are left out: {listed(harvested.unreadable)}")
+        unreadable = listed(harvested.unreadable)
+        sys.stderr.write(f"note: damaged catalogues are left out: {unreadable}.\n")
     counts = {
         language: {s: len(harvested.rows.get((language, s), ())) for s in (*SPLITS, "names")}
         for language in {language for language, _ in harvested.rows}

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -81,11 +80,6 @@ def score_of(value: object, where: str) -> float | None:
             "the scores from the file."
         )
     return score
-
-
-def note(text: str) -> None:
-    """Says on stderr that text is read in another way than the user may expect; without a full stop."""
-    sys.stderr.write(f"note: {text}.\n")
 
 
 def listed(names: Sequence[object], most: int = 3) -> str:
