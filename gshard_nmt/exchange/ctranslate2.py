@@ -75,8 +75,8 @@ def write(
         bias = np.zeros(len(decoder.weight), np.float32) + weights.get("output_bias", 0)
         bias[list(never)] = _BANNED
         spec.decoder.projection.bias = bias
-    for stack, side in ((spec.encoder, "source"), (spec.decoder, "target")):
-        name = "encoder" if side == "source" else "decoder"
+    for side, name in (("source", "encoder"), ("target", "decoder")):
+        stack, vocabulary = getattr(spec, name), vocabularies[side]
         stack.scale_embeddings = False
         if model.positions in SINUSOIDS:
             stack.position_encodings.encodings = _sinusoids(model, max(longest, _POSITIONS))
@@ -86,12 +86,9 @@ def write(
             _set_norm(stack.layer_norm, _part_of(weights, f"{name}/final_norm/"))
         for number, layer in enumerate(stack.layer):
             _set_layer(layer, _part_of(weights, f"{name}/block/", number))
-    for side, register in (
-        ("source", spec.register_source_vocabulary),
-        ("target", spec.register_target_vocabulary),
-    ):
-        register(vocabularies[side].pieces(range(vocabularies[side].size)))
-        (folder / f"{side}.model").write_bytes(vocabularies[side].content)
+        register = getattr(spec, f"register_{side}_vocabulary")
+        register(vocabulary.pieces(range(vocabulary.size)))
+        (folder / f"{side}.model").write_bytes(vocabulary.content)
     unk, bos, eos = vocabularies["target"].pieces([UNK, BOS, EOS])
     spec.config.unk_token, spec.config.eos_token = unk, eos
     spec.config.bos_token = spec.config.decoder_start_token = bos
