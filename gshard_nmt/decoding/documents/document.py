@@ -107,7 +107,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
         )
     module = importlib.import_module(f"gshard_nmt.decoding.documents.{_MODULES[kind]}")
     try:
-        document: Document = module.read(path, target, everything)
+        return module.read(path, target, everything)
     except UnicodeDecodeError as error:
         raise UserError(
             f"--input {path}, byte {error.start + 1}: it is not {error.encoding}. Convert it, for "
@@ -115,4 +115,3 @@ def read(path: Path, target: str, everything: bool) -> Document:
         ) from None
     except (ValueError, ArithmeticError) as error:  # a plural rule may divide by 0
         raise UserError(f"--input {path} cannot be read: {error}. Correct it.") from None
-    return document
