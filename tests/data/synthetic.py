@@ -58,5 +58,5 @@ def write_prepared_data(folder: Path, config: Data, sizes: Mapping[str, int]) ->
         "target_vocabulary": 500,
         "temperature": config.temperature,
     }
-    write_manifest(folder, pairs, facts)
+    write_manifest(folder, pairs, facts, {})
     return PreparedData.open(folder)

@@ -165,10 +165,7 @@ def hash_of(manifest: Mapping[str, Any]) -> str:
 
 
 def write_manifest(
-    folder: Path,
-    pairs: Iterable[PreparedPair],
-    facts: dict[str, Any],
-    known: Mapping[str, str] | None = None,
+    folder: Path, pairs: Iterable[PreparedPair], facts: dict[str, Any], known: Mapping[str, str]
 ) -> None:
     """Writes the manifest: the format, `facts`, the pairs, and the checksum of every other file.
 
@@ -176,7 +173,6 @@ def write_manifest(
     """
     unlisted = (MANIFEST, *REPORTS)
     files = sorted(f for f in folder.rglob("*") if f.is_file() and f.name not in unlisted)
-    known = known or {}
     names = {file.relative_to(folder).as_posix(): file for file in files}
     checksums = {name: known.get(name) or checksum(file) for name, file in names.items()}
     entries_of_pairs = [dataclasses.asdict(pair) for pair in pairs]
