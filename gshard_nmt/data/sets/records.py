@@ -96,9 +96,6 @@ class OpenShards:
         self._files: collections.OrderedDict[Path, int] = collections.OrderedDict()
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._files)
-
     def __del__(self) -> None:
         self.close()
 
@@ -227,9 +224,6 @@ class ShardReader:
         self._ends = np.cumsum(self._counts)
         self._open = OpenShards() if opened is None else opened
         self._paths: dict[int, Path] = {}
-
-    def __len__(self) -> int:
-        return int(self._counts.sum())
 
     def read(self, indices: np.ndarray) -> list[Example]:
         """Returns the examples at int64[n] `indices`.

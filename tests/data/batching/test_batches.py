@@ -44,11 +44,10 @@ def unpack(arrays) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 def train_examples(data, config) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    readers = [data.reader(pair, "train") for pair in data.pairs_of(config)]
     return [
         (tuple(example.source.tolist()), tuple(example.target.tolist()))
-        for reader in readers
-        for example in reader.read(np.arange(len(reader)))
+        for pair in data.pairs_of(config)
+        for example in data.reader(pair, "train").read(np.arange(pair.splits["train"].examples))
     ]
 
 

@@ -40,8 +40,8 @@ def texts(out, pair, side="target"):
     """Returns one side of all training examples."""
     data = PreparedData.open(out)
     (prepared,) = [p for p in data.pairs if p.folder == pair]
-    reader = data.reader(prepared, "train")
-    ids = [getattr(e, side).tolist() for e in reader.read(np.arange(len(reader)))]
+    places = np.arange(prepared.splits["train"].examples)
+    ids = [getattr(e, side).tolist() for e in data.reader(prepared, "train").read(places)]
     return Vocabulary.load(out / f"{side}.model").decode(ids)
 
 
@@ -132,8 +132,8 @@ def test_only_the_sentences_of_a_tagged_subset_begin_with_its_tag(tmp_path):
     assert tag is not None
     tagged = {}
     for pair in data.pairs:
-        reader = data.reader(pair, "train")
-        ids = [example.source.tolist() for example in reader.read(np.arange(len(reader)))]
+        examples = data.reader(pair, "train").read(np.arange(pair.splits["train"].examples))
+        ids = [example.source.tolist() for example in examples]
         tagged[pair.subset] = {(row[0] == tag, row.count(tag)) for row in ids}
     assert tagged == {"": {(False, 0)}, "back": {(True, 1)}, "web": {(False, 0)}}
 

@@ -40,7 +40,7 @@ def test_examples_come_back_in_any_order_from_several_shards(tmp_path_factory, e
         files += writer.close()
     named = [(f"{folder.name}/{name}", *sizes) for name, *sizes in files]
     reader = ShardReader(LocalCopies(folder.parent, folder.parent), named, word)
-    assert len(reader) == len(examples)
+    assert sum(count for *_, count in named) == len(examples)
     indices = list(range(len(examples))) * 2
     order.shuffle(indices)
     read = reader.read(np.array(indices))
