@@ -182,14 +182,12 @@ class Vocabulary:
         tag_id = self._processor.piece_to_id(symbol)
         return tag_id if tag_id >= SPECIALS and self._processor.is_control(tag_id) else None
 
-    def encode(
-        self, texts: Sequence[str] | Sequence[bytes], threads: int = CODING_THREADS
-    ) -> list[list[int]]:
-        """Returns the ids of each text, without EOS and tags. Bytes are text as UTF-8."""
+    def encode(self, texts: Sequence[str], threads: int = CODING_THREADS) -> list[list[int]]:
+        """Returns the ids of each text, without EOS and tags."""
         if len(texts) == 1:
             # SentencePiece would start threads, which takes longer than the work.
             return [self._processor.encode(texts[0])]
-        return self._processor.encode(list[Any](texts), num_threads=threads) if texts else []
+        return self._processor.encode(list(texts), num_threads=threads) if texts else []
 
     def encode_source(
         self, texts: Sequence[str], language: str, target: str, subset: str = ""
@@ -329,7 +327,7 @@ def limit_characters(
 
 
 def with_tags(
-    vocabulary: Vocabulary, tags: Sequence[str], name: str, grows: bool = False
+    vocabulary: Vocabulary, tags: Sequence[str], name: str = "", grows: bool = False
 ) -> Vocabulary:
     """Returns a vocabulary that has these tags: spare tags get the names that are missing.
 
