@@ -63,12 +63,7 @@ _ROUND = 64
 
 
 def grown(
-    old: Vocabulary,
-    lines: Sequence[str],
-    old_pairs: set[str],
-    tags: Sequence[str],
-    most: int,
-    name: str,
+    old: Vocabulary, lines: Sequence[str], old_pairs: set[str], tags: Sequence[str], most: int
 ) -> tuple[Vocabulary, list[str]]:
     """Returns a vocabulary with these tags and at most `most` new pieces for these lines; and the pieces.
 
@@ -76,7 +71,7 @@ def grown(
     fill it up. The texts `old_pairs` never become pieces, see `pairs_of`.
     """
     parts = learn(old, lines, old_pairs, most)
-    vocabulary = with_tags(old, tags, name, grows=True)
+    vocabulary = with_tags(old, tags, grows=True)
     if parts or vocabulary.size > old.size:
         vocabulary = _with_pieces(vocabulary, old, parts)
     return vocabulary, [*parts]
@@ -328,7 +323,7 @@ def grow_pair(new: Newcomer, data: PreparedData, folder: Path, say: Callable[[st
         for side in sides:
             tags, own = new.tags() if side == "source" else [], lines if side in used else []
             grown_ones[side], pieces[side] = grown(
-                olds[side], own, kept.get(side, set()), tags, new.most, str(paths[side])
+                olds[side], own, kept.get(side, set()), tags, new.most
             )
     for side, path in paths.items():
         files.write(folder / path.name, grown_ones["source" if is_joint else side].content)

@@ -61,7 +61,7 @@ def banned(old: Vocabulary, lines=OLD_TEXT) -> set[str]:
 
 @pytest.fixture(params=["latin", "greek"])
 def growth(request, old):
-    return grown(old, text_of(request.param), banned(old), ["<2el>"], 60, "source.model")
+    return grown(old, text_of(request.param), banned(old), ["<2el>"], 60)
 
 
 def test_old_ids_keep_their_pieces_and_scores(old, growth):
@@ -90,7 +90,7 @@ def test_new_text_needs_fewer_tokens_and_comes_back(old, growth):
 )
 @hypothesis.settings(deadline=None, max_examples=20)
 def test_text_without_new_characters_keeps_its_pieces(old, old_lines, new_lines):
-    new, pieces = grown(old, new_lines * 10, banned(old, old_lines), [], 30, "source.model")
+    new, pieces = grown(old, new_lines * 10, banned(old, old_lines), [], 30)
     characters = {piece for piece in pieces if len(piece) == 1}
     kept = [line for line in old_lines if not characters & set(line)]
     assert old.encode(kept) == new.encode(kept)
@@ -100,15 +100,15 @@ def test_text_without_new_characters_keeps_its_pieces(old, old_lines, new_lines)
 
 
 def test_characters_that_were_bytes_become_pieces_first(old):
-    pieces = grown(old, ["λόγος καὶ λόγος"] * 5, set(), [], 4, "source.model")[1]
+    pieces = grown(old, ["λόγος καὶ λόγος"] * 5, set(), [], 4)[1]
     assert len(pieces) == 4
     assert set(pieces) <= set("λόγοςκαὶ")
     # A character that occurs twice stays bytes.
-    assert not grown(old, ["λλ"], set(), [], 9, "source.model")[1]
+    assert not grown(old, ["λλ"], set(), [], 9)[1]
 
 
 def test_a_piece_has_letters_alone_and_one_word(old):
-    pieces = grown(old, ["γδ1 γδ. -γδ"] * 20, set(), [], 40, "source.model")[1]
+    pieces = grown(old, ["γδ1 γδ. -γδ"] * 20, set(), [], 40)[1]
     assert "γδ" in pieces
     assert "▁γδ" in pieces
     # Other characters stay alone.
@@ -116,17 +116,17 @@ def test_a_piece_has_letters_alone_and_one_word(old):
 
 
 def test_tags_take_the_spare_ones_first_and_then_new_ids(old):
-    new = grown(old, [], set(), ["<2el>", "<el>", "<2fr>"], 0, "source.model")[0]
+    new = grown(old, [], set(), ["<2el>", "<el>", "<2fr>"], 0)[0]
     assert new.tag("<2el>") == old.tag("<spare1>")
     assert new.tag("<2fr>") == old.tag("<2fr>")
     assert new.tag("<el>") == old.size
     without_spares = with_tags(old, ["<2el>"], "source.model")
-    assert grown(without_spares, [], set(), ["<el>"], 0, "")[0].tag("<el>") == old.size
+    assert grown(without_spares, [], set(), ["<el>"], 0)[0].tag("<el>") == old.size
     assert new.size % 64 == 0
 
 
 def test_nothing_to_add_changes_nothing(old):
-    new, pieces = grown(old, OLD_TEXT, banned(old), ["<2fr>"], 60, "source.model")
+    new, pieces = grown(old, OLD_TEXT, banned(old), ["<2fr>"], 60)
     assert pieces == []
     assert new is old
 
@@ -192,7 +192,7 @@ def test_vocabularies_of_one_embedding_get_the_same_ids(kind, tmp_path):
         olds[side] = Vocabulary.load(file.with_suffix(".model"))
     size = max(old.size for old in olds.values())
     names = [f"<filler{n}>" for n in range(size)]
-    olds = {side: with_tags(old, names[old.size :], side, grows=True) for side, old in olds.items()}
+    olds = {side: with_tags(old, names[old.size :], grows=True) for side, old in olds.items()}
     new_text = text_of("greek")
     learned = {"source": learn(olds["source"], new_text, set(), 40), "target": {}}
     tags = {"source": "<el>", "target": "<begin:el>"}
