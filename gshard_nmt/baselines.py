@@ -57,12 +57,7 @@ class Request:
 
 
 def train_baselines(
-    train: Train,
-    config: Config,
-    data: Path,
-    workdir: Path,
-    request: Request,
-    limit: TimeLimit | None = None,
+    train: Train, config: Config, data: Path, workdir: Path, request: Request, limit: TimeLimit
 ) -> bool:
     """Trains one bilingual model for each language of a multilingual run.
 
@@ -91,7 +86,7 @@ def train_baselines(
     workdir.mkdir(parents=True, exist_ok=True)
     facts = {"of": str(request.run), "until": request.until, "tokens_by_language": tokens}
     RunFolder(workdir).write_json("baselines.json", facts)
-    trainer = _Trainer(train, config, prepared, workdir, request, limit or TimeLimit())
+    trainer = _Trainer(train, config, prepared, workdir, request, limit)
     for number, language in enumerate(languages, 1):
         trainer.prefix = f"language {number} of {len(languages)}, {language}: "
         try:

@@ -104,7 +104,7 @@ def root(tmp_path):
 def trained(root, prepared, trainer, request=CONVERGED, config=CONFIG, limit=None):
     """Trains the baselines; returns whether they are finished."""
     request = dataclasses.replace(request, run=root.parent / "of")
-    return train_baselines(trainer, config, prepared, root, request, limit=limit)
+    return train_baselines(trainer, config, prepared, root, request, limit or TimeLimit())
 
 
 def record(root, language):
