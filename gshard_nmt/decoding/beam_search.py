@@ -134,7 +134,6 @@ class _State(NamedTuple):
 def flat_beam_search(
     step: DecoderStep,
     cache: Any,
-    rows: int,
     search: BeamSearch,
     live: "tf.Tensor",
     max_lengths: "tf.Tensor",
@@ -162,7 +161,6 @@ def flat_beam_search(
     Args:
       step: the decoder.
       cache: the first cache for `step`, any nest of tensors of constant shapes.
-      rows: B.
       search: the settings.
       live: bool[B], False for rows whose result does not matter. They end after one token.
       max_lengths: int32[B], the largest number of tokens of each row, EOS included. A value below
@@ -171,6 +169,7 @@ def flat_beam_search(
         free. Free positions come after all others. None means that all are free.
     """
     limits = tf.where(live, tf.clip_by_value(max_lengths, 1, search.max_steps), 1)
+    rows = limits.shape[0]
     if prefix is None:
         prefix = tf.zeros([rows, search.max_steps], tf.int32)
 

@@ -303,9 +303,7 @@ class Translator:
                 words = (batch["random0"], batch["random1"])
                 hypotheses = sampling.sample(next_token, cache, words, search, decode, **limits)
             else:
-                hypotheses = beam_search.flat_beam_search(
-                    next_token, cache, batch["max_lengths"].shape[0], search, **limits
-                )
+                hypotheses = beam_search.flat_beam_search(next_token, cache, search, **limits)
             return [{name: getattr(hypotheses, name) for name in ("ids", "scores", "lengths")}]
 
         return translate

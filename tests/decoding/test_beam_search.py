@@ -61,7 +61,7 @@ def attention_search(search: BeamSearch, poison: bool):
         step = flat_attention(weights)
         step = poisoned(step) if poison else step
         cache = {"keys": empty, "values": empty}
-        hypotheses = flat_beam_search(step, cache, 2, search, [True, True], limits, prefix)
+        hypotheses = flat_beam_search(step, cache, search, [True, True], limits, prefix)
         return {name: getattr(hypotheses, name) for name in FIELDS}
 
     def search_of(weights, limits, prefixes=((), ())):
@@ -124,7 +124,7 @@ def table_search(search: BeamSearch, rows: int = 2):
     def run(inputs):
         step, cache = flat_table(inputs["table"]), tf.zeros([rows, search.beam * search.max_steps])
         live = tf.fill([rows], True)
-        hypotheses = flat_beam_search(step, cache, rows, search, live, inputs["limits"])
+        hypotheses = flat_beam_search(step, cache, search, live, inputs["limits"])
         return [{name: getattr(hypotheses, name) for name in FIELDS}]
 
     return run
@@ -207,7 +207,7 @@ def run_script(rule, search: BeamSearch, vocabulary: int, calls=None, rows=1, **
     cache = tf.zeros([rows, search.beam * search.max_steps], tf.int32)
     limits = {"live": tf.fill([rows], True), "max_lengths": tf.fill([rows], search.max_steps)}
     step = scripted(rule, vocabulary, calls)
-    return flat_beam_search(step, cache, rows, search, **limits | kwargs)
+    return flat_beam_search(step, cache, search, **limits | kwargs)
 
 
 def log_of(probabilities: dict[int, float], vocabulary: int) -> np.ndarray:
