@@ -37,12 +37,10 @@ Random = Callable[[], float]
 
 
 class SubwordSampling:
-    """Splits the words of examples anew. A side whose vocabulary is None is not changed."""
+    """Splits the words of examples anew, of the source alone if there is one vocabulary."""
 
-    def __init__(
-        self, vocabularies: Sequence[Vocabulary | None], strength: float, config: Data
-    ) -> None:
-        self._sides = [_splitter(v, strength) if v else None for v in vocabularies]
+    def __init__(self, vocabularies: Sequence[Vocabulary], config: Data) -> None:
+        self._splitters = [_splitter(v, config.subword_sampling) for v in vocabularies]
         self._lengths = (config.source_length, config.target_length)
         self._seed = config.seed
 
@@ -50,10 +48,8 @@ class SubwordSampling:
     def of(cls, folder: Path, config: Data) -> "SubwordSampling | None":
         if not config.subword_sampling:
             return None
-        vocabularies: list[Vocabulary | None] = [Vocabulary.load(folder / VOCABULARIES[0]), None]
-        if config.subword_sampling_target:
-            vocabularies[1] = Vocabulary.load(folder / VOCABULARIES[1])
-        return cls(vocabularies, config.subword_sampling, config)
+        names = VOCABULARIES if config.subword_sampling_target else VOCABULARIES[:1]
+        return cls([Vocabulary.load(folder / name) for name in names], config)
 
     def resample_all(self, examples: Examples, keys: np.ndarray, _: object) -> Examples:
         return Examples.of(map(self.resample, examples.each(), keys.tolist()))
@@ -65,9 +61,7 @@ class SubwordSampling:
         stays as it is.
         """
         sides = [example.source, example.target]
-        for side, splitter in enumerate(self._sides):
-            if splitter is None:
-                continue
+        for side, splitter in enumerate(self._splitters):
             # The seed of Python's generator may have any number of bits, and its numbers never change.
             numbers = random.Random((self._seed << 64 | key) << 1 | side)
             ids = splitter.resample(sides[side].tolist(), numbers.random)

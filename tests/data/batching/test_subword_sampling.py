@@ -42,7 +42,9 @@ def vocabulary(request, tmp_path_factory):
 
 
 def sampling(vocabulary: Vocabulary, config: Data = CONFIG) -> SubwordSampling:
-    return SubwordSampling([vocabulary, vocabulary], STRENGTH.get(vocabulary.algorithm, 0), config)
+    strength = STRENGTH.get(vocabulary.algorithm, 0)
+    config = dataclasses.replace(config, subword_sampling=strength)
+    return SubwordSampling([vocabulary, vocabulary], config)
 
 
 def example(vocabulary: Vocabulary, text: str) -> Example:
