@@ -20,7 +20,6 @@ from gshard_nmt.spmd import runtime
 from tests.exchange.test_huggingface import GOLDENS, imported
 
 BEST = (Changes(), "best")
-"""The arguments of `export` for the best weights with the settings of the run."""
 
 
 def test_a_run_folder_has_the_weights_vocabularies_and_directions(tmp_path, capsys):

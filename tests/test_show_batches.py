@@ -1,6 +1,7 @@
 """Batches as text: what is printed is what training sees."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -28,6 +29,8 @@ CONFIG = Data(
     packing_window=3,
 )
 
+show = functools.partial(show_batches, batches=1, rows=4, step=1, pieces=False, as_json=False)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -35,11 +38,6 @@ def folder(tmp_path_factory):
     corpora.write_corpus(root / "corpus")
     prepare(CONFIG, root / "corpus", root / "data")
     return root / "data"
-
-
-def show(config, folder, **changes):
-    defaults = {"batches": 1, "rows": 4, "step": 1, "pieces": False, "as_json": False}
-    show_batches(config, folder, **defaults | changes)
 
 
 def printed_rows(capsys, folder, **arguments) -> list[dict]:

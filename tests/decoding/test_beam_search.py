@@ -123,8 +123,7 @@ def test_what_masked_slots_hold_does_not_matter(seed):
 def table_search(search: BeamSearch, rows: int = 2):
     def run(inputs):
         step, cache = flat_table(inputs["table"]), tf.zeros([rows, search.beam * search.max_steps])
-        live = tf.fill([rows], True)
-        hypotheses = flat_beam_search(step, cache, search, live, inputs["limits"])
+        hypotheses = flat_beam_search(step, cache, search, tf.fill([rows], True), inputs["limits"])
         return [{name: getattr(hypotheses, name) for name in FIELDS}]
 
     return run
@@ -206,8 +205,7 @@ def scripted(rule, vocabulary: int, calls: list | None = None):
 def run_script(rule, search: BeamSearch, vocabulary: int, calls=None, rows=1, **kwargs):
     cache = tf.zeros([rows, search.beam * search.max_steps], tf.int32)
     limits = {"live": tf.fill([rows], True), "max_lengths": tf.fill([rows], search.max_steps)}
-    step = scripted(rule, vocabulary, calls)
-    return flat_beam_search(step, cache, search, **limits | kwargs)
+    return flat_beam_search(scripted(rule, vocabulary, calls), cache, search, **limits | kwargs)
 
 
 def log_of(probabilities: dict[int, float], vocabulary: int) -> np.ndarray:

@@ -15,7 +15,6 @@ from tests.evaluation.sentences import noisy, sentences
 def test_interval_and_p_value_equal_those_of_plain_implementations(monkeypatch, rates):
     monkeypatch.setattr(significance, "_BLOCK", 13 * 20)  # several blocks, and a smaller last one
     monkeypatch.setattr(significance, "RESAMPLES", 40)
-    monkeypatch.setattr(significance, "_SEED", 7)
     references = [sentences(0, 20), noisy(sentences(0, 20), 1, 0.1)]
     systems = [noisy(references[0], 2 + i, rate) for i, rate in enumerate(rates)]
     rows = [significance.statistics(lines, references, "en") for lines in systems]
@@ -29,10 +28,10 @@ def test_interval_and_p_value_equal_those_of_plain_implementations(monkeypatch, 
         return scores[0] - scores[1]
 
     assert result.delta == pytest.approx(delta(*systems, range(20)))
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(significance._SEED)
     deltas = [delta(*systems, rng.integers(0, 20, 20)) for _ in range(40)]
     assert result.interval == pytest.approx(np.percentile(deltas, [2.5, 97.5]))
-    rng, extreme = np.random.default_rng(7), 1
+    rng, extreme = np.random.default_rng(significance._SEED), 1
     # Random bytes are taken from words of four, so the blocks must be those of the program.
     for block in (13, 13, 13, 1):
         for swapped in rng.integers(0, 2, (block, 20), np.uint8):

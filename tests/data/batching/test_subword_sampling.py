@@ -42,8 +42,7 @@ def vocabulary(request, tmp_path_factory):
 
 
 def sampling(vocabulary: Vocabulary, config: Data = CONFIG) -> SubwordSampling:
-    strength = STRENGTH.get(vocabulary.algorithm, 0)
-    config = dataclasses.replace(config, subword_sampling=strength)
+    config = dataclasses.replace(config, subword_sampling=STRENGTH.get(vocabulary.algorithm, 0))
     return SubwordSampling([vocabulary, vocabulary], config)
 
 
