@@ -57,28 +57,17 @@ def declare_norm(model_dim: int, kind: str = "rms") -> dict[str, Parameter]:
 
 
 def norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
-    """Normalizes the last dimension of x[..., M]: a layer norm if `p` has a bias, else an RMS norm."""
-    return layer_norm(p, x) if "bias" in p else rms_norm(p, x)
+    """Normalizes the last dimension of x[..., M], in float32.
 
-
-def layer_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
-    """Returns (x - mean(x)) / std(x) * scale + bias over the last dimension of x[..., M], in float32."""
-    x32 = to_float32(x)
-    centered = x32 - tf.reduce_mean(x32, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
-    normed = centered * tf.math.rsqrt(variance + EPSILONS["layer"])
-    return tf.cast(normed * p["scale"] + p["bias"], x.dtype)
-
-
-def rms_norm(p: Mapping[str, "tf.Tensor"], x: "tf.Tensor") -> "tf.Tensor":
-    """Returns x / rms(x) * scale, normalized over the last dimension of x[..., M].
-
-    This norm subtracts no mean, adds no bias and computes in float32. GShard uses `layer_norm` instead
-    (Figure 3).
+    It returns x / rms(x) * scale. If `p` has a bias, this is a layer norm, as in GShard (Figure 3): the
+    mean of x is subtracted first, and the bias is added last.
     """
-    x32 = to_float32(x)
+    x32, kind = to_float32(x), "layer" if "bias" in p else "rms"
+    if kind == "layer":
+        x32 -= tf.reduce_mean(x32, axis=-1, keepdims=True)
     mean_square = tf.reduce_mean(tf.square(x32), axis=-1, keepdims=True)
-    return tf.cast(x32 * tf.math.rsqrt(mean_square + EPSILONS["rms"]) * p["scale"], x.dtype)
+    normed = x32 * tf.math.rsqrt(mean_square + EPSILONS[kind]) * p["scale"]
+    return tf.cast(normed + p["bias"] if kind == "layer" else normed, x.dtype)
 
 
 def to_float32(x: "tf.Tensor") -> "tf.Tensor":

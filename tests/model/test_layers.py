@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gshard_nmt.model import counter_random, layers
-from gshard_nmt.model.layers import Mode, declare_feed_forward, feed_forward, rms_norm
+from gshard_nmt.model.layers import Mode, declare_feed_forward, feed_forward, norm
 from gshard_nmt.model.parameters import initial_values
 from gshard_nmt.spmd.lowering import annotations_of
 from gshard_nmt.spmd.mesh import Mesh
@@ -18,8 +18,8 @@ KEY = counter_random.Key.from_seed(tf.constant([3, 4], tf.uint32))
 def test_rms_norm_ignores_scale_but_not_shift():
     x = tf.constant(np.random.default_rng(0).normal(size=(3, 16)), tf.float32)
     p = {"scale": tf.ones([16])}
-    np.testing.assert_allclose(rms_norm(p, x), rms_norm(p, 7.0 * x), atol=1e-5)
-    assert np.abs(rms_norm(p, x) - rms_norm(p, x + 1.0)).max() > 0.1
+    np.testing.assert_allclose(norm(p, x), norm(p, 7.0 * x), atol=1e-5)
+    assert np.abs(norm(p, x) - norm(p, x + 1.0)).max() > 0.1
 
 
 def test_the_gated_feed_forward_equals_its_definition():
