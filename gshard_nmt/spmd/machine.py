@@ -107,12 +107,8 @@ def _in_order(wanted: int, step: int, most: int, largest: int) -> list[int]:
 
     Those up to `most` come before those up to `largest`, which come first only if one is wanted.
     """
-    small = list(range(step, most + 1, step))
-    large = list(range(most + step, largest + 1, step))
-    first = [wanted] if wanted in (*small, *large) else []
-    below = [count for count in small if count < wanted][::-1]
-    above = [count for count in (*small, *large) if count > wanted]
-    return [*first, *below, *above]
+    counts = [n for n in range(step, largest + 1, step) if n <= most or n >= wanted]
+    return sorted(counts, key=lambda n: (n > wanted, abs(n - wanted)))
 
 
 def _has_started() -> bool:
