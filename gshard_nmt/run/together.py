@@ -23,12 +23,9 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
-
-if TYPE_CHECKING:
-    from gshard_nmt.spmd.processes import Processes
+from gshard_nmt.spmd.processes import Processes, coordination_client
 
 _FAILURE = "gshard-nmt failure"
 """The key under which the first process that fails tells why."""
@@ -48,14 +45,14 @@ _NOTICE_SECONDS = 10.0
 class _Joined:
     """The processes that this process has joined."""
 
-    processes: "Processes"
+    processes: Processes
     leaves: bool = False  # whether this process ends by itself, so the news of others come too late
 
 
 _joined: _Joined | None = None
 
 
-def join(processes: "Processes") -> None:
+def join(processes: Processes) -> None:
     """Connects to the other processes. Call it before anything else uses jax.
 
     A training that gets SIGINT or SIGHUP then stops in all processes at the same step, as it does after
@@ -97,7 +94,7 @@ def join(processes: "Processes") -> None:
     atexit.register(_stop, _joined, listener)
 
 
-def compare(processes: "Processes", facts: Mapping[str, str]) -> None:
+def compare(processes: Processes, facts: Mapping[str, str]) -> None:
     """Raises the same UserError in all processes if two have other facts, such as settings."""
     if processes.count == 1:
         return
@@ -133,7 +130,7 @@ def leave(code: int, message: str) -> None:
     _joined.leaves = True
     with contextlib.suppress(Exception):  # another process has failed first, or process 0 is gone
         news = [_joined.processes.index, code, message]
-        _client().key_value_set(_FAILURE, json.dumps(news))
+        coordination_client().key_value_set(_FAILURE, json.dumps(news))
     if _joined.processes.is_first:
         time.sleep(_ANSWER_SECONDS)
     _exit(code)
@@ -166,7 +163,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGHUP:
         leave_terminal()
     with contextlib.suppress(Exception):
-        _client().key_value_set(_INTERRUPTED, "1")
+        coordination_client().key_value_set(_INTERRUPTED, "1")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -198,17 +195,11 @@ def _stop(joined: _Joined, listener: threading.Thread) -> None:
 def _get(key: str) -> str:
     """Returns the value of a key; "" if there is none, or if the store cannot be reached."""
     with contextlib.suppress(Exception):
-        return str(_client().key_value_try_get(key))
+        return str(coordination_client().key_value_try_get(key))
     return ""
 
 
-def _client() -> Any:
-    from jax._src import distributed
-
-    return distributed.global_state.client
-
-
-def _say(processes: "Processes", line: str) -> None:
+def _say(processes: Processes, line: str) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{processes.job.program}: {line}\n")
         sys.stderr.flush()

@@ -111,10 +111,7 @@ class Processes:
         30 seconds after the others.
         """
         if self.count > 1:
-            from jax._src import distributed
-
-            client = distributed.global_state.client
-            client.wait_at_barrier(
+            coordination_client().wait_at_barrier(
                 f"{name} {next(_CALLS['barrier'])}", timeout_in_ms=_BARRIER_MILLISECONDS
             )
 
@@ -128,9 +125,7 @@ class Processes:
         """
         if self.count == 1:
             return content
-        from jax._src import distributed
-
-        client = distributed.global_state.client
+        client = coordination_client()
         key = f"gshard-nmt broadcast {next(_CALLS['broadcast'])}"
         if self.is_first:
             client.key_value_set_bytes(key, content)
@@ -155,9 +150,7 @@ class Processes:
         """
         if self.count == 1:
             return [value]
-        from jax._src import distributed
-
-        client = distributed.global_state.client
+        client = coordination_client()
         folder = f"gshard-nmt gather {next(_CALLS['gather'])}"
         client.key_value_set_bytes(f"{folder}/{self.index}", json.dumps(value).encode())
         self.barrier("told")
@@ -236,6 +229,13 @@ def is_loss_of_a_peer(error: Exception) -> bool:
 
 ALONE = Processes()
 """A run of one process."""
+
+
+def coordination_client() -> Any:
+    """Returns the client of jax's coordination service, after `Processes.join`."""
+    from jax._src import distributed
+
+    return distributed.global_state.client
 
 
 def _wait_for(client: Any, key: str) -> bytes:

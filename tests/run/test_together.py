@@ -31,7 +31,7 @@ def joined(monkeypatch):
         store = Store({f"gshard-nmt {key}": value for key, value in values.items()})
         processes = Processes("h:1", 2, 0, job=Job("gshard-x", trains))
         monkeypatch.setattr(together, "_joined", together._Joined(processes))
-        monkeypatch.setattr(together, "_client", lambda: store)
+        monkeypatch.setattr(together, "coordination_client", lambda: store)
 
     return join
 
