@@ -371,23 +371,15 @@ def test_decoding_uses_the_programs_of_a_run_folder_only_if_they_are_trusted(run
     assert trusting.programs_to_decode == users
 
 
-def test_each_new_command_is_recorded_once(tmp_path):
-    run = RunFolder(tmp_path)
-    assert run.commands() == []
-    for command in ("gshard-train --config=a", "gshard-train --config=a", "gshard-train b", ""):
-        run.record_command(command)
-    assert run.commands() == ["gshard-train --config=a", "gshard-train b"]
-    assert (tmp_path / "command.txt").read_text().count("\n") == 2
-
-
-def test_a_command_may_have_several_lines(tmp_path):
+def test_each_new_command_is_recorded_once_and_may_have_several_lines(tmp_path):
     """`--gin $'STEPS = 14\\nTrain.log_every = 2'` sets two settings with one flag."""
     run = RunFolder(tmp_path)
+    assert run.commands() == []
     commands = [
         shlex.join(["gshard-train", "--gin=STEPS = 14\n\nTrain.log_every = 2", f"--data={data}"])
         for data in ("a", "it's \u2028 'b'\n")
     ]
-    for command in [*commands, commands[1]]:
+    for command in [commands[0], *commands, commands[1], ""]:
         run.record_command(command)
     assert run.commands() == commands
     with (tmp_path / "command.txt").open("a") as file:
