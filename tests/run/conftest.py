@@ -1,4 +1,4 @@
-"""A clock of the training loop that a test moves on; and SIGHUP, which tests hear also under `nohup`."""
+"""A clock that a test moves on, no pauses, and SIGHUP, which tests hear also under `nohup`."""
 
 import signal
 import types
@@ -6,6 +6,7 @@ import types
 import pytest
 
 from gshard_nmt.run import progress, training_state
+from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 
 
 @pytest.fixture
@@ -16,6 +17,12 @@ def now(monkeypatch):
     for module in (progress, training_state):
         monkeypatch.setattr(module, "time", time)
     return time
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    """Files of checkpoints that cannot be read are read again at once."""
+    monkeypatch.setattr(Checkpoints, "pauses", (0, 0))
 
 
 @pytest.fixture(autouse=True)

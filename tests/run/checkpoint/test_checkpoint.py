@@ -46,11 +46,6 @@ def folder(written, tmp_path):
     return tmp_path / "checkpoints"
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
-    monkeypatch.setattr(Checkpoints, "pauses", (0, 0))
-
-
 def specs() -> dict:
     return abstract(state(1))
 
@@ -225,9 +220,7 @@ def test_a_decoder_lists_again_if_the_run_removes_what_it_reads(folder, monkeypa
         if (folder / "1").exists():
             # The run goes on meanwhile: it has saved step 5, and keeps no other one.
             (folder / "1").rename(folder.parent / "5")
-            text = (folder / "2" / "manifest.json").read_text()
             shutil.rmtree(folder / "2")
-            assert text
             writer = CheckpointWriter(folder, identity=IDENTITY)
             writer.save(5, state(5), LETTERS, {})
             writer.close()

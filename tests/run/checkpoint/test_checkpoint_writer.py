@@ -25,11 +25,6 @@ from tests.run.checkpoints import (
 )
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
-    monkeypatch.setattr(Checkpoints, "pauses", (0,))
-
-
 @pytest.fixture
 def open_writer(tmp_path):
     """Opens writers of one folder, and closes them after the test."""
@@ -48,6 +43,14 @@ def open_writer(tmp_path):
 def save(writer: CheckpointWriter, step: int, nll: float | None = None) -> bool:
     scores = Scores() if nll is None else Scores({"dev_nll": nll}, {"dev_batches": 1})
     return writer.save(step, state(step), LETTERS, {"step": step}, scores)
+
+
+def saved(writer: CheckpointWriter, *steps: int) -> CheckpointWriter:
+    """Returns the writer after it has saved these steps and is closed."""
+    for step in steps:
+        save(writer, step)
+    writer.close()
+    return writer
 
 
 def steps_on_disk(writer: CheckpointWriter) -> list[int]:
@@ -97,10 +100,7 @@ def test_a_sound_checkpoint_is_not_written_again(open_writer):
 
 
 def test_a_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(open_writer):
-    writer = open_writer()
-    for step in (1, 2):
-        save(writer, step)
-    writer.close()
+    writer = saved(open_writer(), 1, 2)
     (writer.folder / "2" / "manifest.ocdbt").write_bytes(b"")
     resumed = open_writer()
     assert resumed.restore(abstract(state(1))).manifest.step == 1
@@ -111,10 +111,7 @@ def test_a_damaged_checkpoint_is_replaced_when_its_step_is_saved_again(open_writ
 
 
 def test_a_damaged_checkpoint_counts_for_no_rule_and_stays_until_there_are_newer_ones(open_writer):
-    writer = open_writer()
-    for step in (1, 2, 4):
-        save(writer, step)
-    writer.close()
+    writer = saved(open_writer(), 1, 2, 4)
     (writer.folder / "4" / "manifest.json").write_text("")
     resumed = open_writer()
     kept = []
@@ -127,10 +124,7 @@ def test_a_damaged_checkpoint_counts_for_no_rule_and_stays_until_there_are_newer
 
 @pytest.mark.parametrize("name", ["manifest.json", "manifest.ocdbt"])
 def test_a_run_does_not_go_back_because_of_a_disk_that_fails(open_writer, name):
-    writer = open_writer()
-    for step in (1, 2):
-        save(writer, step)
-    writer.close()
+    writer = saved(open_writer(), 1, 2)
     content = make_unreadable(writer.folder / "2" / name)
     resumed = open_writer()
     message = r"checkpoints/2: .* cannot be read: .*Too many levels of symbolic links.* again when"
@@ -162,10 +156,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_removed(open_writer):
 
 
 def test_a_complete_checkpoint_without_a_commit_file_is_taken_up_again(open_writer):
-    writer = open_writer()
-    for step in (1, 2):
-        save(writer, step)
-    writer.close()
+    writer = saved(open_writer(), 1, 2)
     before = files_of(writer.folder)
     for step in (1, 2):
         (writer.folder / str(step) / "commit_success.txt").unlink()
@@ -177,9 +168,7 @@ def test_a_complete_checkpoint_without_a_commit_file_is_taken_up_again(open_writ
 
 
 def test_what_is_not_finished_and_of_another_run_is_left_alone(open_writer, monkeypatch):
-    writer = open_writer()
-    save(writer, 5)
-    writer.close()
+    writer = saved(open_writer(), 5)
     (writer.folder / "5" / "commit_success.txt").unlink()
     monkeypatch.setattr("gshard_nmt.run.checkpoint.manifest.FORMAT", 2)
     other = open_writer()
@@ -193,9 +182,7 @@ def test_what_is_not_finished_and_of_another_run_is_left_alone(open_writer, monk
 
 
 def test_a_foreign_checkpoint_is_neither_replaced_nor_removed(open_writer, monkeypatch):
-    writer = open_writer()
-    save(writer, 5)
-    writer.close()
+    saved(open_writer(), 5)
     monkeypatch.setattr("gshard_nmt.run.checkpoint.manifest.FORMAT", 2)
     other = open_writer()
     for step in (2, 3, 4):
@@ -206,9 +193,7 @@ def test_a_foreign_checkpoint_is_neither_replaced_nor_removed(open_writer, monke
 
 
 def test_what_killed_saves_have_left_is_removed_at_the_start(open_writer):
-    writer = open_writer()
-    save(writer, 1)
-    writer.close()
+    writer = saved(open_writer(), 1)
     shutil.copytree(writer.folder / "1", writer.folder / "2")
     (writer.folder / "2" / "commit_success.txt").unlink()
     (writer.folder / "notes").mkdir()

@@ -41,11 +41,6 @@ def damaged(written, tmp_path):
     return tmp_path / "checkpoints"
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
-    monkeypatch.setattr(Checkpoints, "pauses", (0, 0))
-
-
 def load(folder, text, specs=SPECS):
     return load_weights(Checkpoints(folder), Chosen.parse(text), specs)
 
