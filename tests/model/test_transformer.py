@@ -16,18 +16,15 @@ def logits(model: Model, p, batch):
     return transformer.encode_and_decode(model, p, batch, Mode())[0].numpy()
 
 
-@pytest.mark.parametrize("model", [SMALL, DENSE, MIXED])
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_packed_sentences_get_the_logits_that_they_get_alone(model, positions):
-    check_packing(dataclasses.replace(model, positions=positions))
+MODELS = [
+    dataclasses.replace(model, positions=name)
+    for model in (SMALL, DENSE, MIXED)
+    for name in POSITIONS
+]
 
 
-@pytest.mark.parametrize("model", [FOREIGN, POST_NORM])
-def test_packing_makes_no_difference_to_the_parts_of_other_systems(model):
-    check_packing(model)
-
-
-def check_packing(model: Model):
+@pytest.mark.parametrize("model", [*MODELS, FOREIGN, POST_NORM])
+def test_packed_sentences_get_the_logits_that_they_get_alone(model):
     p = parameters(model)
     packed = logits(model, p, rows([ONE, TWO], length=8))
     alone = logits(model, p, rows([ONE], [TWO], length=8))
