@@ -176,16 +176,6 @@ def trained(steps: StepFunctions) -> tuple[list[float], dict[str, tf.Tensor]]:
     return losses, state
 
 
-def shape_of(name: str) -> StepFunctions:
-    return reduced(steps_of(name))
-
-
-@functools.cache
-def trained_once(steps: StepFunctions):
-    """Families that differ in size alone are the same model when reduced."""
-    return trained(steps)
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -196,8 +186,8 @@ def trained_once(steps: StepFunctions):
     ],
 )
 def test_a_family_trains_two_steps_at_a_reduced_size(name):
-    steps = shape_of(name)
-    losses, state = trained_once(steps)
+    steps = reduced(steps_of(name))
+    losses, state = trained(steps)
     assert all(math.isfinite(loss) for loss in losses)
     assert int(state["step"]) == 2
     assert state["tokens"].numpy().tolist() == [[40, 0]]

@@ -37,16 +37,18 @@ def test_the_gated_feed_forward_equals_its_definition():
     np.testing.assert_allclose(output, (gelu * b) @ p["wo"].numpy(), rtol=1e-4, atol=1e-5)
 
 
+def with_gradient(function, x, dy) -> tuple[tf.Tensor, tf.Tensor]:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return y, tf.convert_to_tensor(tape.gradient(y, x, dy))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_the_gradient_of_relu_is_that_of_tensorflow(dtype):
     x = tf.constant([-3.0, -0.0, 0.0, 1e-30, 2.5, math.inf], dtype)
     dy = tf.constant([1.0, 2.0, 3.0, 4.0, -5.0, 6.0], dtype)
-    results = []
-    for function in (layers.relu, tf.nn.relu):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = function(x)
-        results.append((y, tape.gradient(y, x, dy)))
+    results = (with_gradient(function, x, dy) for function in (layers.relu, tf.nn.relu))
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -55,12 +57,8 @@ def test_a_lookup_and_its_gradient_are_those_of_tensorflow():
     table = tf.random.stateless_normal([5, 3], [1, 2])
     ids = tf.constant([[4, 0, 4], [1, 4, 0]])
     dy = tf.random.stateless_normal([2, 3, 3], [3, 4])
-    results = []
-    for function in (lambda t: layers.lookup({"e": t}, "e", ids), lambda t: tf.gather(t, ids)):
-        with tf.GradientTape() as tape:
-            tape.watch(table)
-            y = function(table)
-        results.append((y, tf.convert_to_tensor(tape.gradient(y, table, dy))))
+    functions = (lambda t: layers.lookup({"e": t}, "e", ids), lambda t: tf.gather(t, ids))
+    results = (with_gradient(function, table, dy) for function in functions)
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 

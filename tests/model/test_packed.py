@@ -1,5 +1,7 @@
 """Products with weights that were packed, in float32 and bfloat16."""
 
+import functools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -30,11 +32,10 @@ def packed_of(weight: np.ndarray, letters: str, summed: str, dtype: str) -> Pack
     return piece.for_model(piece.of(tf.constant(weight)))
 
 
-def product(packed: Packed, equation: str, x: np.ndarray, compiled: bool) -> np.ndarray:
-    function = lambda values: packed.product(equation, values)  # noqa: E731
+def result_of(function, x: np.ndarray, compiled: bool) -> tf.Tensor:
     if compiled:
         function = tf.function(function, jit_compile=True, autograph=False)
-    return function(tf.constant(x)).numpy()
+    return function(tf.constant(x))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -48,9 +49,8 @@ def test_a_packed_weight_gives_the_product_of_rounded_operands_and_no_rounded_su
     # NumPy knows bfloat16 by ml_dtypes.
     rounded = [array.astype(np.dtype(dtype)).astype(np.float64) for array in (x, weight)]
     expected = np.einsum(equation, *rounded)
-    np.testing.assert_allclose(
-        product(packed, equation, x, compiled), expected, rtol=1e-5, atol=1e-5
-    )
+    result = result_of(functools.partial(packed.product, equation), x, compiled)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -58,10 +58,7 @@ def test_a_packed_weight_gives_the_product_of_rounded_operands_and_no_rounded_su
 def test_a_product_in_low_precision_sums_in_float32(equation, compiled):
     x, weight = operands(equation)
     rounded = tf.constant(weight.astype(ml_dtypes.bfloat16))
-    function = lambda values: low_precision_product(equation, values, rounded)  # noqa: E731
-    if compiled:
-        function = tf.function(function, jit_compile=True, autograph=False)
-    result = function(tf.constant(x))
+    result = result_of(lambda x: low_precision_product(equation, x, rounded), x, compiled)
     assert result.dtype == tf.float32
     exact = [array.astype(ml_dtypes.bfloat16).astype(np.float64) for array in (x, weight)]
     np.testing.assert_allclose(result.numpy(), np.einsum(equation, *exact), rtol=1e-5, atol=1e-5)

@@ -10,30 +10,16 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.model import counter_random, layers
 from gshard_nmt.model.gating import MoE, route
 from gshard_nmt.model.layers import Mode
-from gshard_nmt.model.moe import declare_moe, moe_layer
-from gshard_nmt.model.parameters import initial_values, within
+from gshard_nmt.model.moe import moe_layer
+from gshard_nmt.model.parameters import within
 from gshard_nmt.model.regularizers import homes, mask_expert_outputs
+from tests.model.test_moe import layer, outputs_and_gradients
 
 RULES = MoE(8, hidden_dim=8, second_expert="all", capacity_factor=8.0, num_groups=4)
 MASKED = dataclasses.replace(RULES, expert_output_masking=0.5)
 AT_HOME = dataclasses.replace(RULES, gating_dropout=1 - 1e-6)
 KEY = counter_random.Key.from_seed(tf.constant([7, 1], tf.uint32))
 TRAINING = Mode(key=KEY)
-
-
-def layer(rules: MoE):
-    """Parameters, inputs [4, 6, 5] and a padding mask."""
-    p = initial_values(declare_moe(5, rules), KEY)
-    return p, counter_random.normal(KEY.fold("x"), (4, 6, 5)), tf.ones([4, 6], tf.bool)
-
-
-def outputs_and_gradients(rules: MoE, mode: Mode = TRAINING):
-    p, x, is_token = layer(rules)
-    with tf.GradientTape() as tape:
-        tape.watch([x, *p.values()])
-        y, routing = moe_layer(p, x, is_token, rules, mode)
-        loss = tf.reduce_sum(tf.square(y)) + routing.aux_loss
-    return [y, *tape.gradient(loss, [x, *p.values()])]
 
 
 def test_each_choice_is_masked_on_its_own_and_keeps_its_mean():
@@ -53,11 +39,11 @@ def test_each_choice_is_masked_on_its_own_and_keeps_its_mean():
 
 @pytest.mark.parametrize("dispatch", ["einsum", "blocks"])
 def test_every_dispatch_masks_the_same_outputs(dispatch):
-    by_gather = outputs_and_gradients(MASKED)
-    other = outputs_and_gradients(dataclasses.replace(MASKED, dispatch=dispatch))
+    by_gather = outputs_and_gradients(MASKED, TRAINING)
+    other = outputs_and_gradients(dataclasses.replace(MASKED, dispatch=dispatch), TRAINING)
     for expected, actual in zip(by_gather, other, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
-    assert np.abs(by_gather[0] - outputs_and_gradients(RULES)[0]).max() > 0.1
+    assert np.abs(by_gather[0] - outputs_and_gradients(RULES, TRAINING)[0]).max() > 0.1
 
 
 def test_tokens_that_stay_at_home_visit_the_expert_of_their_home_with_the_same_number():
