@@ -315,13 +315,11 @@ GIN_END = "# End of the configuration."
 def as_gin(parts: Iterable[object]) -> str:
     """Returns the settings of these parts as gin bindings. Equal settings give equal text."""
     lines = [GIN_HEADER]
-    previous = ""
-    for (class_name, field), value in named_settings(parts).items():
-        if class_name != previous:
-            lines.append("")
-            previous = class_name
-        literal = pprint.pformat(_plain(value), width=96, sort_dicts=False)
-        lines.append(f"{class_name}.{field} = {literal}")
+    for part in parts:
+        lines.append("")
+        for (class_name, field), value in named_settings([part]).items():
+            literal = pprint.pformat(_plain(value), width=96, sort_dicts=False)
+            lines.append(f"{class_name}.{field} = {literal}")
     return "\n".join([*lines, "", GIN_END]) + "\n"
 
 
