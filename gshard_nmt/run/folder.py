@@ -204,10 +204,8 @@ class RunFolder:
                     "was trained with. Restore it from a copy of the run folder; gshard-train restores "
                     "it from the prepared data."
                 )
-        return (
-            Vocabulary.load(self.path / "source.model"),
-            Vocabulary.load(self.path / "target.model"),
-        )
+        source, target = (Vocabulary.load(self.path / name) for name in VOCABULARIES)
+        return source, target
 
     def direction(self, source: str, target: str) -> tuple[str, str]:
         """Returns the source and target language of a request to translate; "" was not given."""
