@@ -73,9 +73,7 @@ def auto_to_manual(
       these axes, and rounded up. Eagerly, on one device, or without a mesh, the result is x itself.
     """
     conversion = _Conversion.of("auto_to_manual", x.shape.rank, mesh, dims_mapping, axes)
-    if conversion is None:
-        return x
-    return _full_to_shard(x, conversion)
+    return x if conversion is None else _full_to_shard(x, conversion)
 
 
 def manual_to_auto(
