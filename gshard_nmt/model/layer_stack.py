@@ -176,7 +176,8 @@ def run_stack(
     if model.stack == "pipeline" and inputs.microbatches:
         x, totals = blocks.pipelined(weights, x, inputs, memory)
     else:
-        parts = blocks.parts(inputs, mode.key and blocks.random_keys(mode.key))
+        keys = mode.key and mode.key.fold_each(blocks.streams, blocks.repeats)
+        parts = blocks.parts(inputs, keys)
         if model.stack == "scan":
             x, totals = scanned(
                 *(parts, weights, blocks.annotate_gradient, x, memory),
@@ -280,13 +281,6 @@ class Blocks:
             for use in uses.get(name.rpartition("_")[0], ["attention", "residual"])
         ]
 
-    def random_keys(self, key: Key) -> Key:
-        """Returns the keys of `streams` in each repeat.
-
-        We make all keys in one call, because each call has about a hundred operations.
-        """
-        return key.fold_each(self.streams, self.repeats)
-
     def pipelined(
         self, weights: Values, x: "tf.Tensor", inputs: StackInputs, memory: Sequence["tf.Tensor"]
     ) -> tuple["tf.Tensor", Totals]:
@@ -329,7 +323,8 @@ class Blocks:
         if self.mode.key is None:
             return None
         key = self.mode.key.fold("microbatch", tf.range(number))
-        keys = self.random_keys(Key(*(tf.reshape(w, [-1, 1, 1]) for w in key.words)))
+        key = Key(*(tf.reshape(w, [-1, 1, 1]) for w in key.words))
+        keys = key.fold_each(self.streams, self.repeats)
         # Without the barrier the TPU compiler moves the code of these keys into the loop over iterations
         # (its pass while-loop-fusible-sinking), with a copy of an operand for each of its uses. Each of
         # the 26 rounds of the generator uses its operands several times, so memory runs out.
