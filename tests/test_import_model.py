@@ -31,13 +31,9 @@ def test_a_run_folder_has_the_weights_vocabularies_and_directions(tmp_path, caps
     source, target = run.vocabularies()
     assert source.size == target.size == run.data["source_vocabulary"]
     assert (config.decode.expansion, list(config.decode.source_lengths)) == ("fairseq", [16, 32])
-    specs = weight_specs(step_functions(config, run.data))
-    devices = runtime.start(config.mesh)
-    restored = Checkpoints(run.checkpoints, identity=run.identity()).restore(
-        lambda manifest: {"parameters": devices.abstract(specs)}
-    )
+    restored = weights_in(run.path)
     for name, weight in imported("m2m_100").weights.items():
-        np.testing.assert_array_equal(restored.groups["parameters"][name], weight)
+        np.testing.assert_array_equal(restored[name], weight)
     out = capsys.readouterr().out
     assert "a model of the type m2m_100 with" in out
     assert out.endswith("--lang en --target fr\n")
