@@ -264,23 +264,18 @@ def test_the_reader_of_a_named_pipe_may_close_it(tmp_path, capsys, run_folder, u
     os.mkfifo(pipe)
     # A reader that is there when the program opens the pipe, and gone when it writes.
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    upper.translate = closing(upper.translate, reader)
+
+    def closing(*arguments):
+        with contextlib.suppress(OSError):
+            os.close(reader)
+        return usual(*arguments)
+
+    usual, upper.translate = upper.translate, closing
     assert decode_files(tmp_path, run_folder, b"a\n" * 500, f"--output={pipe}") == 2
     assert capsys.readouterr().err == (
         f"gshard-decode: --output {pipe}: the program that reads it has closed it. Start that program "
         "again first.\n"
     )
-
-
-def closing(translate, descriptor):
-    """Returns a function that closes a file before it translates."""
-
-    def close_and_translate(*arguments):
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-        return translate(*arguments)
-
-    return close_and_translate
 
 
 def test_an_input_that_changes_meanwhile_is_an_error(tmp_path, capsys, run_folder, upper):

@@ -136,13 +136,8 @@ def test_an_id_beyond_the_model_is_refused(folder):
         read_tokenizer(folder, config | {"pad_token_id": size})
 
 
-@pytest.fixture
-def marian(tmp_path):
-    """A copy of a golden of Marian, to be changed."""
-    return Path(shutil.copytree(GOLDENS / "marian", tmp_path / "marian"))
-
-
-def test_a_marian_model_of_one_direction_needs_no_languages(marian):
+def test_a_marian_model_of_one_direction_needs_no_languages(tmp_path):
+    marian = Path(shutil.copytree(GOLDENS / "marian", tmp_path / "marian"))
     words = json.loads((marian / "vocab.json").read_text())
     write_json(
         marian / "vocab.json",

@@ -1,7 +1,6 @@
 """The cost of a program that is not a translation model."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from gshard_nmt.inspection.compute import Work
@@ -14,8 +13,7 @@ from gshard_nmt.spmd.topology import Topology
 TOPOLOGY = Topology.parse("cpu:8")
 
 
-@pytest.fixture(scope="module")
-def cost():
+def test_the_cost_is_that_of_one_device():
     """A product [16, 32] x [32, 64], whose sum is split over 8 devices."""
     mesh = Mesh(("x",), (8,), rules={"B": "x"})
     specs = {
@@ -24,10 +22,7 @@ def cost():
     }
     lowered = lower(lambda group: [{"c": tf.matmul(group["a"], group["b"])}], [specs], [{}], mesh)
     devices = ahead_of_time.devices_of(TOPOLOGY, mesh)
-    return cost_of(ahead_of_time.compile_for(TOPOLOGY, devices, lowered), devices, lowered)
-
-
-def test_the_cost_is_that_of_one_device(cost):
+    cost = cost_of(ahead_of_time.compile_for(TOPOLOGY, devices, lowered), devices, lowered)
     assert cost.memory.argument == (16 * 32 + 32 * 64) * 4 // 8
     assert cost.total.flops == 2 * 16 * 32 * 64 / 8
     assert cost.recomputed == Work()

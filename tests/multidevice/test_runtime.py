@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import jax
 import numpy as np
@@ -131,17 +132,11 @@ def test_a_mesh_that_is_too_large_is_refused():
         runtime.start(Mesh(("x",), (64,)))
 
 
-class FakeDevice:
-    """A device that belongs to a process."""
-
-    platform = "cpu"
-
-
 def test_several_processes_must_use_all_their_devices(monkeypatch):
     """The first two devices belong to process 0, so process 1 would have no rows."""
     monkeypatch.setattr(Processes, "join", lambda self: None)
     monkeypatch.setattr(runtime, "request_cpu_devices", lambda count, exactly: None)
-    monkeypatch.setattr(jax, "devices", lambda: [FakeDevice()] * 4)
+    monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(platform="cpu")] * 4)
     with pytest.raises(UserError) as raised:
         runtime.start(PAIR, processes=Processes("h:1", 2, 1))
     assert str(raised.value) == (
