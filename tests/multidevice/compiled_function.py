@@ -6,7 +6,7 @@ import numpy as np
 
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
-from tests.multidevice.collectives import parse
+from tests.multidevice.collectives import instructions_of
 from tests.multidevice.partitioning import ranks
 
 
@@ -49,7 +49,6 @@ class CompiledFunction:
         """Returns the shapes, on one device, of all instructions with this opcode."""
         return {
             re.sub(r"\{.*", "", instruction.shape)
-            for computation in parse(self.text).values()
-            for instruction in computation.values()
+            for instruction in instructions_of(self.text)
             if instruction.opcode == opcode
         }

@@ -12,7 +12,7 @@ from gshard_nmt.model.moe import declare_moe, moe_layer
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
-from tests.multidevice.collectives import collectives, parse
+from tests.multidevice.collectives import collectives, instructions_of
 
 RULES = MoE(4, hidden_dim=256, second_expert="all", dispatch="blocks", biases=True)
 ROWS, LENGTH, DIM = 24, 4, 128
@@ -111,8 +111,7 @@ def test_tokens_move_and_experts_stay():
         }
         gathered = [
             instruction.shape
-            for computation in parse(layer.text).values()
-            for instruction in computation.values()
+            for instruction in instructions_of(layer.text)
             if instruction.opcode.startswith("all-gather")
         ]
         experts = {str(list(p.shape)).replace(" ", "") for p in declare_moe(DIM, RULES).values()}

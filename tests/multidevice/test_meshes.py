@@ -22,7 +22,7 @@ from gshard_nmt.spmd.lowering import ArraySpec, annotations_in, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 from tests.model.examples import MOE, WITHOUT_DROPOUT
-from tests.multidevice.collectives import Counts, axes_of, collectives, parse
+from tests.multidevice.collectives import Counts, axes_of, collectives, instructions_of
 from tests.multidevice.compiled_function import control
 
 ROWS, LENGTH = 16, 16
@@ -198,13 +198,11 @@ def on_its_mesh(name: str) -> tuple[list[float], dict, str]:
 def in_layers(hlo: str, mesh: Mesh) -> Counts:
     """Counts the collectives inside the layers. It skips those of vectors, which are norm scales."""
     counts: Counts = collections.Counter()
-    for computation in parse(hlo).values():
-        for instruction in computation.values():
-            name = re.search(r'op_name="([^"]*)"', instruction.text)
-            inside = name is not None and "decoder_0_" in name[1]
-            is_vector = re.fullmatch(r"\w+\[\d*\].*", instruction.shape)
-            if instruction.opcode in COLLECTIVE_KINDS and inside and not is_vector:
-                counts[instruction.opcode, " ".join(axes_of(instruction.text, mesh))] += 1
+    for instruction in instructions_of(hlo):
+        inside = "decoder_0_" in instruction.op_name
+        is_vector = re.fullmatch(r"\w+\[\d*\].*", instruction.shape)
+        if instruction.opcode in COLLECTIVE_KINDS and inside and not is_vector:
+            counts[instruction.opcode, " ".join(axes_of(instruction.attributes, mesh))] += 1
     return counts
 
 
@@ -293,15 +291,7 @@ def annotations(model: Model) -> int:
 )
 def test_annotations_of_a_layer(model, count):
     """GSPMD section 5.1 has 7 in a dense layer."""
-    shallow, deeper = (annotations(with_dropout(model, decoder_layers=n)) for n in (1, 2))
+    model = dataclasses.replace(model, **dict.fromkeys(WITHOUT_DROPOUT, 0.1))
+    models = (dataclasses.replace(model, decoder_layers=n) for n in (1, 2))
+    shallow, deeper = map(annotations, models)
     assert deeper - shallow == count
-
-
-def with_dropout(model: Model, decoder_layers: int) -> Model:
-    return dataclasses.replace(
-        model,
-        decoder_layers=decoder_layers,
-        input_dropout=0.1,
-        residual_dropout=0.1,
-        attention_dropout=0.1,
-    )

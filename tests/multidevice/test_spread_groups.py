@@ -17,7 +17,7 @@ from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
-from tests.multidevice.collectives import collectives, parse
+from tests.multidevice.collectives import collectives, instructions_of
 
 ROWS, LENGTH, DIM, EXPERTS = 16, 6, 32, 8
 # Groups, devices that share each group, dispatch. A group has fewer tokens than slots, and drops many.
@@ -103,8 +103,7 @@ def test_slots_move_and_no_device_gets_the_tokens_of_its_group(spread):
     slots = EXPERTS * layer(groups, dispatch).slots(tokens)
     gathered = [
         sorted(int(n) for n in re.search(r"\[([\d,]*)\]", instruction.shape)[1].split(","))
-        for computation in parse(text).values()
-        for instruction in computation.values()
+        for instruction in instructions_of(text)
         if instruction.opcode.startswith("all-gather")
     ]
     sizes = sorted(math.prod(shape) for shape in gathered)

@@ -11,7 +11,7 @@ from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.arrays import CONTROL, as_groups, state_specs, weights_of
+from gshard_nmt.run.arrays import CONTROL, as_groups, letters_of, state_specs, weights_of
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -37,10 +37,6 @@ def batch() -> dict[str, np.ndarray]:
     return packed([[1] * 7 + [2] * 6 + [0] * 3] * ROWS, 40, 48)
 
 
-def letters(specs) -> dict[str, str]:
-    return {name: spec.letters for name, spec in specs.items()}
-
-
 def loss_gradients_and_update(state, batch, control, other_gradients):
     """Returns metrics and gradients of a step, and the update of the state by `other_gradients`."""
     parameters, moments = within(state, "parameters"), within(state, "moments")
@@ -59,7 +55,7 @@ def compute(mesh: Mesh, state, other_gradients) -> list[dict[str, np.ndarray]]:
     devices = runtime.start(mesh)
     inputs = [STATE, BATCH, CONTROL, PARAMETERS]
     moments = {k.removeprefix("moments/"): s for k, s in STATE.items() if k.startswith("moments/")}
-    outputs = [{}, letters(PARAMETERS), letters(PARAMETERS), letters(moments)]
+    outputs = [{}, letters_of(PARAMETERS), letters_of(PARAMETERS), letters_of(moments)]
     program = devices.compile(
         f"check {mesh}", lambda: lower(loss_gradients_and_update, inputs, outputs, mesh)
     )
@@ -73,7 +69,7 @@ def start() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     mesh, rng = ONE_DEVICE, np.random.default_rng(1)
     devices = runtime.start(mesh)
     program = devices.compile(
-        "init", lambda: lower(STEPS.initialize, [CONTROL], [letters(STATE)], mesh)
+        "init", lambda: lower(STEPS.initialize, [CONTROL], [letters_of(STATE)], mesh)
     )
     (drawn,) = program(devices.put(control(), CONTROL))
     state = {k: np.asarray(v) for k, v in drawn.items()}
@@ -116,7 +112,7 @@ def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
     devices = runtime.start(mesh)
     steps = dataclasses.replace(STEPS, ema=0.9)
     state = state_specs(steps)
-    inputs, outputs = [state, BATCH, CONTROL], [letters(state), {}]
+    inputs, outputs = [state, BATCH, CONTROL], [letters_of(state), {}]
     step = devices.compile(
         "step", lambda: lower(steps.train_step, inputs, outputs, mesh), donate=(0,)
     )
@@ -131,8 +127,7 @@ def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
     program = hlo.parse(step.executable.as_text())
     gathers = [
         instruction
-        for body in program.computations.values()
-        for instruction in body
+        for instruction in program.by_name.values()
         if instruction.opcode == "all-gather"
     ]
     # It gathers Adafactor's second moments of the columns of the gate, one number for each expert.
