@@ -18,7 +18,7 @@ from gshard_nmt.data.batching.batches import new_position
 from gshard_nmt.data.config import Data
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import as_groups, from_groups, letters_of
-from gshard_nmt.run.checkpoint.checkpoint import Groups, flat
+from gshard_nmt.run.checkpoint.checkpoint import flat
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.checksums import NotFiniteError, prepare_checksums
 from gshard_nmt.run.checkpoint.manifest import Manifest, Scores
@@ -177,11 +177,9 @@ def restore(
     weights of the checkpoint. `note` gets a line about it, and for each checkpoint that cannot be used.
     """
     specs = {group: programs.devices.abstract(arrays) for group, arrays in _specs(programs).items()}
-
-    def groups_in(manifest: Manifest) -> Groups:
-        return {g: arrays for g, arrays in specs.items() if g != "ema" or g in manifest.tensors}
-
-    restored = checkpoints.restore(groups_in)
+    restored = checkpoints.restore(
+        lambda manifest: {g: a for g, a in specs.items() if g != "ema" or g in manifest.tensors}
+    )
     groups = restored.groups
     state = without_arrays(restored.manifest, programs.config.train.metric)
     for problem in restored.passed_over:
