@@ -203,13 +203,6 @@ class Blocks:
     def repeats(self) -> int:
         return self.model.repeats(self.stack)
 
-    @property
-    def groups(self) -> list[list[str]]:
-        """The names of the sub-layers of each part of a block."""
-        if self.model.remat == "layer":
-            return _layers(self.model, self.stack)
-        return [sublayers(self.model, self.stack)]
-
     def parts(self, inputs: StackInputs, keys: Key | None) -> list[Part]:
         """Returns the parts of a block for these inputs, whose random numbers follow from the keys."""
         model, stack, segments = self.model, self.stack, inputs.segments
@@ -253,7 +246,9 @@ class Blocks:
 
         declared = declare_block(model, stack)
         parts = []
-        for names in self.groups:
+        # The names of the sub-layers of each part.
+        groups = _layers(model, stack) if model.remat == "layer" else [sublayers(model, stack)]
+        for names in groups:
             weights = [name for name in declared if name.split("/")[0] in names]
             low_precision = [name for name in weights if not declared[name].keep_float32]
             part_apply = functools.partial(apply, names)
