@@ -1,6 +1,6 @@
 """Calls functions in other processes: those of this machine, or the workers of a Dask cluster.
 
-Both are executors of `concurrent.futures`.
+Both are executors of `concurrent.futures`. A generator has a process of its own.
 """
 
 import concurrent.futures
@@ -9,7 +9,10 @@ import gc
 import logging
 import multiprocessing
 import os
+import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -180,6 +183,45 @@ class DaskPool(WorkerPool):
             ) from None
 
 
+class Generated:
+    """What an endless `generator(*arguments)` yields in another process, ahead by what a pipe holds.
+
+    The process ends with `close`, and by itself if this one is gone.
+    """
+
+    def __init__(self, generator: Callable[..., Iterator[Any]], *arguments: Any) -> None:
+        """The generator stands at the top of a module. Starts the process, which no signal ends."""
+        self._call = generator, arguments
+        # It imports what this process would import, wherever the user has started it.
+        program = f"import sys; sys.path[:] = {sys.path}; from {__name__} import answer; answer()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields each item. Raises what the generator raises, or TryAgain if the process was ended."""
+        call, items = self._process.stdin, self._process.stdout
+        assert call
+        assert items
+        with items:
+            try:
+                with call:
+                    pickle.dump(self._call, call)
+                while not isinstance(item := pickle.load(items), Exception):
+                    yield item
+            except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+                raise TryAgain(
+                    "a process that makes the batches was ended from outside, perhaps for lack of "
+                    "memory. Give the same command again to go on."
+                ) from None
+            raise item
+
+    def close(self) -> None:
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a dead file server may hold it
+            self._process.wait(1)
+
+
 def _look_at(folder: str) -> tuple[str, bool]:
     return gshard_nmt.__version__, os.path.isdir(folder)
 
@@ -188,3 +230,23 @@ def _ignore_ctrl_c() -> None:
     """Prepares a worker process. Ctrl-C reaches all processes of a terminal; the main one decides."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def answer() -> None:
+    """Is the other process: reads the call, and writes the items."""
+    # Ctrl-C and a cluster send these signals to all processes of a job. The first one decides.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    generator, arguments = pickle.load(sys.stdin.buffer)
+    try:
+        for item in generator(*arguments):
+            _send(item)
+    except BrokenPipeError:  # nobody wants more
+        os._exit(0)
+    except Exception as error:  # noqa: BLE001 - `__iter__` raises it in the other process
+        _send(error)
+
+
+def _send(item: Any) -> None:
+    pickle.dump(item, sys.stdout.buffer, protocol=5)
+    sys.stdout.buffer.flush()

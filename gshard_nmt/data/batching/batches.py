@@ -18,8 +18,12 @@ from gshard_nmt.data.sets.examples import Example
 from gshard_nmt.data.sets.manifest import PreparedPair
 from gshard_nmt.data.sets.records import OpenShards
 from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.worker_pool import Generated, usable_cpus
 
 _PREFETCHED = 4
+"""The number of batches that are made in advance."""
+_MOST_PROCESSES = 4
+"""The number of processes that make batches apart from training at most."""
 
 
 Batch = dict[str, np.ndarray]
@@ -27,7 +31,7 @@ State = dict[str, np.ndarray]
 
 
 class TrainBatches:
-    """An endless iterator of the arrays of batches. A thread prepares a few batches in advance."""
+    """An endless iterator of the arrays of batches, of which a thread prepares a few in advance."""
 
     def __init__(
         self,
@@ -36,21 +40,26 @@ class TrainBatches:
         rows: Sequence[int] | None = None,
         state: Mapping[str, np.ndarray] | None = None,
         record: Record | None = None,
+        apart: bool = False,
     ) -> None:
         """Starts the thread, from a checkpoint's `state`. `rows` are those of this process.
 
-        `record` gets what augmentation does.
+        With `apart`, other processes make the batches and the thread only receives them, because a GPU
+        may need them sooner than Python makes them beside the training loop. Otherwise `record` gets what
+        augmentation does.
         """
-        self._config = config
         self.rows: Sequence[int] = range(config.rows) if rows is None else rows
-        self._shards = OpenShards()
-        self._draws = Draws.open(data, config, self._shards)
-        if any(config.augmentation.values()):
-            self._draws.resample.append(Augmentation(data, config, record).change_all)
-        if sampling := SubwordSampling.of(data.folder, config):
-            self._draws.resample.append(sampling.resample_all)
         start = state or {"position": new_position(config)}
         self._delivered = {name: np.array(array, np.int64) for name, array in start.items()}
+        position, numbers = self._delivered["position"].copy(), np.asarray(self.rows)
+        self._apart: list[Generated] = []
+        self._draws = _draws(data, config, record)
+        self._made = _made(self._draws, config, numbers, position)
+        if apart:
+            count = max(1, min(_MOST_PROCESSES, usable_cpus() // 2, len(numbers)))
+            parts = np.array_split(numbers, count)
+            self._apart = [Generated(_opened, data, config, part, position) for part in parts]
+            self._made = map(_joined, zip(*self._apart, strict=True))
         self._queue: queue.Queue = queue.Queue(_PREFETCHED)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._produce, daemon=True, name="batches")
@@ -63,7 +72,8 @@ class TrainBatches:
         item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
-        arrays, self._delivered = item
+        arrays, ends = item
+        self._delivered["position"][np.asarray(self.rows)] = ends
         return arrays
 
     def state(self) -> State:
@@ -74,42 +84,67 @@ class TrainBatches:
         return {name: array.copy() for name, array in self._delivered.items()}
 
     def close(self, seconds: float = 5.0) -> None:
-        """Stops the thread, unless a dead file server holds it, and closes the shards."""
+        """Stops the thread, unless a dead file server holds it, and the other processes."""
         self._stopping.set()
+        for process in self._apart:
+            process.close()
         deadline = time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < deadline:
             try:
                 self._queue.get_nowait()
             except queue.Empty:
                 self._thread.join(0.01)
-        if not self._thread.is_alive():
-            self._shards.close()
 
     def _produce(self) -> None:
         try:
-            rows = np.asarray(self.rows)
-            lengths = (self._config.source_length, self._config.target_length)
-            position = self.state()["position"]
-            # If the rows of a stream belong to several processes, each of them makes the whole stream.
-            owners = rows // (self._config.rows // self._draws.streams)
-            numbers, firsts = np.unique(owners, return_index=True)
-            begun = dict(zip(numbers.tolist(), position[rows[firsts]], strict=True))
-            streams = Streams(self._draws, self._config, begun)
-            rows_of_streams = np.add.outer(
-                numbers * streams.width, np.arange(streams.width)
-            ).ravel()
-            chosen = np.searchsorted(rows_of_streams, rows)
-            while not self._stopping.is_set():
-                examples, row_numbers = streams.next_rows()
-                arrays = batch_arrays(examples, row_numbers, len(rows_of_streams), *lengths)
-                if len(chosen) < len(rows_of_streams):
-                    arrays = {name: array[chosen] for name, array in arrays.items()}
-                position = position.copy()
-                ends = np.stack([stream.position for stream in streams.streams])
-                position[rows] = ends[np.searchsorted(numbers, owners)]
-                self._queue.put((arrays, {"position": position}))
+            for item in self._made:
+                self._queue.put(item)
+                if self._stopping.is_set():
+                    break
         except Exception as error:  # `__next__` raises it in the consumer's thread
             self._queue.put(error)
+
+
+def _draws(data: PreparedData, config: Data, record: Record | None = None) -> Draws:
+    draws = Draws.open(data, config, OpenShards())
+    if any(config.augmentation.values()):
+        draws.resample.append(Augmentation(data, config, record).change_all)
+    if sampling := SubwordSampling.of(data.folder, config):
+        draws.resample.append(sampling.resample_all)
+    return draws
+
+
+def _opened(
+    data: PreparedData, config: Data, rows: np.ndarray, position: np.ndarray
+) -> Iterator[tuple[Batch, np.ndarray]]:
+    return _made(_draws(data, config), config, rows, position)
+
+
+def _made(
+    draws: Draws, config: Data, rows: np.ndarray, position: np.ndarray
+) -> Iterator[tuple[Batch, np.ndarray]]:
+    """Yields the rows int64[n] of each batch, and the position int64[n, 2 + phases] of each after it."""
+    # If the rows of a stream belong to several processes, each of them makes the whole stream.
+    owners = rows // (config.rows // draws.streams)
+    numbers, firsts = np.unique(owners, return_index=True)
+    begun = dict(zip(numbers.tolist(), position[rows[firsts]], strict=True))
+    streams = Streams(draws, config, begun)
+    rows_of_streams = np.add.outer(numbers * streams.width, np.arange(streams.width)).ravel()
+    chosen = np.searchsorted(rows_of_streams, rows)
+    lengths = (config.source_length, config.target_length)
+    while True:
+        examples, row_numbers = streams.next_rows()
+        arrays = batch_arrays(examples, row_numbers, len(rows_of_streams), *lengths)
+        if len(chosen) < len(rows_of_streams):
+            arrays = {name: array[chosen] for name, array in arrays.items()}
+        ends = np.stack([stream.position for stream in streams.streams])
+        yield arrays, ends[np.searchsorted(numbers, owners)]
+
+
+def _joined(parts: Sequence[tuple[Batch, np.ndarray]]) -> tuple[Batch, np.ndarray]:
+    arrays, ends = zip(*parts, strict=True)
+    whole = {name: np.concatenate([part[name] for part in arrays]) for name in arrays[0]}
+    return whole, np.concatenate(ends)
 
 
 def new_position(config: Data) -> np.ndarray:

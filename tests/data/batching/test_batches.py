@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gshard_nmt.data.batching import batches as batches_module
 from gshard_nmt.data.batching.batches import TrainBatches, dev_batches, dev_examples, dev_pairs
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.records import ShardReader
 from gshard_nmt.data.text.vocabulary import BOS
+from gshard_nmt.errors import UserError
 from tests.data.synthetic import write_prepared_data
 
 CONFIG = Data(source_length=24, target_length=20, rows=4, packing_window=3)
@@ -119,12 +121,26 @@ def test_any_restarts_on_any_numbers_of_hosts_give_the_same_batches(
     np.testing.assert_array_equal(state["position"], last_state["position"])
 
 
-def test_an_error_of_the_background_thread_is_raised_in_the_training_loop(data, tmp_path):
+@pytest.mark.parametrize("cpus", [1, 6])
+def test_other_processes_make_the_same_batches_at_the_same_positions(data, monkeypatch, cpus):
+    monkeypatch.setattr(batches_module, "usable_cpus", lambda: cpus)
+    config = dataclasses.replace(CONFIG, rows=16)
+    expected, state = take(TrainBatches(data, config), 9)
+    first, between = take(TrainBatches(data, config, apart=True), 5)
+    rest, after = take(TrainBatches(data, config, state=between, apart=True), 4)
+    for arrays, made in zip(expected, first + rest, strict=True):
+        for name in arrays:
+            np.testing.assert_array_equal(arrays[name], made[name])
+    np.testing.assert_array_equal(after["position"], state["position"])
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_error_of_the_background_is_raised_in_the_training_loop(data, tmp_path, apart):
     broken = write_prepared_data(tmp_path / "prepared", CONFIG, {"fr": 20})
     (shard,) = (tmp_path / "prepared" / "fr-en").glob("train-*")
     shard.unlink()
-    batches = TrainBatches(broken, CONFIG)
-    with pytest.raises(Exception, match="train-00000"):
+    batches = TrainBatches(broken, CONFIG, apart=apart)
+    with pytest.raises(UserError, match="train-00000"):
         next(batches)
     batches.close()
 
