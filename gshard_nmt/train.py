@@ -149,9 +149,6 @@ class _Trainer:
                 self.state.arrays = old.applied_to(self.state.arrays)
         training_state.start_saving(self.checkpoints, self.programs, note)
         self.rows = devices.local_rows(self.programs.batch_specs["source_ids"]).tolist()
-        self.batches = TrainBatches(
-            self.prepared, config.data, self.rows, self.state.cursors, apart=not devices.is_cpu
-        )
         interrupt = Interrupt(self.processes)
         self.validation = Validation(run, self.programs, self.prepared, interrupt.stops_at_once)
         has_dev_text = not self.validation.warning
@@ -169,6 +166,9 @@ class _Trainer:
             self.log, self.progress, self.processes, self.start.limit, names, config.model.experts
         )
         self.profile = Profile(workdir / "tensorboard", self.start.profile, self.processes.index)
+        self.batches = TrainBatches(
+            self.prepared, config.data, self.rows, self.state.cursors, apart=not devices.is_cpu
+        )
 
         # 5. The loop
         with self.progress.bar, interrupt:

@@ -13,6 +13,7 @@ from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.lock import LOCK_NAME
 from gshard_nmt.spmd.program import ProgramMemory
+from gshard_nmt.spmd.runtime import Runtime
 from tests.train_loop import (
     CONFIG,
     Limit,
@@ -56,6 +57,23 @@ def test_all_is_well(run, prepared):
     assert [line["step"] for line in lines_of(run)] == [1, 2, 3, 4, 5, 6]
     assert Checkpoints(run.folder.checkpoints).steps() == [4, 6]
     assert position_saved(run) == position_after(prepared, 6)
+
+
+def test_accelerators_get_batches_from_processes_that_end_with_the_run(run, prepared, monkeypatch):
+    apart = []
+
+    class Recorded(TrainBatches):
+        def close(self):
+            super().close()
+            apart.extend(self._apart)
+
+    monkeypatch.setattr(train, "TrainBatches", Recorded)
+    monkeypatch.setattr(Runtime, "is_cpu", False)
+    assert run()
+    assert final(run) == (6, 6.0, 600)
+    assert position_saved(run) == position_after(prepared, 6)
+    assert apart
+    assert all(process._process.returncode is not None for process in apart)
 
 
 def test_a_run_may_go_on_with_another_number_of_microbatches(run):

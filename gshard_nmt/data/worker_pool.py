@@ -13,6 +13,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -186,40 +187,60 @@ class DaskPool(WorkerPool):
 class Generated:
     """What an endless `generator(*arguments)` yields in another process, ahead by what a pipe holds.
 
-    The process ends with `close`, and by itself if this one is gone.
+    Signals to a whole job do not end the process. `close` does, and so does the end of this one.
     """
 
     def __init__(self, generator: Callable[..., Iterator[Any]], *arguments: Any) -> None:
-        """The generator stands at the top of a module. Starts the process, which no signal ends."""
+        """Starts the process. The generator stands at the top of a module."""
         self._call = generator, arguments
         # It imports what this process would import, wherever the user has started it.
-        program = f"import sys; sys.path[:] = {sys.path}; from {__name__} import answer; answer()"
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        program = (
+            f"import sys; sys.path[:] = {[*map(str, sys.path)]}; import {__name__} as w; w.answer()"
         )
+        # Ctrl-C and a cluster send these to all processes of a job. The first one decides what happens.
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields each item. Raises what the generator raises, or TryAgain if the process was ended."""
-        call, items = self._process.stdin, self._process.stdout
-        assert call
-        assert items
-        with items:
-            try:
-                with call:
-                    pickle.dump(self._call, call)
-                while not isinstance(item := pickle.load(items), Exception):
-                    yield item
-            except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-                raise TryAgain(
-                    "a process that makes the batches was ended from outside, perhaps for lack of "
-                    "memory. Give the same command again to go on."
-                ) from None
-            raise item
+        """Asks for the items, and returns an iterator that waits for them.
+
+        The iterator raises UserError or TryAgain if the generator does, TryAgain if the process was
+        ended, and RuntimeError for a defect.
+        """
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+            pickle.dump(self._call, pipe)
+        return self._items()
 
     def close(self) -> None:
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a dead file server may hold it
             self._process.wait(1)
+            for pipe in filter(None, (self._process.stdin, self._process.stdout)):
+                pipe.close()
+
+    def _items(self) -> Iterator[Any]:
+        assert self._process.stdout
+        try:
+            while not isinstance(item := pickle.load(self._process.stdout), Exception):
+                yield item
+        except (EOFError, pickle.UnpicklingError):
+            if (code := self._process.wait()) >= 0:
+                raise RuntimeError(
+                    f"a process of batches ended with code {code}, see above"
+                ) from None
+            raise TryAgain(
+                "a process that makes the batches was ended from outside, perhaps for lack of memory. "
+                "Give the same command again to go on."
+            ) from None
+        raise item
 
 
 def _look_at(folder: str) -> tuple[str, bool]:
@@ -233,20 +254,23 @@ def _ignore_ctrl_c() -> None:
 
 
 def answer() -> None:
-    """Is the other process: reads the call, and writes the items."""
-    # Ctrl-C and a cluster send these signals to all processes of a job. The first one decides.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    generator, arguments = pickle.load(sys.stdin.buffer)
+    """Is the other process: reads the call, and writes the items or an error."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no item
+    sys.stdout = sys.stderr
+    with contextlib.suppress(EOFError, BrokenPipeError):  # nobody wants the items
+        for item in _until_error(*pickle.load(sys.stdin.buffer)):
+            pickle.dump(item, out, protocol=5)
+            out.flush()
+    os._exit(0)
+
+
+def _until_error(
+    generator: Callable[..., Iterator[Any]], arguments: Sequence[Any]
+) -> Iterator[Any]:
     try:
-        for item in generator(*arguments):
-            _send(item)
-    except BrokenPipeError:  # nobody wants more
-        os._exit(0)
-    except Exception as error:  # noqa: BLE001 - `__iter__` raises it in the other process
-        _send(error)
-
-
-def _send(item: Any) -> None:
-    pickle.dump(item, sys.stdout.buffer, protocol=5)
-    sys.stdout.buffer.flush()
+        yield from generator(*arguments)
+    except (UserError, TryAgain) as error:
+        yield error
+    except Exception:  # noqa: BLE001 - `Generated` raises it, where a traceback would be another one
+        yield RuntimeError(traceback.format_exc())

@@ -17,29 +17,42 @@ def test_it_yields_what_the_generator_yields_and_raises_what_it_raises():
     other = Generated(map, int, ["1", "2", "x"])
     items = iter(other)
     assert [next(items), next(items)] == [1, 2]
-    with pytest.raises(ValueError, match="'x'"):
+    with pytest.raises(RuntimeError, match=r"(?s)Traceback.*ValueError: invalid literal.*'x'"):
         next(items)
     other.close()
 
 
+def test_what_it_prints_is_no_item_and_its_own_end_is_a_defect(capfd):
+    other = Generated(map, print, ["a line"])
+    items = iter(other)
+    assert next(items) is None
+    with pytest.raises(RuntimeError, match="ended with code 0"):
+        next(items)
+    other.close()
+    assert capfd.readouterr().err == "a line\n"
+
+
 def test_signals_to_a_whole_job_do_not_end_it_and_what_does_is_told():
     other = Generated(itertools.count)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        other._process.send_signal(number)
     items = iter(other)
     assert next(items) == 0
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         other._process.send_signal(number)
     # More than a pipe holds, so these come after the signals.
     assert list(itertools.islice(items, 100_000)) == [*range(1, 100_001)]
-    other.close()
-    assert other._process.returncode == -signal.SIGKILL
+    other._process.kill()
     with pytest.raises(TryAgain, match="perhaps for lack of memory"):
         list(items)
+    other.close()
 
 
 def test_it_ends_with_the_process_that_wanted_its_items():
     code = (
         "import itertools, os; from gshard_nmt.data.worker_pool import Generated; "
-        "other = Generated(itertools.count); next(iter(other)); print(other._process.pid, flush=True); "
+        "other = Generated(itertools.count); items = iter(other); next(items); "
+        "print(other._process.pid, flush=True); "
         "os.kill(os.getpid(), 9)"
     )
     wanted = subprocess.run(

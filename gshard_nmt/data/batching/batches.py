@@ -53,13 +53,17 @@ class TrainBatches:
         self._delivered = {name: np.array(array, np.int64) for name, array in start.items()}
         position, numbers = self._delivered["position"].copy(), np.asarray(self.rows)
         self._apart: list[Generated] = []
-        self._draws = _draws(data, config, record)
+        self._shards = OpenShards()
+        self._draws = _draws(data, config, self._shards, record)
         self._made = _made(self._draws, config, numbers, position)
         if apart:
-            count = max(1, min(_MOST_PROCESSES, usable_cpus() // 2, len(numbers)))
-            parts = np.array_split(numbers, count)
-            self._apart = [Generated(_opened, data, config, part, position) for part in parts]
-            self._made = map(_joined, zip(*self._apart, strict=True))
+            owners = numbers // (config.rows // self._draws.streams)
+            streams = np.unique(owners)
+            count = max(1, min(_MOST_PROCESSES, usable_cpus() // 2, len(streams)))
+            for part in np.array_split(streams, count):
+                rows_of_part = numbers[np.isin(owners, part)]
+                self._apart.append(Generated(_opened, data, config, rows_of_part, position))
+            self._made = _joined(self._apart)
         self._queue: queue.Queue = queue.Queue(_PREFETCHED)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._produce, daemon=True, name="batches")
@@ -84,7 +88,7 @@ class TrainBatches:
         return {name: array.copy() for name, array in self._delivered.items()}
 
     def close(self, seconds: float = 5.0) -> None:
-        """Stops the thread, unless a dead file server holds it, and the other processes."""
+        """Stops thread and processes, unless a dead file server holds them, and closes the shards."""
         self._stopping.set()
         for process in self._apart:
             process.close()
@@ -94,6 +98,8 @@ class TrainBatches:
                 self._queue.get_nowait()
             except queue.Empty:
                 self._thread.join(0.01)
+        if not self._thread.is_alive():
+            self._shards.close()
 
     def _produce(self) -> None:
         try:
@@ -105,8 +111,8 @@ class TrainBatches:
             self._queue.put(error)
 
 
-def _draws(data: PreparedData, config: Data, record: Record | None = None) -> Draws:
-    draws = Draws.open(data, config, OpenShards())
+def _draws(data: PreparedData, config: Data, shards: OpenShards, record: Record | None) -> Draws:
+    draws = Draws.open(data, config, shards)
     if any(config.augmentation.values()):
         draws.resample.append(Augmentation(data, config, record).change_all)
     if sampling := SubwordSampling.of(data.folder, config):
@@ -117,7 +123,7 @@ def _draws(data: PreparedData, config: Data, record: Record | None = None) -> Dr
 def _opened(
     data: PreparedData, config: Data, rows: np.ndarray, position: np.ndarray
 ) -> Iterator[tuple[Batch, np.ndarray]]:
-    return _made(_draws(data, config), config, rows, position)
+    return _made(_draws(data, config, OpenShards(), None), config, rows, position)
 
 
 def _made(
@@ -141,10 +147,12 @@ def _made(
         yield arrays, ends[np.searchsorted(numbers, owners)]
 
 
-def _joined(parts: Sequence[tuple[Batch, np.ndarray]]) -> tuple[Batch, np.ndarray]:
-    arrays, ends = zip(*parts, strict=True)
-    whole = {name: np.concatenate([part[name] for part in arrays]) for name in arrays[0]}
-    return whole, np.concatenate(ends)
+def _joined(apart: Sequence[Generated]) -> Iterator[tuple[Batch, np.ndarray]]:
+    # All processes begin before the first one has answered.
+    for parts in zip(*apart, strict=True):
+        arrays, ends = zip(*parts, strict=True)
+        batch = {name: np.concatenate([part[name] for part in arrays]) for name in arrays[0]}
+        yield batch, np.concatenate(ends)
 
 
 def new_position(config: Data) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Batches: whole examples, exact epochs, exact resume, the same for any number of processes."""
 
 import dataclasses
+import os
 import threading
 
 import numpy as np
@@ -124,7 +125,7 @@ def test_any_restarts_on_any_numbers_of_hosts_give_the_same_batches(
 @pytest.mark.parametrize("cpus", [1, 6])
 def test_other_processes_make_the_same_batches_at_the_same_positions(data, monkeypatch, cpus):
     monkeypatch.setattr(batches_module, "usable_cpus", lambda: cpus)
-    config = dataclasses.replace(CONFIG, rows=16)
+    config = dataclasses.replace(CONFIG, rows=40)  # 5 streams
     expected, state = take(TrainBatches(data, config), 9)
     first, between = take(TrainBatches(data, config, apart=True), 5)
     rest, after = take(TrainBatches(data, config, state=between, apart=True), 4)
@@ -135,11 +136,13 @@ def test_other_processes_make_the_same_batches_at_the_same_positions(data, monke
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_an_error_of_the_background_is_raised_in_the_training_loop(data, tmp_path, apart):
-    broken = write_prepared_data(tmp_path / "prepared", CONFIG, {"fr": 20})
+def test_an_error_of_the_background_is_raised_in_the_training_loop(tmp_path, monkeypatch, apart):
+    monkeypatch.setattr(batches_module, "usable_cpus", lambda: 4)
+    config = dataclasses.replace(CONFIG, rows=32)
+    broken = write_prepared_data(tmp_path / "prepared", config, {"fr": 20})
     (shard,) = (tmp_path / "prepared" / "fr-en").glob("train-*")
     shard.unlink()
-    batches = TrainBatches(broken, CONFIG, apart=apart)
+    batches = TrainBatches(broken, config, apart=apart)
     with pytest.raises(UserError, match="train-00000"):
         next(batches)
     batches.close()
@@ -163,6 +166,14 @@ def test_a_reader_that_hangs_does_not_keep_the_process_alive(data, monkeypatch):
     answers.set()
     batches.close(10)
     assert not batches._thread.is_alive()
+
+
+def test_close_closes_the_shards(data):
+    batches = TrainBatches(data, CONFIG)
+    next(batches)
+    files = len(os.listdir("/proc/self/fd"))
+    batches.close()
+    assert len(os.listdir("/proc/self/fd")) == files - 2
 
 
 def test_dev_batches_hold_every_dev_example_once(data):
