@@ -64,8 +64,8 @@ def test_the_shards_hold_the_text_of_the_corpus(corpus, data):
     for pair in data.pairs:
         (corpus_pair,) = [p for p in find_pairs(corpus) if p.language == pair.language]
         for split in ("train", "dev"):
-            reader = data.reader(pair, split)
-            examples = reader.read(np.arange(len(reader)))
+            numbers = np.arange(pair.splits[split].examples)
+            examples = data.reader(pair, split).read(numbers)
             texts = [
                 vocabulary.decode([getattr(example, side).tolist() for example in examples])
                 for vocabulary, side in ((source, "source"), (target, "target"))
@@ -97,8 +97,7 @@ def test_longer_examples_are_left_out_and_counted(corpus, tmp_path, capsys):
         train = pair.splits["train"]
         assert train.pairs == (120 if pair.language == "fr" else 40)
         assert 0 < train.examples < train.pairs
-        reader = data.reader(pair, "train")
-        for example in reader.read(np.arange(len(reader))):
+        for example in data.reader(pair, "train").read(np.arange(train.examples)):
             assert len(example.source) <= 8
             assert len(example.target) <= 4
 
