@@ -272,5 +272,5 @@ def _until_error(
         yield from generator(*arguments)
     except (UserError, TryAgain) as error:
         yield error
-    except Exception:  # noqa: BLE001 - `Generated` raises it, where a traceback would be another one
+    except Exception:  # noqa: BLE001 - `Generated` raises it in the other process
         yield RuntimeError(traceback.format_exc())

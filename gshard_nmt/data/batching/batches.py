@@ -57,7 +57,8 @@ class TrainBatches:
         self._draws = _draws(data, config, self._shards, record)
         self._made = _made(self._draws, config, numbers, position)
         if apart:
-            owners = numbers // (config.rows // self._draws.streams)
+            # A process that has some rows of a stream makes the whole stream.
+            owners = self._draws.owners(numbers)
             streams = np.unique(owners)
             count = max(1, min(_MOST_PROCESSES, usable_cpus() // 2, len(streams)))
             for part in np.array_split(streams, count):
@@ -131,7 +132,7 @@ def _made(
 ) -> Iterator[tuple[Batch, np.ndarray]]:
     """Yields the rows int64[n] of each batch, and the position int64[n, 2 + phases] of each after it."""
     # If the rows of a stream belong to several processes, each of them makes the whole stream.
-    owners = rows // (config.rows // draws.streams)
+    owners = draws.owners(rows)
     numbers, firsts = np.unique(owners, return_index=True)
     begun = dict(zip(numbers.tolist(), position[rows[firsts]], strict=True))
     streams = Streams(draws, config, begun)

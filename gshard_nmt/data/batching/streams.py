@@ -43,7 +43,8 @@ class Draws:
     ) -> None:
         """`counts` has the examples in each shard of each component, numbered together."""
         self.streams = streams_of(config.rows)
-        self.chunk = config.packing_window * (config.rows // self.streams)
+        self._width = config.rows // self.streams
+        self.chunk = config.packing_window * self._width
         self.resample: list[Resample] = []
         rates = [phase.rates(components) for phase in config.phases]
         self._mixture = Mixture(tuple(map(tuple, rates)), self.streams, config.seed)
@@ -59,6 +60,10 @@ class Draws:
         counts = [[count for *_, count in pair.splits["train"].files] for pair in pairs]
         reader = data.reader_of_all(pairs, "train", shards)
         return cls(data.components(config), counts, config, reader)
+
+    def owners(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the stream of each of some rows, int64[n]."""
+        return rows // self._width
 
     def counts_before(self, stream: int, chunks: np.ndarray) -> np.ndarray:
         """Returns int64[components], the draws of a stream that has read int64[phases] `chunks`."""

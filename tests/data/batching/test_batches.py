@@ -122,12 +122,17 @@ def test_any_restarts_on_any_numbers_of_hosts_give_the_same_batches(
     np.testing.assert_array_equal(state["position"], last_state["position"])
 
 
-@pytest.mark.parametrize("cpus", [1, 6])
-def test_other_processes_make_the_same_batches_at_the_same_positions(data, monkeypatch, cpus):
+@pytest.mark.parametrize(("cpus", "parts"), [(1, [40]), (6, [16, 16, 8])])
+def test_other_processes_make_the_same_batches_at_the_same_positions(
+    data, monkeypatch, cpus, parts
+):
+    """Each has whole streams."""
     monkeypatch.setattr(batches_module, "usable_cpus", lambda: cpus)
     config = dataclasses.replace(CONFIG, rows=40)  # 5 streams
     expected, state = take(TrainBatches(data, config), 9)
-    first, between = take(TrainBatches(data, config, apart=True), 5)
+    batches = TrainBatches(data, config, apart=True)
+    assert [len(process._call[1][2]) for process in batches._apart] == parts
+    first, between = take(batches, 5)
     rest, after = take(TrainBatches(data, config, state=between, apart=True), 4)
     for arrays, made in zip(expected, first + rest, strict=True):
         for name in arrays:
