@@ -14,11 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gshard_nmt.data.text.normal_form import (
-    split_at_placeholders,
-    without_markup,
-    without_placeholders,
-)
+from gshard_nmt.data.text.normal_form import PLACEHOLDER, without_markup, without_placeholders
 
 _MOST_CHARACTERS = 200
 
@@ -129,7 +125,7 @@ def _without_mark(text: str) -> str:
     """Removes the accelerator mark, if there is exactly one and it is not part of an identifier."""
     text = _CJK_MARK.sub("", text)
     # A placeholder such as <FILE_NAME> has no mark.
-    parts = split_at_placeholders(text)
+    parts = PLACEHOLDER.split(text)
     if any(_IDENTIFIER.search(part) for part in parts[::2]) or "%(" in text:
         return text
     if sum(len(_LATIN_MARK.findall(part)) for part in parts[::2]) == 1:

@@ -117,11 +117,6 @@ def folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-def split_at_placeholders(text: str) -> list[str]:
-    """Splits a text into the parts between placeholders and the placeholders, in turns."""
-    return PLACEHOLDER.split(text)
-
-
 def words(text: str) -> list[str]:
     """Returns the words of a text in lower case, without placeholders, digits and punctuation.
 
@@ -149,7 +144,8 @@ def near_form(text: str, form: str | None = None) -> str:
     text = unicodedata.normalize("NFKC", _LONE_ACCENTS.sub(" ", text))
     if not form:
         return text
-    parts = split_at_placeholders(text) if _has_mark(text) else [text]
+    # The parts between placeholders, and the placeholders, in turns.
+    parts = PLACEHOLDER.split(text) if _has_mark(text) else [text]
     rest = " ".join(parts[::2])
     others = [*parts[1::2], *_DIGITS.findall(rest)]
     if not rest.isascii():
