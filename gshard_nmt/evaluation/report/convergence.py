@@ -44,13 +44,9 @@ def convergence_section(runs: Mapping[str, RunFolder]) -> Section | None:
     if not any(curves):
         return None
     values = chosen_values([curve for curve in curves if curve])
-    main = next(iter(runs.values())).identity()
-    identities = {name: run.identity() for name, run in runs.items()}
-    incomparable = [
-        name
-        for name, own in identities.items()
-        if any(own[part] != main[part] for part in VOCABULARIES)
-    ]
+    vocabularies = {n: [run.identity()[v] for v in VOCABULARIES] for n, run in runs.items()}
+    main = next(iter(vocabularies.values()))
+    incomparable = [name for name, own in vocabularies.items() if own != main]
     rows, reached = [], {}
     for name, curve in zip(runs, curves, strict=True):
         reached[name] = [curve.tokens_to_reach(value) if curve else None for value in values]
