@@ -98,9 +98,7 @@ def check_name(class_name: str, field: str, where: str) -> None:
         )
 
 
-@functools.cache
-def _field_types(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+_field_types = functools.cache(typing.get_type_hints)
 
 
 def _conform(value: Any, hint: Any) -> object:
