@@ -99,6 +99,7 @@ def _missing(pairs: Sequence[CorpusPair]) -> Iterator[Finding]:
         if not pair.inputs(split) and not is_elsewhere:
             what = f"There is no {split} text. {_MISSING[split]}"
             yield Finding("missing", pair.name, split, (), what)
+            known.add((pair.languages, split))  # said once, also if the pair is in two places
 
 
 def _check_pairs(pairs: Sequence[CorpusPair]) -> tuple[list[Scan], list[Finding]]:

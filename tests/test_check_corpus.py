@@ -195,3 +195,10 @@ def test_corpora_with_names_are_checked_together(clean, tmp_path, capsys):
     assert "10 of 40 lines of test are in the training text of en-fr.back on both" in finding.what
     assert finding.examples[0] == Example(6, *test[5])
     assert f"{clean}, {tmp_path}: 1 thing looks wrong in 4 pairs" in capsys.readouterr().out
+
+
+def test_text_that_two_places_lack_is_missing_once(tmp_path):
+    write_pairs(tmp_path / "fr-en", "train", "fr", "en", corpora.sentences("fr", 200, "more"))
+    findings = check_corpus({"": tmp_path, "back": tmp_path}, None, None, False)
+    missing = [finding.place for finding in findings if finding.kind == "missing"]
+    assert missing == ["fr-en dev", "fr-en test"]

@@ -8,12 +8,7 @@ from gshard_nmt.run.folder import RUN_FORMAT
 
 
 def data_facts(languages: Sequence[str] = ("fr",), **changes: object) -> dict[str, Any]:
-    """Returns the contents of the data.json of a run from these languages to English.
-
-    Args:
-      languages: the source languages.
-      changes: other values of some keys.
-    """
+    """Returns the contents of the data.json of a run from these languages to English, with changes."""
     pairs = [
         {"source": tag, "target": "en", "language": tag, "train_pairs": 4} for tag in languages
     ]
