@@ -198,7 +198,9 @@ def test_corpora_with_names_are_checked_together(clean, tmp_path, capsys):
 
 
 def test_text_that_two_places_lack_is_missing_once(tmp_path):
-    write_pairs(tmp_path / "fr-en", "train", "fr", "en", corpora.sentences("fr", 200, "more"))
-    findings = check_corpus({"": tmp_path, "back": tmp_path}, None, None, False)
+    rows = corpora.sentences("fr", 200, "more")
+    for split in ("train", "dev"):
+        write_pairs(tmp_path / split / "fr-en", split, "fr", "en", rows)
+    findings = check_corpus({"": tmp_path / "train", "more": tmp_path / "dev"}, None, None, False)
     missing = [finding.place for finding in findings if finding.kind == "missing"]
-    assert missing == ["fr-en dev", "fr-en test"]
+    assert missing == ["fr-en test", "fr-en.more train"]
