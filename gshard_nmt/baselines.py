@@ -148,7 +148,8 @@ class _Trainer:
                 return False
             record = self._recorded(run, config, facts | {"limits": limits})
         # Nobody knows before at which step a model converges, so its learning rate falls afterwards.
-        steps = self.request.converges * config.optimizer.cooldown_steps
+        tail = self.request.converges * config.optimizer.cooldown_steps
+        steps = round(record["steps"] * tail / (1 - tail) if tail < 1 else tail)
         if steps and record["ended"] == "patience" and "cooldown" not in record:
             self.say(f"it has converged and cools down for {steps} steps")
             config = config.replace(train={"steps": record["steps"] + steps, "patience": 0})

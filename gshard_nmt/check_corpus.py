@@ -20,7 +20,7 @@ from gshard_nmt.terminal import Terminal, counting, shown
 
 _LEAST_COPIES = 3
 _MISSING = {
-    "train": "Nothing can be learned from this pair.",
+    "train": "Nothing can be learned from this pair in this corpus.",
     "dev": "Training cannot choose the best checkpoint by this pair.",
     "test": "gshard-eval cannot score this pair.",
 }

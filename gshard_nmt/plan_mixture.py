@@ -86,7 +86,7 @@ class Plan:
 
 def plan_data(config: Data, steps: int, folder: Path) -> Plan:
     """Returns the plan of a run on prepared data."""
-    data = PreparedData.open(folder)
+    data, config = PreparedData.open(folder), config.in_run(steps)
     trains = [pair.splits["train"] for pair in data.pairs_of(config)]
     components = data.components(config)
     # float64[components, side]: the mean number of tokens of an example.
@@ -99,7 +99,7 @@ def plan_data(config: Data, steps: int, folder: Path) -> Plan:
     room = [(lengths / np.maximum(rate @ tokens, 1)).min() for rate in rates]
     in_first = _examples_of_first_steps(data, config)
     mixture = Mixture(tuple(map(tuple, rates)), streams_of(config.rows), config.seed)
-    begins = [phase.from_step for phase in config.phases if phase.from_step < steps]
+    begins = [int(phase.from_step) for phase in config.phases if phase.from_step < steps]
     draws = np.zeros(len(components), np.int64)
     phases = []
     for n, (begin, end) in enumerate(itertools.pairwise([*begins, steps])):

@@ -42,7 +42,7 @@ def prepare(
     notes: list[str] = []
     for subset, folder in corpora.items():
         console.print(f"reading {folder}")
-        listing = list_corpus(folder, subset)
+        listing = list_corpus(folder, subset, damaged=True)
         pairs += listing.pairs
         notes += listing.notes
     if unknown := [name for name in config.subset_tags if name not in corpora]:

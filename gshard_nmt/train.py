@@ -73,7 +73,7 @@ def train(
         raise UserError(problem, ["Train.best_metric"])
     run = RunFolder(workdir)
     config = run.with_precision(config, processes)
-    functions = step_functions(config, prepared.summary(config.data))
+    functions = step_functions(config, prepared.summary(config.data.in_run(config.train.steps)))
     check_divides(config, training_arrays(config, functions))
     check_validation(config)
     check_can_decode(config)
@@ -166,9 +166,8 @@ class _Trainer:
             self.log, self.progress, self.processes, self.start.limit, names, config.model.experts
         )
         self.profile = Profile(workdir / "tensorboard", self.start.profile, self.processes.index)
-        self.batches = TrainBatches(
-            self.prepared, config.data, self.rows, self.state.cursors, apart=not devices.is_cpu
-        )
+        data, apart = config.data.in_run(config.train.steps), not devices.is_cpu
+        self.batches = TrainBatches(self.prepared, data, self.rows, self.state.cursors, apart=apart)
 
         # 5. The loop
         with self.progress.bar, interrupt:

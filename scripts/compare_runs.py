@@ -37,9 +37,9 @@ def nats(run: Path) -> list[float]:
         )
     last = validations[-1]
     tokens = json.loads((run / "budget.json").read_text(encoding="utf-8"))["tokens_by_language"]
-    by_size = [last[PREFIX + language] for language in sorted(tokens, key=tokens.get, reverse=True)]
-    quarter = max(1, len(by_size) // 4)
-    return [float(np.mean(part)) for part in (by_size, by_size[:quarter], by_size[-quarter:])]
+    by_size = [last[k] for n in sorted(tokens, key=tokens.get)[::-1] if (k := PREFIX + n) in last]
+    n = max(1, len(by_size) // 4)
+    return [float(np.mean(part)) for part in (by_size, by_size[:n], by_size[-n:])]
 
 
 def cell(values: np.ndarray, base: np.ndarray) -> str:
@@ -88,7 +88,7 @@ def main() -> None:
             )
         try:
             results[name] = np.array([nats(run) for run in runs])
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             parser.error(str(error))
     base = next(iter(results.values()))
     if any(len(values) != len(base) for values in results.values()):

@@ -221,21 +221,23 @@ def test_a_schedule_keeps_the_weights_of_the_language_of_each_baseline(root, pre
         assert [phase.rates(components).tolist() for phase in config.data.phases] == [[1.0], [1.0]]
 
 
-def test_a_model_that_has_converged_cools_down(root, prepared):
+@pytest.mark.parametrize("cooldown", [5, 5 / 12])
+def test_a_model_that_has_converged_cools_down(root, prepared, cooldown):
     trainer = FakeTrainer(root)
-    assert trained(root, prepared, trainer, FRENCH, COOLING)
+    config = CONFIG.replace(optimizer={"cooldown_steps": cooldown})
+    assert trained(root, prepared, trainer, FRENCH, config)
     limits = [(config.train.steps, config.train.patience) for config in trainer.configs]
     assert limits == [(100, 3), (12, 0)]  # it had converged after 7 steps
     of = record(root, "fr")
     assert (of["dev_bleu"], of["ended"]) == (10.5, "patience")
     assert of["cooldown"] == {"steps": 5, "dev_bleu_before": 9.0}
     again = FakeTrainer(root)
-    assert trained(root, prepared, again, FRENCH, COOLING)
+    assert trained(root, prepared, again, FRENCH, config)
     # More steps change nothing for it.
-    assert trained(root, prepared, again, FRENCH, COOLING.replace(train={"steps": 200}))
+    assert trained(root, prepared, again, FRENCH, config.replace(train={"steps": 200}))
     assert again.calls == []
     # More patience trains it on, and then it cools down again.
-    assert trained(root, prepared, again, FRENCH, COOLING.replace(train={"patience": 2}))
+    assert trained(root, prepared, again, FRENCH, config.replace(train={"patience": 2}))
     assert [config.train.patience for config in again.configs] == [2, 0]
 
 

@@ -1,5 +1,6 @@
 """Every fault that is put into a clean corpus is found and named, and nothing is found without one."""
 
+import gzip
 import json
 import re
 import shutil
@@ -113,7 +114,7 @@ def test_a_fault_is_found_and_named(corpus, name):
 def test_faults_of_files_are_found(corpus, capsys):
     for side in ("de", "en"):
         (corpus / "de-en" / f"test.{side}.gz").unlink()
-        (corpus / "de-en" / f"dev.{side}.gz").write_bytes(b"")
+        (corpus / "de-en" / f"dev.{side}.gz").write_bytes(gzip.compress(b""))
     (corpus / "de-en" / "tset.text").write_text("eins\n")
     (corpus / "fr-en" / "dev.en.gz").unlink()
     (corpus / "ru-en" / "train.en.gz").unlink()

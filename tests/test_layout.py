@@ -182,19 +182,6 @@ def test_slow_imports_wait_until_they_are_needed(module):
             assert not eager, f"{module} imports {library} at its top level"
 
 
-def test_the_command_line_loads_before_any_library():
-    waiting, seen = ["cli/commands.py"], set()
-    libraries = {"numpy", "gin", "rich", "sacrebleu", "sentencepiece"}
-    while waiting:
-        module = waiting.pop()
-        seen.add(module)
-        names = imports(module, eager=True)
-        assert not libraries & {name.split(".")[0] for name in names}, module
-        paths = {f"{name.removeprefix('gshard_nmt.').replace('.', '/')}.py" for name in names}
-        waiting += [path for path in paths if path in MODULES and path not in seen]
-    assert {m for m in MODULES if m.startswith("cli/") and "__" not in m} <= seen
-
-
 def test_no_console_reads_names_of_the_user_as_markup():
     """rich drops the text in brackets from "run [1]" otherwise."""
     calls = [

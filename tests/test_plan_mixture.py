@@ -43,8 +43,8 @@ def test_the_plan_is_what_training_sees(data):
 
 def test_a_schedule_has_its_phases(data, tmp_path, capsys):
     schedule = (
-        {"from_step": 100, "temperature": 1.0, "weights": {"nl": 0.0, "fr": 2.0}},
-        {"from_step": 200, "temperature": 1.0},
+        {"from_step": 1 / 3, "temperature": 1.0, "weights": {"nl": 0.0, "fr": 2.0}},
+        {"from_step": 2 / 3, "temperature": 1.0},
     )
     config = dataclasses.replace(CONFIG, schedule=schedule)
     plan = plan_mixture.plan_data(config, 300, data.folder)
@@ -56,7 +56,7 @@ def test_a_schedule_has_its_phases(data, tmp_path, capsys):
     assert plan.phases[1].about == "temperature 1, weights nl 0, fr 2"
     assert [use.name for use in plan.uses] == ["fr-en", "de-en", "nl-en"]
     short = plan_mixture.plan_data(config, 50, data.folder)
-    assert [(phase.first, phase.last) for phase in short.phases] == [(1, 50)]
+    assert [(phase.first, phase.last) for phase in short.phases] == [(1, 17), (18, 33), (34, 50)]
     plan_mixture.show(plan, tmp_path / "plan.json")
     assert "steps 101 to 200: temperature 1, weights nl 0, fr 2" in capsys.readouterr().out
     written = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))

@@ -1,6 +1,7 @@
 """From a corpus to prepared data: what is written, when it is written again, and the errors."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -147,6 +148,17 @@ def test_languages_that_are_missing_or_too_small_are_an_error(corpus, tmp_path, 
     with pytest.raises(UserError, match=words):
         prepare(config, corpus, tmp_path / "prepared")
     assert not (tmp_path / "prepared").exists()
+
+
+def test_a_language_with_a_missing_side_can_be_left_out(corpus, tmp_path):
+    for name in ("fr-en", "de-en"):
+        shutil.copytree(corpus / name, tmp_path / "corpus" / name)
+    (tmp_path / "corpus" / "de-en" / "train.en.gz").unlink()
+    with pytest.raises(UserError, match=r"has train[.]de[.]gz but not"):
+        prepare(CONFIG, tmp_path / "corpus", tmp_path / "prepared")
+    french = dataclasses.replace(CONFIG, languages=("fr",))
+    prepare(french, tmp_path / "corpus", tmp_path / "prepared")
+    assert [pair.folder for pair in PreparedData.open(tmp_path / "prepared").pairs] == ["fr-en"]
 
 
 def test_a_folder_with_a_file_of_the_user_is_not_replaced(corpus, tmp_path):

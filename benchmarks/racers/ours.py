@@ -65,7 +65,7 @@ class Ours:
             "Data.rows": ROWS,
             "Optimizer.learning_rate": LEARNING_RATE,
             "Optimizer.linear_warmup_steps": max(1, round(WARMUP * plan.updates)),
-            "Optimizer.cooldown_steps": round(COOLDOWN * plan.updates),
+            "Optimizer.cooldown_steps": COOLDOWN,
             "Train.log_every": 5,
             "Train.dev_every": 0,
             "Train.bleu_sentences": 0,

@@ -123,7 +123,7 @@ def _show(values: FlagValues) -> None:
     from gshard_nmt.show_batches import show_batches
 
     shown = values.batches, values.rows, values.step, values.pieces, values.format == "jsonl"
-    show_batches(config.data, data, *shown)
+    show_batches(config.data.in_run(config.train.steps), data, *shown)
 
 
 def _define_plan(flags: Flags) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from gshard_nmt.data.language_codes import same
 from gshard_nmt.data.reading.layout import ENGLISH
-from gshard_nmt.data.schedule import Phase, phases_of
+from gshard_nmt.data.schedule import Phase, in_run, phases_of
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.ranges import (
     LARGEST_SIZE,
@@ -153,7 +153,8 @@ class Data:
     """Changes of the mixture while a run trains. Each entry is a dict: from `from_step` on, the
     languages are drawn with `temperature` and with `weights`, a dict from languages, directions such as
     "fr-en" and subsets to factors; what it does not name has 1. With `ramp`, the change takes this number
-    of steps. Until the first entry, and by default, `Data.temperature` holds."""
+    of steps. A `from_step` below 1 is a share of `Train.steps`. Until the first entry, and by default,
+    `Data.temperature` holds."""
 
     seed: int = 1
     """The seed of the sample for the vocabularies and of the order of the training examples."""
@@ -203,6 +204,10 @@ class Data:
                 "script. Set Data.romanize_source = False or Data.vocabulary = 'two'.",
                 ["Data.romanize_source", "Data.vocabulary"],
             )
+
+    def in_run(self, steps: int) -> "Data":
+        """Returns the settings of a run of `steps` steps, in which no phase begins at a share of it."""
+        return dataclasses.replace(self, schedule=in_run(self.schedule, steps))
 
     @property
     def batch_tokens(self) -> int:

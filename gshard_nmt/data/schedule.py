@@ -57,7 +57,7 @@ class Phase:
     `previous` has the settings that a ramp comes from, and `fraction` how far it is.
     """
 
-    from_step: int
+    from_step: float
     temperature: float
     weights: Mapping[str, float]
     previous: "Phase | None" = None
@@ -100,11 +100,11 @@ def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...
     phases = [Phase(0, temperature, {})]
     for number, entry in enumerate(schedule, 1):
         _check(entry, f"entry {number}")
-        begin, ramp = int(entry["from_step"]), int(entry.get("ramp", 0))
-        if number > 1 and begin <= phases[-1].from_step:
+        begin, ramp = entry["from_step"], int(entry.get("ramp", 0))
+        if number > 1 and begin <= phases[-1].from_step and not 0 < begin < 1:  # shares: see in_run
             raise _error(
-                f"entry {number} begins at step {begin}, but the entry before it lasts until after step "
-                f"{phases[-1].from_step}; put the entries in the order of their steps"
+                f"entry {number} begins at step {begin}, but the entry before it lasts until after "
+                f"step {phases[-1].from_step}; put the entries in the order of their steps"
             )
         own = float(entry.get("temperature", temperature))
         phase = Phase(begin, own, entry.get("weights", {}))
@@ -129,11 +129,12 @@ def _check(entry: Any, place: str) -> None:
             )
     for key in ("from_step", "ramp"):
         value = entry.get(key, 0 if key == "ramp" else None)
-        if not isinstance(value, int | float) or not 0 <= value <= MOST or value != int(value):
-            raise _error(
-                f"in {place}, {key} is {value!r}; it must be a whole number of steps from 0 to {MOST}"
-            )
-    place += f" (from_step {int(entry['from_step'])})"
+        is_number = isinstance(value, int | float) and 0 <= value <= MOST
+        if not is_number or (value != int(value) and (key == "ramp" or value > 1)):
+            share = ", or a share of the run" if key == "from_step" else ""
+            steps = f"a whole number of steps from 0 to {MOST}{share}"
+            raise _error(f"in {place}, {key} is {value!r}; it must be {steps}")
+    place += f" (from_step {entry['from_step']})"
     value = entry.get("temperature", 1.0)
     if not isinstance(value, int | float) or not 0 < value <= MOST:
         raise _error(
@@ -145,6 +146,15 @@ def _check(entry: Any, place: str) -> None:
     for name, weight in weights.items():
         if not (math.isfinite(weight) and weight >= 0):
             raise _error(f"in {place}, the weight of {name!r} is {weight}; it must be 0 or more")
+
+
+def in_run(schedule: Sequence[Entry], steps: int) -> tuple[Entry, ...]:
+    """Returns the schedule of a run, without shares; it has as many phases as with them."""
+    return tuple(
+        {**entry, "from_step": max(1, round(begin * steps)) if 0 < begin < 1 else int(begin)}
+        for entry in schedule
+        for begin in [entry["from_step"]]
+    )
 
 
 def of_part(schedule: Sequence[Entry], components: Sequence[Component]) -> tuple[Entry, ...]:

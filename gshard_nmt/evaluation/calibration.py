@@ -68,9 +68,9 @@ def calibrate(
                 for each, value in zip(best, chrf, strict=True)
                 if each.evidence and each.evidence.tokens
             ]
-    if not rows["test"]:
-        raise UserError("no test text has a line to translate, so nothing measures the confidence.")
     confidence = Confidence(label, made_by, *fit(rows["dev"]))
+    if len({row.is_good for row in rows["test"]}) < 2:
+        raise UserError(f"no test translation has chrF {GOOD}, or all have. Give more test text.")
     measured = measure(confidence, rows["test"])
     confidence = dataclasses.replace(confidence, measured=measured)
     files.write_json(run.path / FILE, dataclasses.asdict(confidence))

@@ -103,7 +103,7 @@ def _open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]
     own = [test for test in tests if key_of(scores, test)]
     if not own:
         raise UserError(
-            f"--baselines {path} has scores of {', '.join(scores)} but of none of "
+            f"--baselines {path} has scores of {', '.join(scores) or 'nothing'}, and of none of "
             f"{', '.join(test.direction_name for test in tests)}; name each score by its language or "
             "direction."
         )

@@ -151,7 +151,8 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
     stages = size("P", 2, model.stages) if model.stack == "pipeline" else 1
 
     def layers(stack: str) -> int:
-        return min(model.depth(stack), 2 * stages * model.block_layers(stack))
+        unit = stages * model.block_layers(stack)
+        return min(model.depth(stack) // unit, 2) * unit
 
     changes: dict[str, Any] = {
         "activation_dtype": "float32",

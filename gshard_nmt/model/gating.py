@@ -383,7 +383,8 @@ def _earlier(asks: "tf.Tensor") -> "tf.Tensor":
       asks: int32[G, S, E], 1 if the token asks for the expert.
     """
     num_groups, group_size, experts = asks.shape.as_list()
-    devices = _devices_of_group()
+    # The mesh spreads the tokens of a group over these devices.
+    devices = mesh.axis_size(mesh.partition("GSE")[1]) if (mesh := active_mesh()) else 1
     if devices == 1 or group_size % devices:
         return running_total(asks, axis=1, exclusive=True)
     # Shape: [G, S, E] -> [G, devices, S / devices, E]
@@ -404,12 +405,6 @@ def _has_whole_groups() -> bool:
     """
     mesh = active_mesh()
     return mesh is None or mesh.axis_size(mesh.partition("GSE")[0]) == mesh.num_devices
-
-
-def _devices_of_group() -> int:
-    """Returns the number of devices over which the mesh spreads the tokens of a group."""
-    mesh = active_mesh()
-    return 1 if mesh is None else mesh.axis_size(mesh.partition("GSE")[1])
 
 
 def _number_true(mask: "tf.Tensor") -> "tf.Tensor":

@@ -36,9 +36,9 @@ class Optimizer:
     """The number of first steps in which the learning rate is also multiplied by a factor that rises
     linearly from 0 to 1. 0 turns this off."""
 
-    cooldown_steps: int = 0
-    """The number of last steps of the run in which the learning rate falls linearly to 0. 0 turns this
-    off, as in the paper."""
+    cooldown_steps: float = 0
+    """The number of last steps of the run in which the learning rate falls linearly to 0; below 1, a
+    share of the run. 0 turns this off, as in the paper."""
 
     # Second moments
     decay_exponent: float = 0.8
@@ -130,8 +130,9 @@ def learning_rate(optimizer: Optimizer, step: "tf.Tensor", last_step: "tf.Tensor
     if optimizer.linear_warmup_steps:
         rate *= tf.minimum(1.0, t / optimizer.linear_warmup_steps)
     if optimizer.cooldown_steps:
-        left = tf.cast(last_step, tf.float32) - t + 1.0
-        rate *= tf.clip_by_value(left / optimizer.cooldown_steps, 0.0, 1.0)
+        last = tf.cast(last_step, tf.float32)
+        cooldown = optimizer.cooldown_steps * (last if optimizer.cooldown_steps < 1 else 1.0)
+        rate *= tf.clip_by_value((last - t + 1.0) / cooldown, 0.0, 1.0)
     return rate
 
 

@@ -137,14 +137,9 @@ def _groups(declared: Parameters) -> list[list[str]]:
     return small
 
 
-def _unit_uniform(key: counter_random.Key, shape: Sequence[int]) -> "tf.Tensor":
-    """Returns float32, uniform in [-1, 1)."""
-    return 2.0 * counter_random.uniform(key, shape) - 1.0
-
-
 _DISTRIBUTIONS: Mapping[str, Callable[[counter_random.Key, Sequence[int]], "tf.Tensor"]] = {
     "normal": counter_random.normal,
-    "uniform": _unit_uniform,
+    "uniform": lambda key, shape: 2.0 * counter_random.uniform(key, shape) - 1.0,
 }
 """How numbers of scale 1 are drawn, by the kind of the initializer."""
 

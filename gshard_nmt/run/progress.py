@@ -152,11 +152,6 @@ def void_settings(config: Config, set_by_user: Collection[Key] = ()) -> Iterator
             f"Optimizer.linear_warmup_steps is {optimizer.linear_warmup_steps}, but {end}, so the "
             "learning rate never reaches its full height"
         )
-    if optimizer.cooldown_steps > train.steps:
-        yield (
-            f"Optimizer.cooldown_steps is {optimizer.cooldown_steps}, but {end}, so the learning rate "
-            "falls from the first step on and never has its full height"
-        )
     for class_name, field in set_by_user:
         if class_name == "Cleaning":
             yield (

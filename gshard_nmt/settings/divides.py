@@ -113,9 +113,9 @@ def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
         yield from _unfit_lengths(config)
     if config.model.experts:
         yield from _uneven(config, "Model.experts", "E", (config.model.experts,))
-        if config.model.encoder_layers:
-            yield from _uneven_groups(config, "source_length")
-        yield from _uneven_groups(config, "target_length")
+    for stack, setting in (("encoder", "source_length"), ("decoder", "target_length")):
+        if model.has_experts(stack):
+            yield from _uneven_groups(config, setting)
 
 
 def _unfit_lengths(config: Config) -> Iterator[Problem]:

@@ -62,7 +62,7 @@ class Processes:
                 f"{self.count - 1}. Give each process a number of its own."
             )
         host, _, port = self.coordinator.rpartition(":")
-        if self.count > 1 and not (host and port.isdigit() and 0 < int(port) < 65536):
+        if self.count > 1 and not (host and port.isdecimal() and 0 < int(port) < 65536):
             raise UserError(
                 f"--coordinator {self.coordinator!r} with --num_processes {self.count}; it must be "
                 "host:port of process 0, such as 10.0.0.1:9911. The port must be free, and all processes "

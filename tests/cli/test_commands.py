@@ -57,7 +57,7 @@ def test_an_unknown_setting_is_an_error_even_if_the_command_does_not_use_it(caps
     [
         (
             "from gshard_nmt.cli import commands; commands.main(['data', 'harvest', '--help'])",
-            "tensorflow jax numpy matplotlib gin rich",
+            "tensorflow jax numpy matplotlib gin rich sacrebleu sentencepiece",
         ),
         (
             "from gshard_nmt.settings.gin_reader import load_config; load_config('demo')",

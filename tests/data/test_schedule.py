@@ -50,6 +50,12 @@ def test_phases_begin_at_their_steps():
     phases = phases_of(schedule, 9.0)
     assert [phase.temperature for phase in phases] == [1.0, 5.0]
     assert [phase_at(phases, step) for step in (0, 9, 10, 99)] == [0, 0, 1, 1]
+    shares = Data(schedule=({"from_step": 0.5, "ramp": 2}, {"from_step": 0.9}))
+    assert [phase.from_step for phase in shares.in_run(30).phases] == [0, 15, 16, 17, 27]
+    tiny = Data(schedule=({"from_step": 0.001},)).in_run(6)
+    assert [phase.from_step for phase in tiny.phases] == [0, 1]
+    with pytest.raises(UserError, match="entry 2 begins at step 4, but the entry before it lasts"):
+        shares.in_run(4)
     later = phases_of(schedule[1:], 9.0)
     assert [(phase.from_step, phase.temperature) for phase in later] == [(0, 9.0), (10, 5.0)]
 
@@ -73,6 +79,7 @@ def test_a_ramp_moves_the_rates_in_equal_parts():
     [
         ([{"temperature": 1.0}], "in entry 1, from_step is None; it must be a whole number"),
         ([{"from_step": 1.5}], "in entry 1, from_step is 1.5"),
+        ([{"from_step": 0.5, "ramp": 0.5}], "in entry 1, ramp is 0.5; it must be a whole number"),
         ([{"from_step": 0, "temprature": 1}], "the key 'temprature'; did you mean 'temperature'?"),
         (
             [{"from_step": 0, "temperature": 0}],

@@ -112,8 +112,12 @@ def test_a_run_is_calibrated_on_dev_text_alone(folders, capsys):
 
     def other_test_text(*arguments):
         is_test = " test " in arguments[3][0]
-        return (work("9") if is_test else dev_only)(*arguments)
+        return (work(right) if is_test else dev_only)(*arguments)
 
+    right = ""
+    with pytest.raises(UserError, match="no test translation has chrF 50, or all have"):
+        calibrate(run, corpus, 0, other_test_text, "best")
+    right = "9"
     calibrate(run, corpus, 0, other_test_text, "best")
     again = Confidence.read(run.path)
     assert dataclasses.replace(again, measured=confidence.measured) == confidence

@@ -71,5 +71,5 @@ def test_scores_of_baselines_are_by_language_or_direction(tmp_path):
     with pytest.raises(UserError, match=r"--baselines .*: there is no such folder or file; give"):
         _open_baselines(tmp_path / "x.json", TESTS)
     (tmp_path / "scores.json").write_text('{"xx": 30}')
-    with pytest.raises(UserError, match="has scores of xx but of none of fr-en, de-en"):
+    with pytest.raises(UserError, match="has scores of xx, and of none of fr-en, de-en"):
         _open_baselines(tmp_path / "scores.json", TESTS)

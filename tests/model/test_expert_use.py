@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from gshard_nmt.model import gating
 from gshard_nmt.model.optimizer import Optimizer
@@ -64,15 +63,3 @@ def test_the_counts_are_those_of_the_choices_of_each_token(change, layers):
         expected = oracle(logits, is_token, languages, model.routing)
         for name, values in expected.items():
             np.testing.assert_allclose(counts[name][i], values, rtol=1e-5, err_msg=f"{name} {i}")
-
-
-def test_the_choices_are_those_of_the_dispatch(layers):
-    """All choices of a language that have a slot are its choices: nothing is dropped."""
-    counts = uses(SMALL)
-    rules = SMALL.moe(training=False)
-    for i, (logits, is_token) in enumerate(layers):
-        whole = dataclasses.replace(rules, capacity=logits.shape[1])
-        routing = gating.assign(tf.constant(logits), tf.constant(is_token), whole)
-        experts = routing.slot.numpy()[is_token] // routing.capacity
-        expected = np.bincount(experts.reshape(-1), minlength=4)
-        np.testing.assert_array_equal(counts["chosen"][i].sum(axis=0), expected)

@@ -97,9 +97,9 @@ def test_the_schedule_is_the_papers():
 
     assert [round(rate(Optimizer(), n), 6) for n in (1, 10_000, 40_000)] == [0.01, 0.01, 0.005]
     assert rate(Optimizer(linear_warmup_steps=10), 5) == pytest.approx(0.005)
-    cooling = Optimizer(cooldown_steps=10)
-    assert rate(cooling, 100, last=100) == pytest.approx(0.001)
-    assert rate(cooling, 91, last=100) == pytest.approx(0.01)
+    for cooling in (Optimizer(cooldown_steps=10), Optimizer(cooldown_steps=0.1)):
+        assert rate(cooling, 100, last=100) == pytest.approx(0.001)
+        assert rate(cooling, 91, last=100) == pytest.approx(0.01)
 
 
 SWITCHES = [
@@ -148,18 +148,6 @@ def test_five_steps_equal_the_reference_in_float64(optimizer):
             else:
                 np.testing.assert_allclose(moments["row/w"][r], row, rtol=1e-12)
                 np.testing.assert_allclose(moments["column/w"][r], column, rtol=1e-12)
-
-
-def test_float32_follows_the_reference_to_rounding():
-    rng = np.random.default_rng(5)
-    declared = {"w": Parameter((3, 6, 7), "EMH", ZEROS)}
-    value, moments = {"w": rng.normal(size=(3, 6, 7))}, zeros(SMALL, declared)
-    expected = (value["w"], np.zeros((3, 6)), np.zeros((3, 7)))
-    for t in range(1, 21):
-        gradient = rng.normal(size=(3, 6, 7)) * 1e-4
-        value, moments = step(SMALL, declared, value, {"w": gradient}, moments, t)
-        expected = reference(expected[0], gradient, *expected[1:], t, SMALL, 0.01, False)
-    np.testing.assert_allclose(value["w"], expected[0], rtol=1e-5, atol=1e-7)
 
 
 def test_the_gate_is_factored_as_the_matrix_that_it_is():

@@ -116,6 +116,12 @@ def test_a_reduced_config_is_small_and_keeps_what_is_split(name, devices):
         assert mesh.partition(letters, weight) == config.mesh.partition(letters, weight)
 
 
+def test_a_reduced_pipeline_has_whole_stages():
+    layers = ["Model.encoder_layers = 6", "Model.decoder_layers = 6"]
+    pipeline = load_config("demo", [*layers, "Model.stack = 'pipeline'", "Model.stages = 3"])
+    assert equivalence.reduced_config(pipeline, 2).model.encoder_layers == 4
+
+
 @pytest.mark.parametrize("has_ties", [False, True])
 def test_a_change_by_rounding_changes_the_gradients_only_if_experts_are_tied(has_ties, monkeypatch):
     config = equivalence.reduced_config(load_config("demo", [*LAYERS, "Mesh.shape = (1,)"]), 1)

@@ -125,7 +125,6 @@ DEMO = load_config("demo")
 # fmt: off
 VOID = [
     ({"train": {"patience": 3, "dev_every": 0}}, "Train.patience has no effect: Train.dev_"),
-    ({"train": {"steps": 999}}, "Optimizer.cooldown_steps is 1000, but the run ends at"),
     ({"optimizer": {"linear_warmup_steps": 2500}}, "Optimizer.linear_warmup_steps is 2500,"),
     ({"train": {"patience": 1}}, ""),
 ]

@@ -90,6 +90,12 @@ def test_gating_dropout_needs_groups_and_experts_with_a_common_divisor():
     assert names(config.replace(model={"num_groups": 4})) == []
 
 
+def test_only_stacks_with_experts_have_groups():
+    config = DEMO.replace(data={"rows": 4, "source_length": 63}, mesh={"shape": (1,)})
+    assert names(config) == ["Data.rows and Data.source_length"]
+    assert names(config.replace(model={"expert_stacks": "decoder"})) == []
+
+
 def test_the_lengths_of_the_decoder_matter_only_to_models_that_decode():
     short = DEMO.replace(model={"positions": "learned", "max_positions": 63})
     assert names(short) == ["Data.source_length"]

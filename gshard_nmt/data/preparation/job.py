@@ -192,7 +192,8 @@ class Job:
             facts["subset_fingerprints"] = prints
         models = self._models(pairs) or {}
         digests = {side: hashlib.sha256(content).hexdigest() for side, content in models.items()}
-        key = key_of(_VERSION, facts, filters.identity(self._options.cleaning), digests)
+        # The order of the corpora decides which of equal pairs stays.
+        key = key_of(_VERSION, facts, filters.identity(self._options.cleaning), digests, *prints)
         settings = {"direction": self._config.direction, "temperature": self._config.temperature}
         return facts | settings | {"key": key}
 

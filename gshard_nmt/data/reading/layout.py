@@ -104,7 +104,9 @@ def find_inputs(
     if others:
         listing = listed([folder / name for name in sorted(others)])
         notes.append(f"{listing} {'is' if len(others) == 1 else 'are'} not read: no known format")
-    if lonely and not any(text.split == "train" for text in inputs):
+    if any(text.split == "train" for text in inputs):
+        notes += [problem.removesuffix(".") for problem in lonely]
+    elif lonely:
         problems.setdefault("train", lonely[0])
     return PairFiles(tuple(inputs), problems, tuple(notes))
 
@@ -151,7 +153,7 @@ def is_text(name: str) -> bool:
 
 def _without_copies(folder: Path, names: Sequence[str], notes: list[str]) -> list[str]:
     plain: dict[str, str] = {}
-    for name in sorted(names, key=len):
+    for name in sorted(names, key=lambda name: (len(name), name)):
         base = without_compression(name)
         if base in plain:
             notes.append(f"{folder / name} is not read: {plain[base]} is beside it")

@@ -107,7 +107,7 @@ def _text(text: str, line: str) -> str:
         # An escape may be half of a pair of UTF-16, for instance if a program has cut an emoji. No file
         # can hold it, so U+FFFD takes its place.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return one_line(text)
+    return one_line("" + text)  # a TypeError if it is a list
 
 
 def read_tmx(source: Input) -> Iterator[list[SentencePair]]:
@@ -142,7 +142,7 @@ def read_tmx(source: Input) -> Iterator[list[SentencePair]]:
             yield rows
             count += len(rows)
         parser.close()
-    except (ElementTree.ParseError, LookupError, ValueError) as error:
+    except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(
@@ -161,8 +161,7 @@ def _texts(unit: ElementTree.Element) -> Mapping[str, str]:
     """Returns the text of a unit in each language."""
     texts: dict[str, str] = {}
     for variant in unit.iter("tuv"):
-        segment = variant.find("seg")
-        if segment is not None:
+        if (segment := variant.find("seg")) is not None:
             language = variant.get(_LANGUAGE, variant.get("lang", ""))
             texts.setdefault(language, one_line("".join(_parts(segment))))
     return texts

@@ -115,6 +115,8 @@ def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
                 raise
             raise _DamagedError(str(error)) from error
         if not block:
+            if ending in _OPEN and not file.tell():
+                raise _DamagedError("the file is empty")
             return
         yield block
 
@@ -128,7 +130,7 @@ def _zstd(file: IO[bytes]) -> Iterator[bytes]:
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor()
-    frame, is_inside = decompressor.decompressobj(), False
+    frame, is_inside = decompressor.decompressobj(), True
     # A small piece keeps the memory small if the content is thousands of times as large.
     while piece := file.read(1 << 14):
         while piece:

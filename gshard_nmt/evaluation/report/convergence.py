@@ -110,7 +110,8 @@ def chosen_values(curves: Sequence[Curve]) -> list[float]:
 
 
 def _curve(log: Sequence[Mapping[str, Any]], name: str) -> Curve | None:
-    points = [(entry["step"], entry[name]) for entry in log if _is_finite(entry.get(name))]
+    pairs = [(entry["step"], entry.get(name)) for entry in log]
+    points = [(step, y) for step, y in pairs if isinstance(y, int | float) and math.isfinite(y)]
     counted = {0: 0} | {entry["step"]: entry["tokens"] for entry in log if "tokens" in entry}
     if not points or len(counted) == 1:
         return None
@@ -121,10 +122,6 @@ def _curve(log: Sequence[Mapping[str, Any]], name: str) -> Curve | None:
     # Tokens are logged with the training metrics, and their number grows evenly between two logged steps.
     known = sorted(counted)
     return Curve(np.interp(steps, known, [counted[step] for step in known]), values)
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _read_log(run: RunFolder) -> list[dict[str, Any]]:

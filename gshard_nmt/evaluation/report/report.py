@@ -68,7 +68,8 @@ class Report:
     def headline(self) -> str:
         average, deltas = self.average, [r.delta for r in self.results if r.delta is not None]
         text = f"{average['bleu']:.1f} BLEU{bounds(average['bleu_ci95'], '.1f')} on average over "
-        text += f"{len(self.results):,} language{'' if len(self.results) == 1 else 's'}"
+        n, languages = len(self.results), len({r.test.language for r in self.results})
+        text += f"{n:,} {'language' if n == languages else 'direction'}{'' if n == 1 else 's'}"
         if not deltas:
             return f"{text}."
         text += (

@@ -241,8 +241,8 @@ class CheckpointWriter(Checkpoints):
 
         try:
             yield
-        except jax.errors.JaxRuntimeError:
-            raise  # it is about another process, or about a device
+        except (jax.errors.JaxRuntimeError, UserError, TryAgain):
+            raise  # it is about another process or a device, or is in plain words already
         except (OSError, ValueError, RuntimeError) as error:
             self._pending = None
             # A disk that does not answer has a number of the system, ETIMEDOUT.

@@ -154,6 +154,11 @@ def test_a_subset_is_beside_the_main_corpus_without_its_duplicates(tmp_path):
     prints = data.manifest["subset_fingerprints"]
     assert list(prints) == ["back"]
     assert data.manifest["corpus_fingerprint"] == fingerprint(find_pairs(corpus))
+    # The first of equal pairs stays, so another order of the corpora gives other data.
+    for first, second in (("back", "web"), ("web", "back")):
+        corpora = {"": corpus, first: tmp_path / "back", second: tmp_path / "back"}
+        prepare(CONFIG, corpora, out, ALONE)
+        assert [pair.subset for pair in PreparedData.open(out).pairs] == ["", first]
 
 
 def test_a_folder_of_the_user_is_not_taken_for_unfinished_work(tmp_path):

@@ -1,5 +1,6 @@
 """Which files belong together, and to which split."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,8 @@ def test_a_plain_file_is_read_and_not_its_compressed_copy():
     inputs, _, notes = listed("train.fr", "train.fr.gz", "train.en.gz")
     assert inputs == [("train", "aligned", "train.fr", "train.en.gz")]
     assert notes == ["corpus/fr-en/train.fr.gz is not read: train.fr is beside it"]
+    for names in itertools.permutations(["train.fr.gz", "train.fr.xz", "train.en"]):
+        assert listed(*names)[0] == [("train", "aligned", "train.fr.gz", "train.en")]
 
 
 def test_the_codes_of_files_may_be_spelled_otherwise():
@@ -111,6 +114,8 @@ def test_a_side_that_is_missing_is_a_problem_of_its_split():
         "dev": "corpus/fr-en has dev.en but not dev.fr; a split needs both files.",
     }
     assert "has my.fr but not my.en" in listed("my.fr")[1]["train"]
+    (note,) = listed("my.fr", "other.fr", "other.en")[2]
+    assert note == "corpus/fr-en has my.fr but not my.en; a split needs both files"
 
 
 PAIRS = """

@@ -125,6 +125,7 @@ def test_the_keys_of_json_lines_are_codes_or_sides(tmp_path, line):
         ("[1]", "has no text in zh-CN and en"),
         ('{"fr": "a", "en": "b"}', "has no text in zh-CN and en"),
         ('{"zh": null, "en": "b"}', "has no text in zh-CN and en"),
+        ('{"zh": ["a"], "en": ["b"]}', "has no text in zh-CN and en"),
         ('{"translation": "a"}', "has no text in zh-CN and en"),
         ('{"zh": "a", "en": "b", "score": "high"}', "has the score 'high'"),
     ],

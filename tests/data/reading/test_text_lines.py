@@ -46,7 +46,7 @@ def test_lines_do_not_depend_on_the_blocks_that_are_read(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst", ".xz", ".bz2"])
-@pytest.mark.parametrize("damage", ["cut", "cut in the last bytes", "bytes", "plain"])
+@pytest.mark.parametrize("damage", ["cut", "cut in the last bytes", "bytes", "plain", "nothing"])
 def test_a_damaged_file_is_an_error_with_its_line(tmp_path, ending, damage):
     content = bytearray(COMPRESS[ending](TEXT))
     middle = len(content) // 2
@@ -57,7 +57,7 @@ def test_a_damaged_file_is_an_error_with_its_line(tmp_path, ending, damage):
     elif damage == "bytes":
         content[middle : middle + 40] = b"\xff" * 40
     else:
-        content[:] = b"plain text\n"
+        content[:] = {"plain": b"plain text\n", "nothing": b""}[damage]
     path = tmp_path / f"train.fr{ending}"
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"^{path} is damaged after line "):

@@ -108,6 +108,8 @@ def test_the_headline_has_intervals_significance_and_what_the_baselines_are():
     counted = dataclasses.replace(whole, sections=[section])
     assert counted.headline == f"{gains} 2 are better. They are starved."
     assert report_of(rows[3:]).headline == "30.0 BLEU on average over 1 language."
+    both_ways = [result_of(3, bleu, None) for bleu in (30.0, 20.0)]
+    assert report_of(both_ways).headline.endswith("on average over 2 directions.")
 
 
 @pytest.mark.parametrize(("number", "gain"), [(3, None), (100, 2.0)])

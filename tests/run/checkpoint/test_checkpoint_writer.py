@@ -296,8 +296,12 @@ def test_facts_and_scores_of_a_committed_checkpoint_are_changed(open_writer):
     assert (manifest.facts, manifest.scores) == ({"step": 6}, Scores({"dev_nll": 1.0}))
     assert writer.best_first() == [1]
     (writer.folder / "1" / "manifest.json").write_text("{}")
-    with pytest.raises(UserError, match=r"manifest.json is damaged.*Start the same command again"):
+    with pytest.raises(
+        UserError, match=r"^\S+/1: manifest.json is damaged.*Start the same command again"
+    ):
         writer.change(1, {}, Scores())
+    with pytest.raises(TryAgain, match=r"^a server"), writer._writing(7):
+        raise TryAgain("a server does not answer")
 
 
 def test_training_replaces_an_average_at_its_step(open_writer):
