@@ -52,7 +52,7 @@ class Component:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A part of a run with constant rates, for the batches after `from_step` steps.
+    """A part of a run with constant rates, after `from_step` steps (see `in_run` if it is below 1).
 
     `previous` has the settings that a ramp comes from, and `fraction` how far it is.
     """
@@ -131,7 +131,7 @@ def _check(entry: Any, place: str) -> None:
         value = entry.get(key, 0 if key == "ramp" else None)
         is_number = isinstance(value, int | float) and 0 <= value <= MOST
         if not is_number or (value != int(value) and (key == "ramp" or value > 1)):
-            share = ", or a share of the run" if key == "from_step" else ""
+            share = ", or below 1 a share of the run" if key == "from_step" else ""
             steps = f"a whole number of steps from 0 to {MOST}{share}"
             raise _error(f"in {place}, {key} is {value!r}; it must be {steps}")
     place += f" (from_step {entry['from_step']})"
@@ -149,7 +149,7 @@ def _check(entry: Any, place: str) -> None:
 
 
 def in_run(schedule: Sequence[Entry], steps: int) -> tuple[Entry, ...]:
-    """Returns the schedule of a run, without shares; it has as many phases as with them."""
+    """Returns the schedule of a run of `steps` steps: its shares are numbers of steps, from 1."""
     return tuple(
         {**entry, "from_step": max(1, round(begin * steps)) if 0 < begin < 1 else int(begin)}
         for entry in schedule

@@ -99,3 +99,10 @@ def test_a_corpus_may_be_in_a_bucket(bucket):
         read("gs://texts/other")
     with pytest.raises(UserError, match=r"this kind of URL is unknown; .* or s3://bucket/folder"):
         read("ftp://texts/opus")
+
+
+def test_show_begins_a_phase_at_its_share_of_the_run(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr("gshard_nmt.show_batches.show_batches", lambda *given: shown.append(given))
+    assert commands.main(["data", "show", "--config=demo", f"--data={tmp_path}"]) == 0
+    assert [phase.from_step for phase in shown[0][0].phases] == [0, 1750]
