@@ -13,7 +13,7 @@ from gshard_nmt.data.cleaning.scan import ADVICE, EXAMPLES, SAMPLE, Example, Fin
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.reading.layout import is_text
 from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, list_corpus, read_pairs
-from gshard_nmt.data.sets.directions import directions_of
+from gshard_nmt.data.sets.directions import directions_of, labelled
 from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
 from gshard_nmt.terminal import Terminal, counting, shown
@@ -54,6 +54,7 @@ def check_corpus(
         for note in listing.notes:
             console.print(f"note: {note}.")
     if config and config.languages:
+        pairs = labelled(config.direction, pairs)
         for error in unknown_languages(config, pairs, f"--corpus {places}"):
             raise error
         pairs = [pair for pair in pairs if config.uses(pair.source, pair.target, pair.language)]

@@ -2,15 +2,18 @@
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gshard_nmt import model
 from gshard_nmt.errors import UserError
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import (
+    LETTERS,
     Mesh,
     UnevenDimension,
     nearest_mesh,
@@ -149,6 +152,11 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
             "Mesh.rules['B'] names the mesh axis 'z'; Mesh.axes is ['x'].",
         ),
         (
+            lambda: Mesh(("x",), (2,), {"b": "x"}),
+            "Mesh.rules has the key 'b'; a key must be the letter of a dimension: "
+            "A, B, C, D, E, G, H, I, J, K, L, M, N, P, R, S, T, U, V.",
+        ),
+        (
             lambda: Mesh(("x",), (2,), {}, device_order=(0, 0)),
             "Mesh.device_order is (0, 0); it must name each of the devices 0 to 1 of Mesh.shape "
             "[2] once.",
@@ -167,6 +175,10 @@ def test_errors_give_the_values_the_rule_and_the_remedy(make, message):
     with pytest.raises(UserError) as error:
         make()
     assert str(error.value) == message
+
+
+def test_rules_take_each_letter_that_the_model_explains():
+    assert sorted(re.findall("^    ([A-Z])  ", model.__doc__, re.MULTILINE)) == list(LETTERS)
 
 
 def test_a_mesh_of_any_rank_comes_from_gin(tmp_path):

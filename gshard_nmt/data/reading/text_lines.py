@@ -6,11 +6,10 @@ crawled text.
 """
 
 import bz2
-import gzip
 import itertools
 import lzma
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +23,6 @@ LONGEST_LINE = 1 << 24
 """The most bytes of a line. A longer line is not a sentence, and memory must stay flat."""
 
 _BLOCK = 1 << 18
-_OPEN: Mapping[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
 class _DamagedError(UserError):
@@ -99,50 +97,40 @@ def blocks(path: Path) -> Iterator[bytes]:
 
 
 def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
-    if ending == ".zst":
-        yield from _zstd(file)
-        return
-    # `read1` returns what is there before it raises an error, so we can tell the line of the damage.
-    read: Callable[[int], bytes] = _OPEN[ending](file).read1 if ending in _OPEN else file.read
-    while True:
-        try:
-            block = read(_BLOCK)
-        except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-            raise _DamagedError(str(error)) from error
-        except OSError as error:
-            # bz2 has no error of its own. An error of the operating system has a number.
-            if ending != ".bz2" or error.errno is not None:
-                raise
-            raise _DamagedError(str(error)) from error
-        if not block:
-            if ending in _OPEN and not file.tell():
-                raise _DamagedError("the file is empty")
-            return
-        yield block
+    """Yields the content of a file, which may have several compressed streams, one after the other.
 
-
-def _zstd(file: IO[bytes]) -> Iterator[bytes]:
-    """Yields the content of a .zst file, which may have several frames.
-
-    The streams of the zstandard package end without an error if a file is cut off, so we look at the
-    end of each frame ourselves.
+    The file classes of these libraries end without an error if a later stream is damaged, or a .zst file
+    is cut off. So we look at the end of each stream ourselves.
     """
-    import zstandard
-
-    decompressor = zstandard.ZstdDecompressor()
-    frame, is_inside = decompressor.decompressobj(), True
+    if ending not in COMPRESSIONS:
+        yield from iter(lambda: file.read(_BLOCK), b"")
+        return
+    stream, is_inside = _decompressor(ending), True
     # A small piece keeps the memory small if the content is thousands of times as large.
     while piece := file.read(1 << 14):
-        while piece:
+        # Zeros may fill up a file after a stream; no stream begins with one.
+        while piece := piece if is_inside else piece.lstrip(b"\0"):
+            is_inside = True
             try:
-                block = frame.decompress(piece)
-            except zstandard.ZstdError as error:
+                block = stream.decompress(piece)
+            except Exception as error:  # each library has its own; zstandard's is no OSError
                 raise _DamagedError(str(error)) from error
             if block:
                 yield block
-            is_inside = not frame.eof
-            piece = frame.unused_data if frame.eof else b""
-            if frame.eof:
-                frame = decompressor.decompressobj()
+            piece = b""
+            if stream.eof:
+                piece, stream, is_inside = stream.unused_data, _decompressor(ending), False
+    if not file.tell():
+        raise _DamagedError("the file is empty")
     if is_inside:
-        raise _DamagedError("the file ends inside a frame")
+        raise _DamagedError("the file ends inside a compressed stream")
+
+
+def _decompressor(ending: str) -> Any:
+    if ending == ".zst":
+        import zstandard
+
+        return zstandard.ZstdDecompressor().decompressobj()
+    if ending == ".gz":
+        return zlib.decompressobj(zlib.MAX_WBITS | 16)
+    return lzma.LZMADecompressor() if ending == ".xz" else bz2.BZ2Decompressor()

@@ -52,17 +52,16 @@ def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Listing:
 
 
 def joined(direction: str, pairs: Sequence[CorpusPair], notes: list[str]) -> list[CorpusPair]:
-    """Returns the pairs with one pair for each two languages of a subset.
+    """Returns the pairs with one pair for each two languages of a subset, in one order.
 
-    With the direction "as-named", fr-en and en-fr stay two pairs, and these words are their `language`.
+    With the direction "as-named", each order is a pair.
     """
-    is_named = direction == "as-named"
     by_key: dict[tuple[str, str, str], CorpusPair] = {}
     for pair in pairs:
         # The same two languages have the same order in all corpora.
         orders = {(source, target) for _, source, target in by_key}
         is_new = (pair.source, pair.target) not in orders
-        if not is_named and (
+        if direction != "as-named" and (
             (pair.target, pair.source) in orders or (pair.source == ENGLISH and is_new)
         ):
             pair = pair.reversed()
@@ -76,12 +75,17 @@ def joined(direction: str, pairs: Sequence[CorpusPair], notes: list[str]) -> lis
                 f"{pair.folder} has the languages of {first.folder}; the text of both is used as "
                 f"{first.language}"
             )
-    names = {(source, target) for _, source, target in by_key}
+    return labelled(direction, list(by_key.values()))
+
+
+def labelled(direction: str, pairs: Sequence[CorpusPair]) -> list[CorpusPair]:
+    """Returns the pairs; with "as-named", fr-en and en-fr are two, and these are their `language`."""
+    names = {(pair.source, pair.target) for pair in pairs}
     return [
         dataclasses.replace(pair, label=f"{pair.source}-{pair.target}")
-        if is_named and (pair.target, pair.source) in names
+        if direction == "as-named" and (pair.target, pair.source) in names
         else pair
-        for pair in by_key.values()
+        for pair in pairs
     ]
 
 

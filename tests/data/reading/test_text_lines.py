@@ -64,6 +64,17 @@ def test_a_damaged_file_is_an_error_with_its_line(tmp_path, ending, damage):
         list(lines(path))
 
 
+@pytest.mark.parametrize("ending", text_lines.COMPRESSIONS)
+def test_a_file_of_several_streams_is_read_to_its_end(tmp_path, ending):
+    path = tmp_path / f"train.fr{ending}"
+    stream = COMPRESS[ending](TEXT)
+    path.write_bytes(stream + b"\0" * 8 + stream + b"\0" * 4)
+    assert list(lines(path)) == TEXT.decode().splitlines() * 2
+    path.write_bytes(stream + b"damaged" + stream[7:])
+    with pytest.raises(UserError, match=f"^{path} is damaged after line "):
+        list(lines(path))
+
+
 def test_text_that_is_not_utf8_is_reported_with_its_line(tmp_path):
     path = tmp_path / "train.fr"
     path.write_bytes(b"a\n" * 70_000 + b"\xe9t\xe9\n")
