@@ -370,6 +370,7 @@ DAMAGED = [
     ("a.po", HEADER.replace("n%10==1", "n%0").encode(), "a.po cannot be read: "),
     ("a.xlf", b"<xliff>", "a.xlf cannot be read: "),
     ("a.xlf", b"<html/>", "it is no XLIFF, but html. Correct it."),
+    ("a.xlf", b'<!DOCTYPE xliff [<!ENTITY e "x">]><xliff>&e;</xliff>', "it has entities of its own"),
     ("a.html", b"caf\xe9", "byte 4: it is not utf-8. Convert it"),
 ]
 # fmt: on

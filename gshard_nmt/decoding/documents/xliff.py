@@ -30,6 +30,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
     root = tree.getroot()
     if etree.QName(root).localname != "xliff":
         raise ValueError(f"it is no XLIFF, but {root.tag}")
+    if next(root.iter(etree.Entity), None) is not None:
+        raise ValueError("it has entities of its own (<!ENTITY>); write their text in their places")
     namespace, is_new = etree.QName(root).namespace, root.get("version", "").startswith("2")
     space = f"{{{namespace}}}" if namespace else ""
     for element in [root] if is_new else root.iter(f"{space}file"):
