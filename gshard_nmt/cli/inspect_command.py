@@ -39,7 +39,8 @@ def _define_inspect(flags: Flags) -> None:
     flags.text("data", "DIR", "for --doctor: the prepared data that the run will use")
     flags.switch("read_data",
         "for --doctor: read all files of --data and compare them with their checksums")
-    flags.text("workdir", "DIR", "for --doctor: the run folder; its disk is checked, and its run too if --data is given")
+    flags.text("workdir", "DIR",
+        "for --doctor: the run folder; its disk is checked and, with --data, its run")
     flags.number("tokens", "N",
         "number of training tokens for which the report gives the cost", 1e12, minimum=1)
     flags.text("json", "FILE", "file to write the numbers of the report to, as JSON")
