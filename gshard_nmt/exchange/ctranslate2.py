@@ -18,6 +18,7 @@ from gshard_nmt.exchange.huggingface import check_settings
 from gshard_nmt.model.attention import MAX_DISTANCE
 from gshard_nmt.model.config import SINUSOIDS, Model
 from gshard_nmt.model.layers import EPSILONS
+from gshard_nmt.model.parameters import within
 
 _ACTIVATIONS = {"relu": "RELU", "geglu": "GELUTanh", "swish": "SWISH", "gelu": "GELU"}
 """The names of CTranslate2's activations. "geglu" has the approximate GELU, as in T5."""
@@ -83,9 +84,10 @@ def write(
         elif model.positions == "learned":
             stack.position_encodings.encodings = weights[f"{side}_position_embedding"]
         if model.norm_place == "before":
-            _set_norm(stack.layer_norm, _part_of(weights, f"{name}/final_norm/"))
-        for number, layer in enumerate(stack.layer):
-            _set_layer(layer, _part_of(weights, f"{name}/block/", number))
+            _set_norm(stack.layer_norm, within(weights, f"{name}/final_norm"))
+        block = within(weights, f"{name}/block")
+        for repeat, layer in enumerate(stack.layer):
+            _set_layer(layer, {leaf: arrays[repeat] for leaf, arrays in block.items()})
         register = getattr(spec, f"register_{side}_vocabulary")
         register(vocabulary.pieces(range(vocabulary.size)))
         (folder / f"{side}.model").write_bytes(vocabulary.content)
@@ -102,36 +104,27 @@ def write(
 _Weights = dict[str, np.ndarray]
 
 
-def _part_of(weights: Mapping[str, np.ndarray], prefix: str, repeat: int | None = None) -> _Weights:
-    """Returns the weights whose names have a prefix, without it; those of one of the R blocks."""
-    return {
-        name.removeprefix(prefix): array if repeat is None else array[repeat]
-        for name, array in weights.items()
-        if name.startswith(prefix)
-    }
-
-
 def _set_layer(layer: Any, weights: _Weights) -> None:
-    own = _part_of(weights, "self_attention_0/")
+    own = within(weights, "self_attention_0")
     _set_attention(layer.self_attention, own, [("query", "key", "value"), ("output",)])
     if "relative_bias" in own:
         # [N, buckets] -> [buckets, N]
         layer.self_attention.relative_attention_bias = own["relative_bias"].T
         layer.self_attention.relative_attention_max_distance = np.int32(MAX_DISTANCE)
-    if cross := _part_of(weights, "cross_attention_0/"):
+    if cross := within(weights, "cross_attention_0"):
         _set_attention(layer.attention, cross, [("query",), ("key", "value"), ("output",)])
-    dense = _part_of(weights, "feed_forward_0/")
+    dense = within(weights, "feed_forward_0")
     _set_linear(layer.ffn.linear_0, dense, "wi")
     if "wi_linear" in dense:
         _set_linear(layer.ffn.linear_0_noact, dense, "wi_linear")
     _set_linear(layer.ffn.linear_1, dense, "wo")
-    _set_norm(layer.ffn.layer_norm, _part_of(dense, "norm/"))
+    _set_norm(layer.ffn.layer_norm, within(dense, "norm"))
 
 
 def _set_attention(spec: Any, weights: _Weights, linears: Sequence[Sequence[str]]) -> None:
     for linear, leaves in zip(spec.linear, linears, strict=True):
         _set_linear(linear, weights, *leaves)
-    _set_norm(spec.layer_norm, _part_of(weights, "norm/"))
+    _set_norm(spec.layer_norm, within(weights, "norm"))
     spec.queries_scale = np.float32(1)
 
 
