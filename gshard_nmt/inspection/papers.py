@@ -97,16 +97,15 @@ REPORTED = {
 
 
 def reported(
-    config: str, mesh: tuple[int, ...], batch_tokens: int, weights: int | None = None
+    config: str, mesh: tuple[int, ...], batch_tokens: int, weights: float
 ) -> Reported | None:
     """Returns the paper's row for a config on a mesh, or None if the papers report none.
 
     `batch_tokens` are those of one side. `weights` is the number of weights of the model, which settings
-    may have changed; if None, it is not compared.
+    may have changed.
     """
     for row in REPORTED.get(config, ()):
-        if (row.mesh, row.batch_tokens) != (tuple(mesh), batch_tokens):
-            continue
-        if weights is None or abs(weights / row.weights - 1) < _WEIGHTS_TOLERANCE:
+        is_same = (row.mesh, row.batch_tokens) == (mesh, batch_tokens)
+        if is_same and abs(weights / row.weights - 1) < _WEIGHTS_TOLERANCE:
             return row
     return None

@@ -1,6 +1,7 @@
 import pytest
 
 from gshard_nmt.inspection.papers import REPORTED, reported
+from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.settings.gin_reader import load_config
 
 
@@ -14,7 +15,9 @@ def test_another_model_under_the_same_name_has_no_row():
 def test_each_config_stands_for_one_of_its_rows(name):
     config = load_config(name)
     tokens = config.data.rows * max(config.data.source_length, config.data.target_length)
-    assert reported(name, tuple(config.mesh.shape), tokens) in REPORTED[name]
+    parameters = step_functions(config).declare_parameters().values()
+    weights = sum(parameter.size for parameter in parameters)
+    assert reported(name, tuple(config.mesh.shape), tokens, weights) in REPORTED[name]
 
 
 def test_rows_agree_with_their_own_columns():
