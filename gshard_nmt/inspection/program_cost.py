@@ -74,8 +74,10 @@ class ProgramCost:
             return None
         return self.total.seconds + self.communication_seconds
 
-    def count(self, kind: str) -> int:
-        return sum(source.count for source in self.sources if source.kind == kind)
+    def sources_by_kind(self) -> dict[str, list[Source]]:
+        """Returns the tensors of the collectives by kind, in the order of COLLECTIVE_KINDS."""
+        sources = {kind: [s for s in self.sources if s.kind == kind] for kind in COLLECTIVE_KINDS}
+        return {kind: of_kind for kind, of_kind in sources.items() if of_kind}
 
     def bytes_of(self, kind: str) -> int:
         """Returns the bytes that one device sends in the collectives of a kind in a step."""
@@ -238,7 +240,7 @@ def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
     return [
         {
             "kind": kind,
-            "count": inspection.count(kind),
+            "count": sum(source.count for source in sources),
             "bytes_per_device": inspection.bytes_of(kind),
             "sources": [
                 {
@@ -256,12 +258,10 @@ def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
                     "remedy": source.reason.remedy or None,
                     "overrides": dict(source.reason.overrides) or None,
                 }
-                for source in inspection.sources
-                if source.kind == kind
+                for source in sources
             ],
         }
-        for kind in COLLECTIVE_KINDS
-        if inspection.count(kind)
+        for kind, sources in inspection.sources_by_kind().items()
     ]
 
 

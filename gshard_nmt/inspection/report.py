@@ -13,7 +13,6 @@ from gshard_nmt.inspection.compute import Work
 from gshard_nmt.inspection.papers import reported
 from gshard_nmt.inspection.program_cost import Inspection
 from gshard_nmt.quantities import flops_text, size_text
-from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 from gshard_nmt.terminal import Terminal, aligned
 
 _PREDICTED = (
@@ -69,7 +68,7 @@ def _memory(inspection: Inspection) -> list[str]:
 def _communication(inspection: Inspection) -> list[str]:
     has_times = inspection.topology.chip is not None
     rows = [("kind", "count", "bytes", "time", "group size", "mesh axes")]
-    by_kind = _by_kind(inspection)
+    by_kind = inspection.sources_by_kind()
     for name, axes in dict.fromkeys(
         (s.kind, s.axes) for of_kind in by_kind.values() for s in of_kind
     ):
@@ -89,11 +88,6 @@ def _communication(inspection: Inspection) -> list[str]:
         # The first pattern that matches a name decides, so the new patterns come first.
         lines.append(f"  setting to try: Mesh.overrides = {added | dict(inspection.overrides)}")
     return lines
-
-
-def _by_kind(inspection: Inspection) -> dict[str, list[Source]]:
-    sources = {kind: [s for s in inspection.sources if s.kind == kind] for kind in COLLECTIVE_KINDS}
-    return {kind: of_kind for kind, of_kind in sources.items() if of_kind}
 
 
 def _causes(inspection: Inspection, asked_for: bool) -> list[str]:
@@ -145,7 +139,7 @@ def _compute(inspection: Inspection, tokens: float) -> list[str]:
 
     rows = [("kind of work", "products", "estimate", "roofline", "share of the step")]
     rows += [row(kind, work) for kind, work in inspection.by_kind().items()]
-    for name, sources in _by_kind(inspection).items():
+    for name, sources in inspection.sources_by_kind().items():
         if seconds := _seconds(sources):
             rows.append((name, "", "", _milliseconds(seconds), _share(seconds, step)))
     rows.append(row("step", Work(total.flops, 0.0, step, inspection.roofline_seconds or 0.0)))
