@@ -59,8 +59,6 @@ class Array:
     @property
     def allocated(self) -> int:
         """Bytes in memory; a TPU rounds the minor dimensions up to whole tiles."""
-        if not self.tile or not self.dims:
-            return self.nbytes
         dims, order = list(self.dims), self.order or tuple(range(len(self.dims) - 1, -1, -1))
         for dim, tile in zip(order, reversed(self.tile), strict=False):
             dims[dim] = -(-dims[dim] // tile) * tile
