@@ -1,13 +1,12 @@
 """The Mixture-of-Experts layer: gate, dispatch, experts, combine (GShard section 2.2, Algorithm 2)."""
 
-import dataclasses
 from collections.abc import Mapping
 
 from gshard_nmt.model import dispatch, expert_shards, layers, regularizers
 from gshard_nmt.model.gating import MoE, Routing, route
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.parameters import Parameter, fan_in_uniform, scoped, within
+from gshard_nmt.model.parameters import Parameter, fan_in_uniform, scoped, stacked, within
 from gshard_nmt.spmd.sharding import annotate
 
 
@@ -21,10 +20,7 @@ def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
     shape = (model_dim, moe.experts)
     gate = Parameter(shape, "M_", fan_in_uniform(model_dim), keep_float32=True)
     expert = layers.declare_feed_forward(model_dim, moe.hidden_dim, moe.activation, moe.biases)
-    declared = {"gate": gate} | {
-        name: dataclasses.replace(p, shape=(moe.experts, *p.shape), letters="E" + p.letters)
-        for name, p in expert.items()
-    }
+    declared = {"gate": gate, **stacked("E", moe.experts, expert)}
     if not moe.shared_expert_dim:
         return declared
     shared = layers.declare_feed_forward(

@@ -78,10 +78,10 @@ def scoped(prefix: str, declared: Mapping[str, T]) -> dict[str, T]:
     return {f"{prefix}/{name}": entry for name, entry in declared.items()}
 
 
-def stacked(repeats: int, declared: Parameters) -> dict[str, Parameter]:
-    """Returns the parameters of `repeats` equal blocks: the same ones with a leading dimension R."""
+def stacked(letter: str, size: int, declared: Parameters) -> dict[str, Parameter]:
+    """Returns the parameters of equal blocks or experts: the same ones with a leading dimension."""
     return {
-        name: dataclasses.replace(p, shape=(repeats, *p.shape), letters="R" + p.letters)
+        name: dataclasses.replace(p, shape=(size, *p.shape), letters=letter + p.letters)
         for name, p in declared.items()
     }
 

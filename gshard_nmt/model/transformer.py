@@ -52,7 +52,7 @@ def _declare_stack(model: Model, side: str, stack: str, vocabulary: int) -> dict
     if model.positions == "learned":
         shape = (model.max_positions, m)
         declared[f"{side}_position_embedding"] = Parameter(shape, "LM", normal(1.0))
-    block = stacked(model.repeats(stack), declare_block(model, stack))
+    block = stacked("R", model.repeats(stack), declare_block(model, stack))
     declared |= scoped(f"{stack}/block", block)
     if model.norm_place == "after":
         return declared

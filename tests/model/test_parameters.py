@@ -64,7 +64,7 @@ def test_parameters_of_one_shape_are_drawn_together_as_each_alone():
 
 def test_stacked_blocks_are_drawn_like_single_ones_and_differ():
     matrix = dataclasses.replace(DECLARED["layer/matrix"], keep_float32=True)
-    declared = stacked(3, {"w": matrix})
+    declared = stacked("R", 3, {"w": matrix})
     assert (declared["w"].shape, declared["w"].letters) == ((3, 300, 200), "RMH")
     assert declared["w"].size == 3 * matrix.size
     assert declared["w"].keep_float32
