@@ -72,16 +72,10 @@ def start(
 def step(
     model: Model, p: Values, ids: "tf.Tensor", mask: "tf.Tensor", i: "tf.Tensor", cache: Cache
 ) -> tuple["tf.Tensor", Cache]:
-    """Computes the log-probabilities of the next token of every hypothesis.
+    """Computes the log-probabilities of the next token of every hypothesis: float32[B, K, V].
 
-    Args:
-      ids: int32[B, K], the last token of each hypothesis.
-      mask: float32[B, K, T], 1 at the slots of each hypothesis, including the slot of `ids`.
-      i: int32[], the step, 0 for the first. It is also the position of `ids`.
-      cache: the caches that `start` made, with the slots of the steps before i filled.
-
-    Returns:
-      The log-probabilities float32[B, K, V], and the caches with the slots of step i filled.
+    It is the `DecoderStep` of the searches (decoding/beam_search.py), which says what it takes and
+    returns. Its caches are those of `start`.
     """
     b, k = ids.shape.as_list()
     slots = mask.shape[-1]

@@ -190,11 +190,10 @@ def scanned(
         returned   dx, and the gradients of the parameters     d_stacked: R first, like `stacked`
 
     Args:
-      stacked: the parameters, with a leading dimension R.
+      parts, stacked, x, shared: as for `unrolled`. A shared tensor is [B, T, M].
       annotate_gradient: annotates a parameter's gradient like the parameter; its arguments are the
         parameter's name and the gradient.
-      x: [B, L, M].
-      shared: tensors [B, T, M] that every repeat reads and that need gradients.
+      totals: the declarations of the totals of the parts.
       sums: the sums of gradients in former microbatches, float32[R, ...], by the parameter's name; {} if
         there are none. The backward loop adds to them and makes no other array of gradients: the
         parameter has no gradient then, and the "gradient" of its sum is the new sum.
