@@ -194,7 +194,7 @@ def inspect_one(request: Request, target: Target) -> Inspection:
     def inspection(does_not_fit: Sequence[str] = (), **cost: Any) -> Inspection:
         return Inspection(
             config=request.name,
-            mesh=dict(zip(mesh.axes, mesh.shape, strict=True)),
+            mesh=mesh.sizes,
             counts=count(config, target.functions),
             tokens_per_step=config.data.rows * max(lengths),
             overrides=mesh.overrides,

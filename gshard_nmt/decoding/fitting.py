@@ -43,9 +43,8 @@ def _first_that_fits(
         problem = next(decoding_problems(candidate, weights), None)
         if problem is None:
             if (mesh := candidate.mesh) != config.mesh:
-                sizes = " x ".join(f"{a}={n}" for a, n in zip(mesh.axes, mesh.shape, strict=True))
                 sys.stderr.write(
-                    f"{reason} Decoding on the mesh {sizes}; --gin 'Mesh.shape = ...' "
+                    f"{reason} Decoding on the mesh {mesh.words}; --gin 'Mesh.shape = ...' "
                     "chooses another.\n"
                 )
             return candidate

@@ -56,9 +56,7 @@ def show_equivalence(config: Config, name: str, devices: int = 0) -> None:
     """Runs a reduced config on one CPU device and on a mesh of several, and prints the comparison."""
     os.environ["JAX_PLATFORMS"] = "cpu"  # an accelerator may have fewer devices, and other products
     reduced = reduced_config(config, devices)
-    mesh = reduced.mesh
-    shape = " x ".join(f"{axis}={n}" for axis, n in zip(mesh.axes, mesh.shape, strict=True))
-    mesh_text = f"{mesh.num_devices} ({shape})"
+    mesh_text = f"{reduced.mesh.num_devices} ({reduced.mesh.words})"
     batch = random_batch(list(batch_specs(reduced)), reduced.data.rows)
     first = reduced.train.seed
     for seed in range(first, first + SEEDS):

@@ -146,8 +146,7 @@ class _Partitioner:
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
-        axes = zip(mesh.axes, mesh.shape, strict=True)
-        self._axes = {axis: size for axis, size in axes if size > 1}
+        self._axes = {axis: size for axis, size in mesh.sizes.items() if size > 1}
         self._homes: dict[Tensor, dict[str, str]] = {}
 
     def size(self, axes: Iterable[str]) -> int:

@@ -50,8 +50,8 @@ class Candidate:
     @property
     def title(self) -> str:
         """The name and the shape, for instance "data_tensor x=32 y=4"."""
-        axes = zip(self.mesh.axes, self.mesh.shape, strict=True)
-        return " ".join([self.name, *(f"{axis}={size}" for axis, size in axes if size > 1)])
+        axes = (f"{axis}={size}" for axis, size in self.mesh.sizes.items() if size > 1)
+        return " ".join([self.name, *axes])
 
     @property
     def gin_lines(self) -> list[str]:
@@ -277,7 +277,7 @@ def ranking_as_json(ranking: Ranking) -> list[dict[str, Any]]:
     return [
         {
             "name": candidate.name,
-            "mesh": dict(zip(candidate.mesh.axes, candidate.mesh.shape, strict=True)),
+            "mesh": candidate.mesh.sizes,
             "device_order": candidate.mesh.device_order,
             "predicted_step_seconds": candidate.prediction.step_seconds,
             "seconds": dict(candidate.prediction.seconds),

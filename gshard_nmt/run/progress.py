@@ -125,11 +125,10 @@ class TrainingProgress:
 
 
 def starting(workdir: Path, counters: RunCounters, mesh: Mesh) -> str:
-    axes = " x ".join(f"{a}={n}" for a, n in zip(mesh.axes, mesh.shape, strict=True))
     begin = (
         f"resuming {workdir} at step {counters.step}" if counters.step else f"starting {workdir}"
     )
-    return f"{begin} on the mesh {axes}; compiling the training step"
+    return f"{begin} on the mesh {mesh.words}; compiling the training step"
 
 
 def compiled(program: Program) -> str:

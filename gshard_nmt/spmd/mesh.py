@@ -193,9 +193,18 @@ class Mesh:
         """Returns the device number at each place of the mesh, int64[shape]."""
         return np.array(self._order, np.int64).reshape(tuple(self.shape))
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of devices along each axis, by the name of the axis."""
+        return dict(zip(self.axes, self.shape, strict=True))
+
+    @property
+    def words(self) -> str:
+        """The axes and their sizes, such as "data=2 x model=4"."""
+        return " x ".join(f"{axis}={size}" for axis, size in self.sizes.items())
+
     def axis_size(self, axes: Sequence[str]) -> int:
-        sizes = dict(zip(self.axes, self.shape, strict=True))
-        return math.prod(sizes[axis] for axis in axes)
+        return math.prod(self.sizes[axis] for axis in axes)
 
     def partition(self, letters: str, name: str = "") -> Partition:
         """Returns the mesh axes of each dimension of a tensor whose dimensions are `letters`.

@@ -68,7 +68,7 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
     request_cpu_devices(local, exactly=processes.count > 1)
     processes.join()
     devices = jax.devices()
-    sizes, platform = dict(zip(mesh.axes, mesh.shape, strict=True)), devices[0].platform
+    sizes, platform = mesh.sizes, devices[0].platform
     if len(devices) < mesh.num_devices:
         raise UserError(
             f"the mesh {sizes} needs {mesh.num_devices} devices; there are {len(devices)} ({platform}). "

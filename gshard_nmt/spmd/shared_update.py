@@ -71,7 +71,7 @@ def divided(
 
 def fine_mesh(mesh: Mesh, letters: str, sizes: Sequence[int], name: str) -> tuple[Mesh, Partition]:
     """Returns the mesh with finer axes, and the partition of a weight's update over them."""
-    axes = tuple(zip(mesh.axes, mesh.shape, strict=True))
+    axes = tuple(mesh.sizes.items())
     fine, partition = divided(axes, letters, tuple(sizes), mesh.partition(letters, name))
     names, shape = zip(*fine, strict=True) if fine else ((), ())
     order = tuple(mesh.devices().ravel().tolist()) if mesh.device_order else ()
