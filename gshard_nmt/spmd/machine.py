@@ -77,11 +77,8 @@ def device_counts(wanted: int, processes: Processes) -> tuple[list[int], str]:
         cores = len(os.sched_getaffinity(0))
         most = processes.count * cores
         virtual = processes.count * max(cores, _VIRTUAL_DEVICES)
-        words = _in_words(cores, "CPU core")
-        if processes.count > 1:
-            words = f"each of {processes.count} processes has {words}"
-        else:
-            words = f"this machine has {words}"
+        owner = f"each of {processes.count} processes" if processes.count > 1 else "this machine"
+        words = f"{owner} has {_in_words(cores, 'CPU core')}"
         return _in_order(wanted, processes.count, most, virtual), words
     import jax
 
