@@ -167,7 +167,8 @@ class _Trainer:
         )
         self.profile = Profile(workdir / "tensorboard", self.start.profile, self.processes.index)
         data, apart = config.data.in_run(config.train.steps), not devices.is_cpu
-        self.batches = TrainBatches(self.prepared, data, self.rows, self.state.cursors, apart=apart)
+        position = self.state.position
+        self.batches = TrainBatches(self.prepared, data, self.rows, position, apart=apart)
 
         # 5. The loop
         with self.progress.bar, interrupt:
@@ -293,7 +294,7 @@ class _Trainer:
         self.state.counters.read()
         self.log.flush()
         self.run.check_data(self.prepared)
-        self.state.cursors = self.batches.state()
+        self.state.position = self.batches.position()
         training_state.save(self.checkpoints, self.programs, self.state)
 
     def _save_alone(self, error: Exception) -> None:

@@ -149,7 +149,7 @@ def position_after(prepared, batches: int) -> int:
     for _ in range(batches):
         next(source)
     source.close()
-    return int(source.state()["position"].sum())
+    return int(source.position().sum())
 
 
 @pytest.fixture

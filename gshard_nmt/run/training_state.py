@@ -131,8 +131,7 @@ class TrainingState:
     """The state of a training run after a step."""
 
     arrays: dict[str, Any]
-    # the position in the data, see `TrainBatches.state`; None at the beginning
-    cursors: dict[str, np.ndarray] | None
+    position: np.ndarray | None  # in the data, see `TrainBatches.position`; None at the beginning
     counters: RunCounters
     patience: Patience
     last_bad_step: int = -1
@@ -190,7 +189,7 @@ def restore(
     if "ema" in restored.manifest.tensors and "ema" not in specs:
         note(f"Train.ema is off: the average of step {state.counters.step} is left out")
     state.arrays = from_groups(groups)
-    state.cursors = cursors_from_devices(groups["input"])
+    state.position = position_from_devices(groups["input"]["position"])
     return state
 
 
@@ -241,11 +240,11 @@ def start_saving(
 
 
 def save(checkpoints: CheckpointWriter, programs: CompiledSteps, state: TrainingState) -> None:
-    """Saves a checkpoint in the background. `state.cursors` must be those after the last batch."""
+    """Saves a checkpoint in the background. `state.position` must be that after the last batch."""
     specs = _specs(programs)
-    assert state.cursors is not None
+    assert state.position is not None
     groups = as_groups(state.arrays)
-    groups["input"] = cursors_to_devices(state.cursors, specs["input"], programs.devices)
+    groups["input"] = position_to_devices(state.position, specs["input"], programs.devices)
     try:
         checkpoints.save(state.counters.step, groups, _letters(specs), _facts(state))
     except NotFiniteError as error:
@@ -299,23 +298,15 @@ def input_specs(config: Data) -> dict[str, ArraySpec]:
     return {"position": ArraySpec((*new_position(config).shape, 2), np.dtype(np.int32), "B__")}
 
 
-def cursors_to_devices(
-    state: Mapping[str, np.ndarray], specs: ArraySpecs, devices: Runtime
-) -> dict:
-    """Places the result of `TrainBatches.state()`, int64[B, ...], on the devices."""
-    words = {
-        name: np.ascontiguousarray(array, _LITTLE_ENDIAN).view(np.int32).reshape(specs[name].shape)
-        for name, array in state.items()
-    }
-    return devices.put(words, specs)
+def position_to_devices(position: np.ndarray, specs: ArraySpecs, devices: Runtime) -> dict:
+    """Places the result of `TrainBatches.position()`, int64[B, 2 + phases], on the devices."""
+    words = np.ascontiguousarray(position, _LITTLE_ENDIAN).view(np.int32)
+    return devices.put({"position": words.reshape(specs["position"].shape)}, specs)
 
 
-def cursors_from_devices(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns the state of the input, int64[B, ...]; the rows of other processes are 0."""
-    state = {}
-    for name, array in arrays.items():
-        words = np.zeros(array.shape, np.int32)
-        for shard in array.addressable_shards:
-            words[shard.index] = shard.data
-        state[name] = words.view(_LITTLE_ENDIAN).reshape(array.shape[:-1]).astype(np.int64)
-    return state
+def position_from_devices(array: Any) -> np.ndarray:
+    """Returns the position in the data, int64[B, 2 + phases]; the rows of other processes are 0."""
+    words = np.zeros(array.shape, np.int32)
+    for shard in array.addressable_shards:
+        words[shard.index] = shard.data
+    return words.view(_LITTLE_ENDIAN).reshape(array.shape[:-1]).astype(np.int64)

@@ -38,12 +38,10 @@ def programs(*names: str) -> types.SimpleNamespace:
 def training(of: types.SimpleNamespace, value: float = 0.0, **facts) -> TrainingState:
     """A state in which the arrays are value, value + 1 and so on."""
     arrays = {n: np.full((2, 3), value + i, np.float32) for i, n in enumerate(of.state_specs)}
-    cursors = {
-        name: np.arange(np.prod(spec.shape[:-1])).reshape(spec.shape[:-1]) - 2**40
-        for name, spec in training_state.input_specs(DEMO.data).items()
-    }
+    shape = training_state.input_specs(DEMO.data)["position"].shape[:-1]
+    position = np.arange(np.prod(shape)).reshape(shape) - 2**40
     facts = {"counters": RunCounters(step=3), "patience": Patience("dev_nll")} | facts
-    return TrainingState(of.devices.put(arrays, of.state_specs), cursors, **facts)
+    return TrainingState(of.devices.put(arrays, of.state_specs), position, **facts)
 
 
 def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
@@ -64,10 +62,10 @@ def test_a_checkpoint_restores_the_state_the_input_and_the_counters(tmp_path):
     (problem,) = notes
     assert problem.startswith(f"{tmp_path}/checkpoints/4: its arrays cannot be read: ")
     assert problem.endswith(". Going on from step 3")
-    for actual, expected in ((restored.arrays, state.arrays), (restored.cursors, state.cursors)):
-        assert actual.keys() == expected.keys()
-        for name, array in expected.items():
-            np.testing.assert_array_equal(actual[name], array)
+    np.testing.assert_array_equal(restored.position, state.position)
+    assert restored.arrays.keys() == state.arrays.keys()
+    for name, array in state.arrays.items():
+        np.testing.assert_array_equal(restored.arrays[name], array)
 
 
 @pytest.mark.parametrize(
@@ -115,40 +113,36 @@ DATA = load_config("demo").replace(data={"rows": 8, "schedule": SCHEDULE}).data
 SPECS = training_state.input_specs(DATA)
 
 
-def state() -> dict[str, np.ndarray]:
+def position() -> np.ndarray:
     """Numbers of more than 32 bits: the columns of two phases."""
-    position = np.arange(32, dtype=np.int64).reshape(8, 4) * 2**33 + 7
-    position[:, 2] = np.arange(8) + 2**40
-    return {"position": position}
+    numbers = np.arange(32, dtype=np.int64).reshape(8, 4) * 2**33 + 7
+    numbers[:, 2] = np.arange(8) + 2**40
+    return numbers
 
 
 def test_it_comes_back_as_it_was_on_any_mesh():
     for shape in (1, 2, 8):
         devices = runtime.start(Mesh(shape=(shape,)))
-        arrays = training_state.cursors_to_devices(state(), SPECS, devices)
-        assert {array.dtype for array in arrays.values()} == {np.dtype(np.int32)}
-        assert arrays["position"].addressable_shards[0].data.shape == (8 // shape, 4, 2)
-        restored = training_state.cursors_from_devices(arrays)
-        for name, array in state().items():
-            np.testing.assert_array_equal(restored[name], array)
-            assert restored[name].dtype == np.int64
+        array = training_state.position_to_devices(position(), SPECS, devices)["position"]
+        assert array.dtype == np.int32
+        assert array.addressable_shards[0].data.shape == (8 // shape, 4, 2)
+        restored = training_state.position_from_devices(array)
+        np.testing.assert_array_equal(restored, position())
+        assert restored.dtype == np.int64
 
 
 def test_a_process_reads_only_the_rows_of_its_own_devices():
-    arrays = training_state.cursors_to_devices(state(), SPECS, runtime.start(Mesh(shape=(4,))))
-    local = {
-        name: types.SimpleNamespace(
-            shape=array.shape, addressable_shards=array.addressable_shards[2:]
-        )
-        for name, array in arrays.items()
-    }
-    restored = training_state.cursors_from_devices(local)
-    np.testing.assert_array_equal(restored["position"][4:], state()["position"][4:])
-    assert not restored["position"][:4].any()
+    devices = runtime.start(Mesh(shape=(4,)))
+    array = training_state.position_to_devices(position(), SPECS, devices)["position"]
+    shards = array.addressable_shards[2:]
+    local = types.SimpleNamespace(shape=array.shape, addressable_shards=shards)
+    restored = training_state.position_from_devices(local)
+    np.testing.assert_array_equal(restored[4:], position()[4:])
+    assert not restored[:4].any()
 
 
 def test_the_words_are_low_word_first():
-    arrays = training_state.cursors_to_devices(state(), SPECS, runtime.start(Mesh()))
+    arrays = training_state.position_to_devices(position(), SPECS, runtime.start(Mesh()))
     assert np.asarray(arrays["position"])[3, 2].tolist() == [3, 2**8]
     assert jax.tree.map(lambda array: array.shape, arrays) == {"position": (8, 4, 2)}
 

@@ -4,7 +4,7 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
 import numpy as np
@@ -27,7 +27,6 @@ _MOST_PROCESSES = 4
 
 
 Batch = dict[str, np.ndarray]
-State = dict[str, np.ndarray]
 
 
 class TrainBatches:
@@ -38,20 +37,19 @@ class TrainBatches:
         data: PreparedData,
         config: Data,
         rows: Sequence[int] | None = None,
-        state: Mapping[str, np.ndarray] | None = None,
+        position: np.ndarray | None = None,
         record: Record | None = None,
         apart: bool = False,
     ) -> None:
-        """Starts the thread, from a checkpoint's `state`. `rows` are those of this process.
+        """Starts the thread, from a checkpoint's `position`. `rows` are those of this process.
 
         With `apart`, other processes make the batches and the thread only receives them, because a GPU
         may need them sooner than Python makes them beside the training loop. Otherwise `record` gets what
         augmentation does.
         """
         self.rows: Sequence[int] = range(config.rows) if rows is None else rows
-        start = state or {"position": new_position(config)}
-        self._delivered = {name: np.array(array, np.int64) for name, array in start.items()}
-        position, numbers = self._delivered["position"].copy(), np.asarray(self.rows)
+        position = new_position(config) if position is None else np.array(position, np.int64)
+        self._delivered, numbers = position.copy(), np.asarray(self.rows)
         self._apart: list[Generated] = []
         self._shards = OpenShards()
         self._draws = _draws(data, config, self._shards, record)
@@ -78,15 +76,15 @@ class TrainBatches:
         if isinstance(item, BaseException):
             raise item
         arrays, ends = item
-        self._delivered["position"][np.asarray(self.rows)] = ends
+        self._delivered[np.asarray(self.rows)] = ends
         return arrays
 
-    def state(self) -> State:
-        """Returns `position` int64[B, 2 + phases] after the last batch that was taken, see `streams`.
+    def position(self) -> np.ndarray:
+        """Returns int64[B, 2 + phases], the position after the last batch that was taken, see `streams`.
 
         The rows that other processes make are as they were at the start.
         """
-        return {name: array.copy() for name, array in self._delivered.items()}
+        return self._delivered.copy()
 
     def close(self, seconds: float = 5.0) -> None:
         """Stops thread and processes, unless a dead file server holds them, and closes the shards."""

@@ -27,11 +27,11 @@ def data(tmp_path_factory):
 
 
 def take(batches: TrainBatches, number: int):
-    """Returns the next batches and the state after them, and stops the iterator."""
+    """Returns the next batches and the position after them, and stops the iterator."""
     taken = [next(batches) for _ in range(number)]
-    state = batches.state()
+    position = batches.position()
     batches.close()
-    return taken, state
+    return taken, position
 
 
 def unpack(arrays) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -81,18 +81,18 @@ def test_a_run_of_one_language_shows_each_of_its_examples(data):
 
 
 def on_hosts(data, config, hosts: int, steps: int, state=None):
-    """Returns the batches of some hosts that train together, and the state that they save."""
+    """Returns the batches of some hosts that train together, and the position that they save."""
     taken = []
     position = np.zeros((config.rows, 2 + len(config.phases)), np.int64)
     for rows in np.split(np.arange(config.rows), hosts):
         batches, after = take(TrainBatches(data, config, rows.tolist(), state), steps)
         taken.append(batches)
-        position[rows] = after["position"][rows]
+        position[rows] = after[rows]
     joined = [
         {name: np.concatenate([part[step][name] for part in taken]) for name in taken[0][0]}
         for step in range(steps)
     ]
-    return joined, {"position": position}
+    return joined, position
 
 
 @settings(deadline=None, max_examples=8)
@@ -119,7 +119,7 @@ def test_any_restarts_on_any_numbers_of_hosts_give_the_same_batches(
     for arrays, made in zip(whole, batches, strict=True):
         for name in arrays:
             np.testing.assert_array_equal(arrays[name], made[name])
-    np.testing.assert_array_equal(state["position"], last_state["position"])
+    np.testing.assert_array_equal(state, last_state)
 
 
 @pytest.mark.parametrize(("cpus", "parts"), [(1, [40]), (6, [16, 16, 8])])
@@ -133,11 +133,11 @@ def test_other_processes_make_the_same_batches_at_the_same_positions(
     batches = TrainBatches(data, config, apart=True)
     assert [len(process._call[1][2]) for process in batches._apart] == parts
     first, between = take(batches, 5)
-    rest, after = take(TrainBatches(data, config, state=between, apart=True), 4)
+    rest, after = take(TrainBatches(data, config, position=between, apart=True), 4)
     for arrays, made in zip(expected, first + rest, strict=True):
         for name in arrays:
             np.testing.assert_array_equal(arrays[name], made[name])
-    np.testing.assert_array_equal(after["position"], state["position"])
+    np.testing.assert_array_equal(after, state)
 
 
 @pytest.mark.parametrize("apart", [False, True])

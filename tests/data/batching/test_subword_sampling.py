@@ -147,7 +147,7 @@ def prepared(tmp_path_factory):
 def batches_of(data, config, count, **settings):
     batches = TrainBatches(data, config, **settings)
     try:
-        return [next(batches) for _ in range(count)], batches.state()
+        return [next(batches) for _ in range(count)], batches.position()
     finally:
         batches.close()
 
@@ -167,9 +167,9 @@ def test_changed_batches_resume_bit_for_bit_and_rows_may_move(prepared, settings
     config, data = prepared
     sampled = dataclasses.replace(config, **settings)
     whole, _ = batches_of(data, sampled, 9)
-    _, state = batches_of(data, sampled, 4)
-    resumed, _ = batches_of(data, sampled, 5, state=state)
-    some, _ = batches_of(data, sampled, 5, rows=[1, 3], state=state, apart=True)
+    _, position = batches_of(data, sampled, 4)
+    resumed, _ = batches_of(data, sampled, 5, position=position)
+    some, _ = batches_of(data, sampled, 5, rows=[1, 3], position=position, apart=True)
     for first, second, part in zip(whole[4:], resumed, some, strict=True):
         for name, array in first.items():
             np.testing.assert_array_equal(array, second[name])
