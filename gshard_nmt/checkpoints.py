@@ -22,7 +22,6 @@ from gshard_nmt.quantities import size_text
 from gshard_nmt.reading import UnreadableError, UnsoundError, failure
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Retention, flat, usable
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
-from gshard_nmt.run.checkpoint.checksums import slice_name
 from gshard_nmt.run.checkpoint.manifest import Manifest, Tensor
 from gshard_nmt.run.folder import IMPORTED, RunFolder
 from gshard_nmt.settings.values import read_run_config
@@ -174,14 +173,11 @@ def _compared(name: str, left: _Chosen, right: _Chosen) -> tuple[float, tuple[st
     change = right.read(group, rest) - before
     norm = float(np.linalg.norm(before))
     relative = float(np.linalg.norm(change)) / norm if norm else math.inf
-    slices: list[str] = []
-    if tensor.sums.ndim and tensor.letters == against.letters:
-        indices = np.argwhere(tensor.sums != against.sums).tolist()
-        slices = [slice_name(tensor.letters, index) for index in indices]
-    more = f" and {len(slices) - 4} more" if len(slices) > 4 else ""
+    has_slices = tensor.sums.ndim and tensor.letters == against.letters
+    slices = tensor.differing(against.sums) if has_slices else ""
     largest = f"{np.abs(change).max(initial=0):.3g}"
     shown = f"{relative:.3g}" if norm else "the first is 0"
-    return relative, (name, largest, shown, "; ".join(slices[:4]) + more)
+    return relative, (name, largest, shown, slices)
 
 
 def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:

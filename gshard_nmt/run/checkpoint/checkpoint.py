@@ -391,5 +391,5 @@ def flat(groups: Mapping[str, Mapping[str, Item]]) -> dict[str, Item]:
 def _verify(tensors: Mapping[str, Tensor], checksums: Mapping[str, Checksums]) -> None:
     """Raises UnsoundError if a tensor has other checksums than the manifest says."""
     for name in sorted(checksums):
-        if where := tensors[name].damaged(checksums[name]):
+        if where := tensors[name].differing(checksums[name].sums):
             raise UnsoundError(f"{name} is damaged: {where}")

@@ -16,7 +16,7 @@ import numpy as np
 import gshard_nmt
 from gshard_nmt import json_shape
 from gshard_nmt.reading import UnsoundError
-from gshard_nmt.run.checkpoint.checksums import Checksums, slice_name, sliced_dimensions
+from gshard_nmt.run.checkpoint.checksums import slice_name, sliced_dimensions
 
 FORMAT = 1
 """The version of the format of checkpoints. This package reads no other."""
@@ -59,9 +59,9 @@ class Tensor:
     sums: np.ndarray
     place: int | None = None
 
-    def damaged(self, checksums: Checksums) -> str:
-        """Returns the slices whose checksums differ, such as "repeat 0, expert 3"; "" if none differ."""
-        different = np.argwhere(checksums.sums != self.sums).tolist()
+    def differing(self, sums: np.ndarray) -> str:
+        """Returns the slices with other checksums, such as "repeat 0, expert 3"; "" if there are none."""
+        different = np.argwhere(sums != self.sums).tolist()
         if not different:
             return ""
         if not self.sums.ndim:
