@@ -48,15 +48,13 @@ def check_decoding(config: Config, weights: Mapping[str, ArraySpec]) -> None:
 
 def check_can_decode(config: Config) -> None:
     """Raises UserError if the model cannot be decoded on any mesh: decoding may use another one."""
-    if config.model.encoder_layers:  # language models do not translate
-        _raise_first(_unfit_lengths(config))
+    _raise_first(_unfit_lengths(config))
 
 
 def check_validation(config: Config) -> None:
     """Raises UserError if a run that validates with BLEU cannot decode, so that it does not stop then."""
-    if not (config.train.dev_every and config.train.bleu_sentences):
-        return
-    if not config.model.encoder_layers:
+    validates = config.train.dev_every and config.train.bleu_sentences
+    if validates and not config.model.encoder_layers:
         raise UserError(
             f"Train.bleu_sentences is {config.train.bleu_sentences}, but Model.encoder_layers is 0, and "
             "a language model has no source to translate. Set Train.bleu_sentences to 0.",
@@ -109,7 +107,7 @@ def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
                 f"{model.max_positions}. Set that to {length} or more."
             )
             yield Problem(text, text)
-    if decoding and config.model.encoder_layers:  # language models do not translate
+    if decoding:
         yield from _unfit_lengths(config)
     if config.model.experts:
         yield from _uneven(config, "Model.experts", "E", (config.model.experts,))
@@ -121,7 +119,8 @@ def _setting_problems(config: Config, decoding: bool) -> Iterator[Problem]:
 def _unfit_lengths(config: Config) -> Iterator[Problem]:
     """Yields a problem if the decoder's source lengths are more than the model has positions for."""
     model, longest = config.model, max(config.decode.source_lengths)
-    if model.positions == "learned" and longest > model.max_positions:
+    # Language models do not translate.
+    if model.encoder_layers and model.positions == "learned" and longest > model.max_positions:
         text = (
             f"Decode.source_lengths: {longest} tokens are more than Model.max_positions, which is "
             f"{model.max_positions}. Leave out the lengths above {model.max_positions}."
