@@ -42,7 +42,7 @@ def prepared(tmp_path_factory):
 def values_of(config, data, seed: int) -> dict[str, np.ndarray]:
     """Random values of every array of a state."""
     random = np.random.default_rng(seed)
-    specs = state_specs(step_functions(config, data.summary()))
+    specs = state_specs(step_functions(config, data.summary(config.data)))
     return {n: (9 * random.random(s.shape)).astype(s.dtype) for n, s in specs.items()}
 
 
@@ -58,7 +58,7 @@ def other(tmp_path_factory, prepared):
 def save(run, config, data, steps) -> None:
     """Writes checkpoints of random values."""
     devices = runtime.start(config.mesh)
-    specs = state_specs(step_functions(config, data.summary()))
+    specs = state_specs(step_functions(config, data.summary(config.data)))
     letters = {g: {n: s.letters for n, s in t.items()} for g, t in as_groups(specs).items()}
     checkpoints = CheckpointWriter(run.checkpoints, identity=run.identity())
     for step in steps:
@@ -78,7 +78,7 @@ def run(tmp_path):
 
 def start(run, other, data, config=CONFIG, checkpoint="best", note=lambda line: None):
     """Returns the old state and the state of step 0 of a run that starts from another one."""
-    functions = step_functions(config, data.summary())
+    functions = step_functions(config, data.summary(config.data))
     init = Init.of(other.path, checkpoint)
     point = StartingPoint.find(run, init, config, data, functions)
     devices = runtime.start(config.mesh)
@@ -133,7 +133,7 @@ def test_the_table_has_each_weight_once_and_init_json_has_the_table(run, other, 
     record = json.loads((run.path / "init.json").read_text())
     assert len(lines) == len(record["arrays"]) + 1
     assert [line.split()[0] for line in lines[1:]] == [row["array"] for row in record["arrays"]]
-    declared = step_functions(config, prepared.summary()).declare_parameters()
+    declared = step_functions(config, prepared.summary(config.data)).declare_parameters()
     rows = [row for row in record["arrays"] if not row["begins"].startswith("left out")]
     assert sorted(row["array"] for row in rows) == sorted(declared)
     left_out = {row["array"] for row in record["arrays"]} - {row["array"] for row in rows}
@@ -186,8 +186,8 @@ def vocabularies(tmp_path_factory, prepared):
         size = train_vocabulary(texts * 3 + extra, spec, folder / "source.model").size
         shutil.copy(folder / "source.model", folder / "target.model")
         sizes = dict.fromkeys(("source_vocabulary", "target_vocabulary"), size)
-        summary = prepared.summary() | sizes
-        data[name] = types.SimpleNamespace(folder=folder, summary=lambda s=summary: s)
+        summary = prepared.summary(CONFIG.data) | sizes
+        data[name] = types.SimpleNamespace(folder=folder, summary=lambda _, s=summary: s)
     return data
 
 
@@ -201,7 +201,11 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, vocabu
     of_pieces = {name for name, spec in old.old_specs.items() if spec.letters[0] == "V"}
     assert of_pieces == old.rows.keys()
     for weight, match in old.rows.items():
-        assert sum(match.is_known) < len(match.sources) == data.summary()["source_vocabulary"]
+        assert (
+            sum(match.is_known)
+            < len(match.sources)
+            == data.summary(config.data)["source_vocabulary"]
+        )
         places = ("parameters", "moments/full", "moments/row", "moments/column")
         for name in {f"{place}/{weight}" for place in places} & state.keys():
             wanted = before[name.replace("parameters", "ema")]
@@ -239,7 +243,7 @@ def fake_run(path, data, config=CONFIG) -> RunFolder:
         shutil.copy(data.folder / name, path / name)
     run.write_text("config.gin", config.text)
     files = {n: checksum(path / n) for n in ("source.model", "target.model")}
-    facts = data.summary() | {"files": files | {"data": "0" * 64, "config": "0" * 64}}
+    facts = data.summary(config.data) | {"files": files | {"data": "0" * 64, "config": "0" * 64}}
     run.write_json(
         "data.json", {"format": "gshard-nmt run 1", "version": "1", "prepared": {}} | facts
     )
@@ -248,7 +252,7 @@ def fake_run(path, data, config=CONFIG) -> RunFolder:
 
 
 def find(run, init, prepared, config=CONFIG):
-    functions = step_functions(config, prepared.summary())
+    functions = step_functions(config, prepared.summary(config.data))
     return StartingPoint.find(run, init, config, prepared, functions)
 
 
@@ -313,7 +317,7 @@ LEARNED = 7.0
 
 def beside(source, data, config):
     """Returns the weights of another run, as they are beside weights that are all `LEARNED`."""
-    functions = step_functions(config, data.summary())
+    functions = step_functions(config, data.summary(config.data))
     point = StartingPoint.open(Init.of(source.path, "best"), config, data, functions)
     devices, specs = runtime.start(config.mesh), weight_specs(functions)
     values = {name: np.full(spec.shape, LEARNED, spec.dtype) for name, spec in specs.items()}

@@ -171,14 +171,13 @@ class PreparedData:
         digest = hashlib.sha256(identity.encode()).hexdigest()[:32]
         return LocalCopies.open(self.folder, digest, self.manifest.get("checksums", {}))
 
-    def summary(self, config: Data | None = None) -> dict[str, Any]:
+    def summary(self, config: Data) -> dict[str, Any]:
         """Returns the facts about the data that a run folder keeps, as values for JSON.
 
         The counts of `pairs` are of all subsets of a direction that the run uses.
         """
-        pairs = self.pairs if config is None else self.pairs_of(config)
         directions: dict[tuple[str, str], dict[str, Any]] = {}
-        for pair in pairs:
+        for pair in self.pairs_of(config):
             counts = {
                 "train_pairs": pair.splits["train"].examples,
                 "dev_pairs": pair.splits["dev"].pairs,
@@ -191,10 +190,9 @@ class PreparedData:
         facts = {name: self.manifest[name] for name in keys} | {"pairs": list(directions.values())}
         if "subset_fingerprints" in self.manifest:
             facts["subset_fingerprints"] = self.manifest["subset_fingerprints"]
-        if config is not None:
-            components = self.components(config)
-            for phase in config.phases:
-                phase.rates(components)  # a phase without text is an error before the run begins
+        components = self.components(config)
+        for phase in config.phases:
+            phase.rates(components)  # a phase without text is an error before the run begins
         return facts
 
     def changed_files(self) -> Iterator[str]:

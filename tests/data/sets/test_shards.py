@@ -60,7 +60,7 @@ def test_a_run_uses_the_prepared_languages_that_it_names(data):
     assert data.languages(CONFIG) == ["fr", "de"]
     german = dataclasses.replace(CONFIG, languages=("de",))
     assert data.languages(german) == ["de"]
-    assert [pair["language"] for pair in data.summary()["pairs"]] == ["fr", "de"]
+    assert [pair["language"] for pair in data.summary(CONFIG)["pairs"]] == ["fr", "de"]
     assert data.summary(german) == {
         "direction": "xx-en",
         "source_vocabulary": 500,
