@@ -100,13 +100,10 @@ def write_report(directions: Sequence[Direction], folder: Path) -> list[str]:
     """Writes cleaning.json into the folder of prepared data, and returns the warnings."""
     ordered = sorted(directions, key=lambda direction: (-direction.pairs, direction.name))
     alarms = list(warnings(ordered))
-    removed: collections.Counter[str] = collections.Counter()
-    for direction in ordered:
-        removed.update(direction.removed)
     content = {
         "pairs": sum(direction.pairs for direction in ordered),
         "remaining": sum(direction.remaining for direction in ordered),
-        "removed": ranked(removed),
+        "removed": ranked(total(direction.removed for direction in ordered)),
         "warnings": alarms,
         "directions": [direction.to_json() for direction in ordered],
     }
@@ -133,6 +130,14 @@ def warnings(directions: Iterable[Direction]) -> Iterator[str]:
                 f"{direction.name} ({count / direction.pairs:.0%}){example}. If these pairs are good, "
                 f"{remedy}."
             )
+
+
+def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Returns the sum of several counts for each name."""
+    together: collections.Counter[str] = collections.Counter()
+    for count in counts:
+        together.update(count)
+    return dict(together)
 
 
 def ranked(counts: Mapping[str, int]) -> dict[str, int]:

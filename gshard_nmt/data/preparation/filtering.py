@@ -6,12 +6,11 @@ duplicates  a bucket of signatures               -> rows that occur before, of a
 drop        a clean chunk                        -> the rows that are no duplicates
 """
 
-import collections
 import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ def clean_all(
     for text, outcomes in zip(splits, done, strict=True):
         clean[folder_of(text.pair), text.split] = CleanText(
             text,
-            _sum(outcome.result["removed"] for outcome in outcomes),
+            report.total(outcome.result["removed"] for outcome in outcomes),
             tuple(map(part_of, outcomes)),
             tuple(outcome.folder for outcome in outcomes),
         )
@@ -166,7 +165,7 @@ def _without_duplicates(
         text = clean[name, "train"]
         result[name, "train"] = dataclasses.replace(
             text,
-            removed=_sum([text.removed, *(outcome.result["removed"] for outcome in outcomes)]),
+            removed=report.total([text.removed, *(own.result["removed"] for own in outcomes)]),
             parts=tuple(map(part_of, outcomes)),
             folders=(*text.folders, *(outcome.folder for outcome in outcomes)),
         )
@@ -247,10 +246,3 @@ def _write(folder: Path, stay: Chunk, dropped: report.Samples) -> Mapping[str, A
 def part_of(outcome: Finished) -> Part:
     """Returns what a unit left of a chunk."""
     return Part(outcome.folder / ROWS, outcome.result["rows"])
-
-
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: collections.Counter[str] = collections.Counter()
-    for count in counts:
-        total.update(count)
-    return dict(total)
