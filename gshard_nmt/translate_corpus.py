@@ -97,10 +97,9 @@ class Report:
 
     def quantiles(self) -> dict[float, float]:
         """Returns the scores below which 1 %, 5 %, 10 %, 25 % and 50 % of the translations are."""
-        scores = sorted(self.scores)
-        below = np.cumsum([self.scores[score] for score in scores])
-        places = np.searchsorted(below, np.array(_QUANTILES) * self.translations)
-        return {q: scores[place] for q, place in zip(_QUANTILES, places, strict=True)}
+        scores, counts = list(self.scores), list(self.scores.values())
+        values = np.quantile(scores, _QUANTILES, weights=counts, method="inverted_cdf")
+        return dict(zip(_QUANTILES, values.tolist(), strict=True))
 
 
 def translate_corpus(out: Files, min_score: float | None = None, max_ratio: float = 3.0) -> Report:
