@@ -53,7 +53,7 @@ def check_corpus(
         pairs += listing.pairs
         for note in listing.notes:
             console.print(f"note: {note}.")
-    if config and config.languages:
+    if config:
         pairs = labelled(config.direction, pairs)
         for error in unknown_languages(config, pairs, f"--corpus {places}"):
             raise error

@@ -44,10 +44,9 @@ def candidates(config: Data, pairs: Sequence[CorpusPair]) -> Listing:
                 f"{_listed('pair', without)} left out: no English; Data.direction = 'all' or 'as-named' "
                 "takes them"
             )
-    if config.languages:
-        for error in unknown_languages(config, usable, "the corpus"):
-            raise error
-        usable = [pair for pair in usable if config.uses(pair.source, pair.target, pair.language)]
+    for error in unknown_languages(config, usable, "the corpus"):
+        raise error
+    usable = [pair for pair in usable if config.uses(pair.source, pair.target, pair.language)]
     return Listing(with_one_test_set(usable, notes), notes)
 
 
