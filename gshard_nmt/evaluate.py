@@ -68,16 +68,11 @@ def evaluate(
     translate: Translate,
     request: Request | None = None,
 ) -> None:
-    """Scores a run on a split of a corpus or on a published test set, and writes the report.
+    """Scores a run on a split of a corpus or on a published test set, and writes the report to a folder.
 
-    Args:
-      workdir: the run folder.
-      corpus: the folder of the text, or the folders by the names of their subsets. The report says if it
-        is not the text that the run was trained on. None with a published test set.
-      split: name of the split, such as "test" or "dev".
-      folder: the folder of the report.
-      translate: translates lines with the model of a run folder, which keeps the translations.
-      request: what the user asks; None asks for nothing special.
+    `corpus` is the folder of the text, or the folders by the names of their subsets; None with a
+    published test set. The report says if it is not the text that the run was trained on. `translate`
+    translates lines with the model of a run folder, which keeps the translations.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
     _check_report(folder)

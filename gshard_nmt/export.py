@@ -42,12 +42,8 @@ _BLOCK = 4096
 def export(workdir: Path, out: Path, changes: Changes, checkpoint: str, form: str) -> None:
     """Writes a trained model for other software, and a file that says which model it is.
 
-    Args:
-      workdir: the run folder.
-      out: the folder to make; it must be new or empty.
-      changes: settings of `Decode` that replace those of the run. Only a SavedModel has a search.
-      checkpoint: the checkpoint to export, see `load_translator`.
-      form: one of `FORMATS`.
+    `form` is one of `FORMATS`, and `checkpoint` is as in `load_translator`. `changes` are settings of
+    `Decode` that replace those of the run; only a SavedModel has a search.
 
     Raises:
       UserError: the folder is not a run folder, the checkpoint cannot be used, the format has no such
@@ -177,12 +173,8 @@ def export_smaller(
 ) -> None:
     """Writes a run folder with a smaller model for some languages, and prints what it saves.
 
-    Args:
-      workdir: the run folder.
-      out: the run folder to make; it must be new or empty.
-      languages: BCP 47 tags of the languages that stay.
-      corpus: a corpus folder. Pieces that its text in these languages does not use are cut.
-      checkpoint: the checkpoint to export, see `load_translator`.
+    `languages` are BCP 47 tags. Pieces that the text of `corpus` in these languages does not use are cut.
+    `checkpoint` is as in `load_translator`.
 
     Raises:
       UserError: the model has no such language, the corpus has no text of it, or `out` is not empty.

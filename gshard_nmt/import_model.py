@@ -36,13 +36,10 @@ def import_model(
 ) -> None:
     """Makes a run folder of a Hugging Face folder: its settings, vocabularies and weights.
 
-    Args:
-      source: the folder with config.json, safetensors and the files of the tokenizer.
-      workdir: the run folder to make.
-      languages: BCP 47 tags of the languages to translate between; empty means all of the model.
-      marian_positions: whether a model of Marian gets the sinusoids of Marian, with which it was trained.
-        transformers has others: wavelength i of n is 10000 ** (i / n), and that of Marian
-        10000 ** (i / (n - 1)).
+    `languages` are the BCP 47 tags to translate between; empty means all of the model. With
+    `marian_positions`, a model of Marian gets the sinusoids of Marian, with which it was trained.
+    transformers has others: wavelength i of n is 10000 ** (i / n), and that of Marian
+    10000 ** (i / (n - 1)).
 
     Raises:
       UserError: a file is missing or damaged, the model has a part that ours does not have, or `workdir`
