@@ -35,6 +35,11 @@ def read(file: Path, shape: Shape, remedy: str) -> Any:
         raise UserError(f"{file} is damaged: {error}. {remedy}") from None
 
 
+def read_if_there(file: Path, shape: Shape, remedy: str) -> Any:
+    """Returns the content of a JSON file as `read` does; None if there is no file."""
+    return read(file, shape, remedy) if file.exists() else None
+
+
 def parse(content: str | bytes, shape: Shape) -> Any:
     """Returns the value of a JSON text; bytes are UTF-8.
 

@@ -55,10 +55,8 @@ _RECORD = fields(
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    file = folder / RECORD
-    if not file.exists():
-        return None
-    return dict(json_shape.read(file, _RECORD, "Remove it; gshard-train writes it again."))
+    remedy = "Remove it; gshard-train writes it again."
+    return json_shape.read_if_there(folder / RECORD, _RECORD, remedy)
 
 
 def outcome(folder: Path, train: Train) -> dict[str, Any]:

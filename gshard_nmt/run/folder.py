@@ -163,11 +163,8 @@ class RunFolder:
 
     def budget(self) -> dict[str, Any]:
         """Returns the contents of `budget.json`, or {} before the first checkpoint."""
-        file = self.path / "budget.json"
-        if not file.exists():
-            return {}
         remedy = "Remove it; the next checkpoint of gshard-train writes it again."
-        return dict(json_shape.read(file, _BUDGET, remedy))
+        return json_shape.read_if_there(self.path / "budget.json", _BUDGET, remedy) or {}
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes a file of the folder. A reader sees the old file or the new one, never a part."""

@@ -275,10 +275,8 @@ class StartingPoint:
 
 
 def _recorded(run: RunFolder) -> Any:
-    file = run.path / INIT
-    if not file.exists():
-        return None
-    return json_shape.read(file, _RECORD, "Restore it from a copy of the run folder.")
+    remedy = "Restore it from a copy of the run folder."
+    return json_shape.read_if_there(run.path / INIT, _RECORD, remedy)
 
 
 def _split(name: str) -> tuple[str, str]:
