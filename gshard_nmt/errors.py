@@ -29,12 +29,8 @@ def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     """Returns the end of a sentence: "; did you mean 'x'?", or "." if no known word is near.
 
     A word is near if it has almost the same letters, or else if one of the two words begins with the
-    other, as pt-BR begins with pt. Upper and lower case count as equal.
-
-    Args:
-      word: what the user wrote.
-      known: the words that exist.
-      prefix: written before the suggestion, such as "--".
+    other, as pt-BR begins with pt. Upper and lower case count as equal. `prefix` is written before the
+    suggestion, such as "--".
     """
     word = word.lower()
     by_lower_case = {known_word.lower(): known_word for known_word in known}

@@ -122,11 +122,7 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
 
 
 def default_topology(mesh: Mesh) -> str:
-    """Returns the topology if the user names none: one CPU device for each device of the mesh.
-
-    Raises:
-      UserError: there are too many devices for the CPU compiler.
-    """
+    """Returns the topology if the user names none: one CPU device for each device of the mesh."""
     if mesh.num_devices <= MAX_CPU_DEVICES:
         return f"cpu:{mesh.num_devices}"
     raise UserError(
@@ -158,10 +154,9 @@ def adapt(request: Request, topology: Topology) -> Target:
 
 
 def _scale(config: Config, before: int, after: int) -> tuple[Config, list[str]]:
-    """Scales experts, groups and rows with the devices (GShard section 5: E, G = O(D)).
+    """Returns a config with experts, groups and rows scaled with the devices, and a note for each change.
 
-    Returns:
-      The scaled config, and a note for each changed setting.
+    See GShard section 5: E, G = O(D).
     """
     notes: list[str] = []
     changes: dict[str, dict[str, int]] = {}

@@ -105,10 +105,7 @@ class Report:
 def translate_corpus(out: Files, min_score: float | None = None, max_ratio: float = 3.0) -> Report:
     """Writes the pairs of complete translations that pass the filters, and prints how many they are.
 
-    Memory does not grow with the text.
-
-    Raises:
-      UserError: no translation passes.
+    Memory does not grow with the text. Raises UserError if no translation passes.
     """
     report = Report()
     out.pairs.parent.mkdir(parents=True, exist_ok=True)
