@@ -122,7 +122,10 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
 
 
 def default_topology(mesh: Mesh) -> str:
-    """Returns the topology if the user names none: one CPU device for each device of the mesh."""
+    """Returns the topology if the user names none: one CPU device for each device of the mesh.
+
+    Raises UserError if these are too many for the CPU compiler.
+    """
     if mesh.num_devices <= MAX_CPU_DEVICES:
         return f"cpu:{mesh.num_devices}"
     raise UserError(

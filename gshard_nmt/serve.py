@@ -55,6 +55,7 @@ class Server:
 
         It translates in `directions`, pairs of BCP 47 tags, at most `rows` lines at a time. `log` gets a
         line for each request; None writes to stderr. Pages of `origins` may use it; "*" stands for all.
+        Raises UserError if nothing can listen at the address.
         """
         listener = listen(*address)
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
