@@ -79,6 +79,9 @@ class ProgramCost:
         sources = {kind: [s for s in self.sources if s.kind == kind] for kind in COLLECTIVE_KINDS}
         return {kind: of_kind for kind, of_kind in sources.items() if of_kind}
 
+    def count(self, kind: str) -> int:
+        return sum(source.count for source in self.sources if source.kind == kind)
+
     def bytes_of(self, kind: str) -> int:
         """Returns the bytes that one device sends in the collectives of a kind in a step."""
         return sum(source.bytes_per_step for source in self.sources if source.kind == kind)
@@ -240,7 +243,7 @@ def _collectives(inspection: Inspection) -> list[dict[str, Any]]:
     return [
         {
             "kind": kind,
-            "count": sum(source.count for source in sources),
+            "count": inspection.count(kind),
             "bytes_per_device": inspection.bytes_of(kind),
             "sources": [
                 {
