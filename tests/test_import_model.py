@@ -17,7 +17,9 @@ from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import Changes, read_run_config
 from gshard_nmt.spmd import runtime
-from tests.exchange.test_huggingface import GOLDENS, imported
+from tests.exchange.test_huggingface import GOLDENS, folder, imported
+
+__all__ = ["folder"]
 
 BEST = (Changes(), "best")
 
@@ -37,12 +39,6 @@ def test_a_run_folder_has_the_weights_vocabularies_and_directions(tmp_path, caps
     out = capsys.readouterr().out
     assert "a model of the type m2m_100 with" in out
     assert out.endswith("--lang en --target fr\n")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A copy of a golden, to be changed."""
-    return Path(shutil.copytree(GOLDENS / "m2m_100", tmp_path / "model"))
 
 
 def test_a_folder_that_is_not_empty_is_refused(folder):

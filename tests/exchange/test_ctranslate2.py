@@ -15,7 +15,7 @@ from gshard_nmt.exchange import ctranslate2
 from gshard_nmt.model import transformer
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
-from tests.exchange.test_huggingface_weights import vocabulary  # noqa: F401 (a fixture)
+from tests.exchange.test_huggingface_weights import vocabulary, weights_of  # noqa: F401 (a fixture)
 
 SMALL = Model(*(2, 1, 8, 12), heads=2, head_dim=4, experts=0)
 M2M_100 = dataclasses.replace(
@@ -34,15 +34,6 @@ MODELS = {
 }
 # fmt: on
 """Layouts that an export may have: the positions, norms, activations and biases of several families."""
-
-
-def weights_of(model: Model, size: int) -> dict[str, np.ndarray]:
-    """Returns random weights; scales are near 1, so that norms do not hide a mistake."""
-    random = np.random.default_rng(3)
-    return {
-        weight: np.float32(random.normal(size=p.shape, scale=0.5) + weight.endswith("scale"))
-        for weight, p in transformer.declare(model, size, size).items()
-    }
 
 
 def log_probs(model: Model, weights, source: list[int], target: list[int]) -> np.ndarray:

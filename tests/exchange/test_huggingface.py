@@ -169,7 +169,7 @@ def test_the_translations_are_those_of_transformers(name, search):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A copy of a golden, to be damaged."""
+    """A copy of a golden, to be changed."""
     return Path(shutil.copytree(GOLDENS / "m2m_100", tmp_path / "model"))
 
 

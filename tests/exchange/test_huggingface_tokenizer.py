@@ -19,7 +19,9 @@ from gshard_nmt.exchange.huggingface_tokenizer import (
     reordered,
     with_new_tokens,
 )
-from tests.exchange.test_huggingface import FAMILIES, GOLDENS, imported
+from tests.exchange.test_huggingface import FAMILIES, GOLDENS, folder, imported
+
+__all__ = ["folder"]
 
 
 def vocabularies(name: str, folder: Path):
@@ -70,12 +72,6 @@ def test_the_directions(name, directions):
     assert order.rows[BOS] == {"m2m_100": 2, "nllb_moe": 2}.get(name, order.rows[0])
     # PAD of Marian is no token of its softmax.
     assert order.never[:2] == ([PAD, BOS] if name == "marian" else [BOS, *order.never[1:2]])
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A copy of a golden, to be changed."""
-    return Path(shutil.copytree(GOLDENS / "m2m_100", tmp_path / "model"))
 
 
 def read(folder: Path):
