@@ -6,6 +6,7 @@ import numpy as np
 
 from gshard_nmt.decoding.translator import Translator
 from gshard_nmt.run.arrays import step_functions
+from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
 
 EOS = 1
@@ -71,6 +72,10 @@ class CopyingDevices:
         return [{"ids": ids, "scores": -lengths.astype(np.float32), "lengths": lengths}]
 
 
-def copying(nbest: int = 1) -> tuple[Translator, CopyingDevices]:
+def copying(
+    nbest: int = 1, config: Config = CONFIG, is_cpu: bool = False, **weights: object
+) -> tuple[Translator, CopyingDevices]:
+    """Returns a translator with these weights, and its devices."""
     devices = CopyingDevices(nbest)
-    return Translator(CONFIG, step_functions(CONFIG), devices, {}, nbest), devices
+    devices.is_cpu = is_cpu
+    return Translator(config, step_functions(config), devices, weights, nbest), devices

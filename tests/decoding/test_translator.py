@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from gshard_nmt.data.text.vocabulary import VocabularySpec, train_vocabulary
 from gshard_nmt.decoding.sampling import random_words
-from gshard_nmt.decoding.translator import Translator, restrictions
+from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
-from gshard_nmt.run.arrays import step_functions
-from tests.decoding.copying import CONFIG, EOS, CopyingDevices, copying
+from tests.decoding.copying import CONFIG, EOS, copying
 
 SENTENCES = st.lists(
     st.lists(st.integers(4, 99), max_size=10).map(lambda ids: [*ids, EOS]), max_size=12
@@ -76,9 +75,7 @@ def test_the_programs_of_several_shapes_are_compiled_together_and_once():
 
 def test_at_most_two_programs_are_compiled_at_a_time():
     lengths = (4, 8, 12, 16, 20)
-    config = CONFIG.replace(decode={"source_lengths": lengths})
-    devices = CopyingDevices()
-    search = Translator(config, step_functions(config), devices, {})
+    search, devices = copying(config=CONFIG.replace(decode={"source_lengths": lengths}))
     search.warm_up()
     assert (len(devices.compiled), devices.most_at_once) == (5, 2)
     assert [batch["source_ids"].shape[1] for batch in devices.batches] == list(lengths)
@@ -97,9 +94,7 @@ def test_at_most_two_programs_are_compiled_at_a_time():
 def test_the_weights_are_prepared_by_a_program_that_is_compiled_once_and_for_text_only(
     lengths, programs, at_once
 ):
-    devices = CopyingDevices()
-    devices.is_cpu = True
-    search = Translator(CONFIG, step_functions(CONFIG), devices, {})
+    search, devices = copying(is_cpu=True)
     for _ in range(2):
         search.translate_ids([[*range(10, 9 + length), EOS] for length in lengths])
         search.parameters = {}
@@ -117,9 +112,7 @@ def test_the_weights_are_prepared_by_a_program_that_is_compiled_once_and_for_tex
 )
 def test_on_a_cpu_a_model_decodes_with_the_products_of_its_training(trained, wanted, expected):
     config = CONFIG.replace(model={"matmul_precision": trained}, decode={"precision": wanted})
-    devices = CopyingDevices()
-    devices.is_cpu = True
-    search = Translator(config, step_functions(config), devices, {})
+    search, devices = copying(config=config, is_cpu=True)
     search.translate_ids([[10, EOS]])
     (key,) = [key for key in devices.compiled if "decoding weights" in key]
     assert json.loads(key)[-1] == ("bfloat16" if expected == "bfloat16" else "model")
@@ -152,8 +145,7 @@ def test_the_score_of_a_translation_comes_from_the_program_that_translates():
 
 def test_sampling_gets_random_words_of_each_sentence_and_gives_samples_by_their_numbers():
     config = CONFIG.replace(decode={"method": "sample", "seed": 4})
-    devices = CopyingDevices(nbest=3)
-    search = Translator(config, step_functions(CONFIG), devices, {}, nbest=3)
+    search, devices = copying(nbest=3, config=config)
     devices.search = lambda batch: [
         {
             "ids": np.tile([[7, EOS], [8, EOS], [9, EOS]], (3, 1, 1)),
@@ -174,9 +166,8 @@ def test_searches_that_differ_have_programs_of_their_own_and_seeds_share_one():
         *({}, {"expansion": "lingvo"}, {"method": "sample"}),
         *({"method": "sample", "seed": 9}, {"method": "sample", "top_k": 3}),
     ):
-        devices = CopyingDevices()
-        config = CONFIG.replace(decode=decode)
-        Translator(config, step_functions(CONFIG), devices, {}).translate_ids([[5, EOS]])
+        search, devices = copying(config=CONFIG.replace(decode=decode))
+        search.translate_ids([[5, EOS]])
         keys += devices.compiled
     assert [keys.index(key) for key in keys] == [0, 1, 2, 2, 4]
 
@@ -202,9 +193,7 @@ def test_an_id_without_text_is_never_written_or_what_an_imported_model_says(tmp_
 
 @pytest.mark.parametrize("is_cpu", [False, True])
 def test_every_program_is_checked_against_the_memory_before_it_runs(is_cpu):
-    devices = CopyingDevices()
-    devices.is_cpu = is_cpu
-    search = Translator(CONFIG, step_functions(CONFIG), devices, {"w": None})
+    search, devices = copying(is_cpu=is_cpu, w=None)
 
     def run(*_):
         raise AssertionError("a program ran, or a batch was made, that does not fit")
@@ -221,9 +210,7 @@ def test_every_program_is_checked_against_the_memory_before_it_runs(is_cpu):
 
 def test_new_weights_are_prepared_anew():
     """Else validation would translate with the weights of the validation before."""
-    devices = CopyingDevices()
-    devices.is_cpu = True
-    search = Translator(CONFIG, step_functions(CONFIG), devices, {"w": "early"})
+    search, _ = copying(is_cpu=True, w="early")
     assert search.prepared_weights() == {"w": "early"}
     search.parameters = {"w": "late"}
     assert search.prepared_weights() == {"w": "late"}
