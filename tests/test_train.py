@@ -11,14 +11,9 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
 from gshard_nmt.spmd import machine
 from gshard_nmt.spmd.processes import ALONE
-from tests.data.synthetic import write_prepared_data
-from tests.train_loop import DEMO
+from tests.train_loop import DEMO, prepared
 
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "prepared"
-    return write_prepared_data(folder, DEMO.data, {"fr": 40, "de": 20})
+__all__ = ["prepared"]
 
 
 def test_a_run_that_cannot_start_leaves_no_run_folder(prepared, tmp_path, monkeypatch):

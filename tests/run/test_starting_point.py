@@ -19,9 +19,11 @@ from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE
-from tests.data.synthetic import write_prepared_data
 from tests.model.examples import TOGETHER
 from tests.run.facts import budget_facts
+from tests.train_loop import prepared
+
+__all__ = ["prepared"]
 
 CONFIG = load_config("demo").replace(
     data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
@@ -31,12 +33,6 @@ CONFIG = load_config("demo").replace(
     train={"ema": 0.5, "bleu_sentences": 0},
 )
 STEPS = (3, 6)
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "prepared"
-    return write_prepared_data(folder, CONFIG.data, {"fr": 40, "de": 20})
 
 
 def values_of(config, data, seed: int) -> dict[str, np.ndarray]:

@@ -18,12 +18,7 @@ from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
-
-DEMO = load_config("demo").replace(
-    data={"source_length": 24, "target_length": 20, "rows": 4, "minimum_pairs": 1},
-    model={"num_groups": 4},
-)
-
+from tests.train_loop import DEMO
 
 FLOAT = ArraySpec((2, 3), np.dtype(np.float32), "EM")
 
