@@ -1,11 +1,14 @@
-"""Compiles one function for a mesh, so that a test can look at its values and at its program."""
+"""Compiles a function for a mesh, so that a test can look at its values and at its program."""
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
+from gshard_nmt.spmd.mesh import Mesh
 from tests.multidevice.collectives import instructions_of
 from tests.multidevice.partitioning import ranks
 
@@ -20,12 +23,49 @@ def control(seed: int = 1) -> dict[str, np.ndarray]:
     }
 
 
-class CompiledFunction:
+def batch_specs(rows: int, length: int) -> dict[str, ArraySpec]:
+    """Returns the specs of the arrays of a batch: int32[B, L] each."""
+    return {name: ArraySpec((rows, length), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
+
+
+class Compiled:
+    """A function of groups of arrays, compiled for a mesh.
+
+    Attributes:
+      inputs: the specs of each group of its arguments.
+      devices: the devices of the mesh.
+      program: the compiled program, which takes and returns groups of arrays on the devices.
+      text: the text of this program.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Sequence[Mapping]],
+        inputs: Sequence[ArraySpecs],
+        letters: Sequence[Mapping[str, str]],
+        mesh: Mesh,
+        donate: Sequence[int] = (),
+    ) -> None:
+        self.inputs, self.devices = inputs, runtime.start(mesh)
+        self.program = self.devices.compile(
+            "function", lambda: lower(function, inputs, letters, mesh), donate
+        )
+        self.text = self.program.executable.as_text()
+
+    def put(self, *groups: Mapping[str, np.ndarray]) -> list[dict]:
+        """Places its arguments on the devices."""
+        return [self.devices.put(*group) for group in zip(groups, self.inputs, strict=True)]
+
+    def __call__(self, *groups: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """Returns the groups of its results, as the host has them."""
+        return [self.devices.fetch(group) for group in self.program(*self.put(*groups))]
+
+
+class CompiledFunction(Compiled):
     """A function of one or more float32 tensors, compiled for a mesh."""
 
     def __init__(self, function, *shapes, mesh, letters=""):
-        self.mesh, self.devices = mesh, runtime.start(mesh)
-        self.specs = {
+        specs = {
             f"a{i}": ArraySpec(tuple(shape), np.dtype(np.float32)) for i, shape in enumerate(shapes)
         }
 
@@ -34,15 +74,12 @@ class CompiledFunction:
             results = results if isinstance(results, list | tuple) else [results]
             return [{f"r{i}": result for i, result in enumerate(results)}]
 
-        self.program = self.devices.compile(
-            "function", lambda: lower(flat, [self.specs], [{"r0": letters}], mesh)
-        )
-        self.text = self.program.executable.as_text()
+        super().__init__(flat, [specs], [{"r0": letters}], mesh)
 
     def __call__(self):
         """Returns the results for inputs from `ranks`, as sharded arrays."""
-        values = {name: ranks(spec.shape) for name, spec in self.specs.items()}
-        (results,) = self.program(self.devices.put(values, self.specs))
+        values = {name: ranks(spec.shape) for name, spec in self.inputs[0].items()}
+        (results,) = self.program(*self.put(values))
         return [results[name] for name in sorted(results)]
 
     def shapes_of(self, opcode: str) -> set[str]:

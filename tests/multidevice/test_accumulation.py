@@ -8,14 +8,12 @@ import pytest
 
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.arrays import CONTROL, state_specs
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import CONTROL, letters_of, state_specs
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
 from tests.model.examples import MOE, WITHOUT_DROPOUT
-from tests.multidevice.compiled_function import control
+from tests.multidevice.compiled_function import Compiled, batch_specs, control
 
 ROWS, LENGTH = 8, 16
 # Every row is a group, so the groups are the same in microbatches. Experts overflow.
@@ -27,7 +25,7 @@ ONE_DEVICE = Mesh(("x",), (1,))
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 CASES = {"a dense model": (DENSE, 0.9, ONE_DEVICE, 2)}
 SLOW_CASES = {"a scan on 4x2 devices": (MODEL, 0.9, Mesh(("x", "y"), (4, 2), rules=TENSOR), 2)}
-BATCH = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
+BATCH = batch_specs(ROWS, LENGTH)
 
 
 class Watched(StepFunctions):
@@ -75,15 +73,9 @@ def compute(
     functions = Watched(
         model, Optimizer(min_factored_size=8), 40, 48, 3, ema=ema, microbatches=microbatches
     )
-    devices, state = runtime.start(mesh), state_specs(functions)
-    inputs = [state, BATCH, CONTROL]
-    letters = {name: spec.letters for name, spec in state.items()}
-    program = devices.compile(
-        f"{functions} {mesh}", lambda: lower(functions.train_step, inputs, [letters, {}], mesh)
-    )
-    groups = zip((start(state), batch(), control()), inputs, strict=True)
-    results = program(*(devices.put(group, specs) for group, specs in groups))
-    return program, *({k: np.asarray(v) for k, v in group.items()} for group in results)
+    state = state_specs(functions)
+    step = Compiled(functions.train_step, [state, BATCH, CONTROL], [letters_of(state), {}], mesh)
+    return step.program, *step(start(state), batch(), control())
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from gshard_nmt.model import blocks, expert_shards
 from gshard_nmt.model.gating import MoE
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.moe import declare_moe, moe_layer
+from gshard_nmt.run.arrays import letters_of
 from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from tests.multidevice.collectives import collectives, instructions_of
+from tests.multidevice.compiled_function import Compiled
 
 RULES = MoE(4, hidden_dim=256, second_expert="all", dispatch="blocks", biases=True)
 ROWS, LENGTH, DIM = 24, 4, 128
@@ -32,32 +34,26 @@ MESHES = {
 }  # fmt: skip
 
 
-class Layer:
+class Layer(Compiled):
     """One MoE layer, compiled for a mesh."""
 
     def __init__(self, mesh: Mesh) -> None:
         declared = declare_moe(DIM, RULES)
         kind = np.dtype(np.float32)
-        self.specs = {name: ArraySpec(p.shape, kind, p.letters) for name, p in declared.items()}
-        self.specs["x"] = ArraySpec((ROWS, LENGTH, DIM), kind, "BLM")
-        self.specs["is_token"] = ArraySpec((ROWS, LENGTH), kind, "BL")
-        self.devices = runtime.start(mesh)
+        specs = {name: ArraySpec(p.shape, kind, p.letters) for name, p in declared.items()}
+        specs["x"] = ArraySpec((ROWS, LENGTH, DIM), kind, "BLM")
+        specs["is_token"] = ArraySpec((ROWS, LENGTH), kind, "BL")
 
         def function(inputs):
             p = {name: inputs[name] for name in declared}
             y, _ = moe_layer(p, inputs["x"], inputs["is_token"] > 0, RULES, Mode())
             return [{"y": y}]
 
-        letters = {name: spec.letters for name, spec in self.specs.items()}
-        self.program = self.devices.compile(
-            "layer", lambda: lower(function, [self.specs], [{**letters, "y": "BLM"}], mesh)
-        )
-        self.text = self.program.executable.as_text()
+        super().__init__(function, [specs], [letters_of(specs) | {"y": "BLM"}], mesh)
 
     def __call__(self, **arrays) -> np.ndarray:
-        values = {**inputs(), **arrays}
-        (results,) = self.program(self.devices.put(values, self.specs))
-        return self.devices.fetch(results)["y"]
+        (results,) = super().__call__({**inputs(), **arrays})
+        return results["y"]
 
 
 @functools.cache

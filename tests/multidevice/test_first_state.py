@@ -7,13 +7,11 @@ import numpy as np
 
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.steps import StepFunctions
-from gshard_nmt.run.arrays import CONTROL, state_specs
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import lower
+from gshard_nmt.run.arrays import CONTROL, letters_of, state_specs
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 from tests.model.examples import MOE
-from tests.multidevice.compiled_function import control
+from tests.multidevice.compiled_function import Compiled, control
 
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 # The queries of all layers have one shape and are drawn together, but the encoder's are split otherwise.
@@ -23,14 +21,11 @@ MESH = Mesh(("x", "y"), (4, 2), rules=TENSOR, overrides={"*encoder*query": {"M":
 def first_state(mesh: Mesh):
     """Returns the state of step 0 as the devices hold it, and the results of collectives that made it."""
     functions = StepFunctions(MOE, Optimizer(min_factored_size=8), 40, 48, languages=3)
-    letters = {name: spec.letters for name, spec in state_specs(functions).items()}
-    devices = runtime.start(mesh)
-    program = devices.compile(
-        f"first state {mesh}", lambda: lower(functions.initialize, [CONTROL], [letters], mesh)
-    )
-    (state,) = program(devices.put(control(), CONTROL))
+    letters = letters_of(state_specs(functions))
+    compiled = Compiled(functions.initialize, [CONTROL], [letters], mesh)
+    (state,) = compiled.program(*compiled.put(control()))
     kinds = "|".join(COLLECTIVE_KINDS)
-    return state, re.findall(rf"= (.*?) (?:{kinds})(?:-start)?\(", program.executable.as_text())
+    return state, re.findall(rf"= (.*?) (?:{kinds})(?:-start)?\(", compiled.text)
 
 
 def test_every_device_draws_its_own_shards_of_the_same_state():

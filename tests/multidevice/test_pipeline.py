@@ -12,11 +12,11 @@ from gshard_nmt.model.pipeline import Pipeline
 from gshard_nmt.model.pipeline_schedule import Schedule
 from gshard_nmt.model.stack import Declaration, Part
 from gshard_nmt.model.stages import Lettered
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
 from tests.multidevice.collectives import collectives
+from tests.multidevice.compiled_function import Compiled
 
 RULES = {"P": "stage", "R": "stage", "B": ("stage", "data"), "H": "tensor"}
 BLOCKS, ROWS, LENGTH, WIDTH = 4, 2, 3, 4
@@ -117,11 +117,9 @@ def compiled(schedule: Schedule, mesh: Mesh):
 
         return [values_and_gradients(run, group)]
 
-    devices = runtime.start(mesh)
-    outputs = [{"d_w": "RMH", "d_v": "RHM"}]
-    program = devices.compile("pipeline", lambda: lower(function, [specs], outputs, mesh))
-    (results,) = program(devices.put(arrays, specs))
-    return {k: np.asarray(v) for k, v in results.items()}, program.executable.as_text()
+    program = Compiled(function, [specs], [{"d_w": "RMH", "d_v": "RHM"}], mesh)
+    (results,) = program(arrays)
+    return results, program.text
 
 
 @functools.cache

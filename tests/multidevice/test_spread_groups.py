@@ -12,12 +12,13 @@ from gshard_nmt.model import counter_random
 from gshard_nmt.model.gating import MoE
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.moe import declare_moe, moe_layer
+from gshard_nmt.run.arrays import letters_of
 from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from tests.multidevice.collectives import collectives, instructions_of
+from tests.multidevice.compiled_function import Compiled
 
 ROWS, LENGTH, DIM, EXPERTS = 16, 6, 32, 8
 # Groups, devices that share each group, dispatch. A group has fewer tokens than slots, and drops many.
@@ -65,13 +66,10 @@ def on_devices(groups: int, members: int, dispatch: str) -> tuple[dict[str, np.n
     specs = {name: ArraySpec(p.shape, kind, p.letters) for name, p in declared.items()}
     specs["x"] = ArraySpec((ROWS, LENGTH, DIM), kind, "BLM")
     specs["is_token"] = ArraySpec((ROWS, LENGTH), kind, "BL")
-    letters = {name: spec.letters for name, spec in specs.items()} | {"y": "BLM", "slot": "GS_"}
-    devices = runtime.start(mesh)
-    program = devices.compile(
-        "layer", lambda: lower(lambda arrays: [step(arrays, moe)], [specs], [letters], mesh)
-    )
-    (results,) = program(devices.put(inputs(), specs))
-    return devices.fetch(results), program.executable.as_text()
+    letters = letters_of(specs) | {"y": "BLM", "slot": "GS_"}
+    compiled = Compiled(lambda arrays: [step(arrays, moe)], [specs], [letters], mesh)
+    (results,) = compiled(inputs())
+    return results, compiled.text
 
 
 @pytest.mark.parametrize("spread", SPREADS, ids=str)

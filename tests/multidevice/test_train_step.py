@@ -10,14 +10,12 @@ from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
-from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
+from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import CONTROL, as_groups, letters_of, state_specs, weights_of
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
 from tests.model.examples import MOE, packed
-from tests.multidevice.compiled_function import CompiledFunction, control
+from tests.multidevice.compiled_function import Compiled, CompiledFunction, batch_specs, control
 
 ROWS, LENGTH = 8, 16
 # The dense layers of meshes are tested in test_meshes.py, encoders in test_equivalence.py.
@@ -27,7 +25,7 @@ CROSSED = {"B": "x", "G": ("x", "y"), "E": ("y", "x"), "V": "y", "H": "y"}
 ONE_DEVICE = Mesh(("x",), (1,))
 # Groups and experts are split over both axes.
 MESH = Mesh(("x", "y"), (2, 4), rules=CROSSED)
-BATCH = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
+BATCH = batch_specs(ROWS, LENGTH)
 STATE = state_specs(STEPS)
 PARAMETERS = weights_of(STATE)
 
@@ -52,27 +50,18 @@ def loss_gradients_and_update(state, batch, control, other_gradients):
 
 def compute(mesh: Mesh, state, other_gradients) -> list[dict[str, np.ndarray]]:
     """`loss_gradients_and_update` on a mesh."""
-    devices = runtime.start(mesh)
     inputs = [STATE, BATCH, CONTROL, PARAMETERS]
     moments = {k.removeprefix("moments/"): s for k, s in STATE.items() if k.startswith("moments/")}
     outputs = [{}, letters_of(PARAMETERS), letters_of(PARAMETERS), letters_of(moments)]
-    program = devices.compile(
-        f"check {mesh}", lambda: lower(loss_gradients_and_update, inputs, outputs, mesh)
-    )
-    arrays = (state, batch(), control(), other_gradients)
-    placed = [devices.put(group, specs) for group, specs in zip(arrays, inputs, strict=True)]
-    return [{k: np.asarray(v) for k, v in group.items()} for group in program(*placed)]
+    compiled = Compiled(loss_gradients_and_update, inputs, outputs, mesh)
+    return compiled(state, batch(), control(), other_gradients)
 
 
 def start() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Returns a state with moments that are not 0, and gradients that are independent of it."""
-    mesh, rng = ONE_DEVICE, np.random.default_rng(1)
-    devices = runtime.start(mesh)
-    program = devices.compile(
-        "init", lambda: lower(STEPS.initialize, [CONTROL], [letters_of(STATE)], mesh)
-    )
-    (drawn,) = program(devices.put(control(), CONTROL))
-    state = {k: np.asarray(v) for k, v in drawn.items()}
+    rng = np.random.default_rng(1)
+    initialize = Compiled(STEPS.initialize, [CONTROL], [letters_of(STATE)], ONE_DEVICE)
+    (state,) = initialize(control())
     for name, array in state.items():
         if name.startswith("moments/"):
             state[name] = rng.uniform(0.5, 2.0, array.shape).astype(np.float32)
@@ -108,23 +97,19 @@ def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
 
     The moving average of the weights adds none, because it is split as they are.
     """
-    mesh = Mesh(("x",), (2,))
-    devices = runtime.start(mesh)
     steps = dataclasses.replace(STEPS, ema=0.9)
     state = state_specs(steps)
     inputs, outputs = [state, BATCH, CONTROL], [letters_of(state), {}]
-    step = devices.compile(
-        "step", lambda: lower(steps.train_step, inputs, outputs, mesh), donate=(0,)
-    )
+    step = Compiled(steps.train_step, inputs, outputs, Mesh(("x",), (2,)), donate=(0,))
     # It takes over the memory of the average before, as the weights do.
     shards = [
-        devices.sharding(s, k).shard_shape(s.shape) for k, s in as_groups(state)["ema"].items()
+        step.devices.sharding(s, k).shard_shape(s.shape) for k, s in as_groups(state)["ema"].items()
     ]
-    assert step.memory().outputs < 4 * sum(int(np.prod(shape)) for shape in shards)
-    counts = step.collectives()
+    assert step.program.memory().outputs < 4 * sum(int(np.prod(shape)) for shape in shards)
+    counts = step.program.collectives()
     assert counts["all-to-all"] == 4
     assert counts["reduce-scatter"] == counts["collective-permute"] == 0
-    program = hlo.parse(step.executable.as_text())
+    program = hlo.parse(step.text)
     gathers = [
         instruction
         for instruction in program.by_name.values()
