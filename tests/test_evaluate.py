@@ -12,7 +12,8 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.evaluate import Request, evaluate
 from gshard_nmt.evaluation import test_sets
 from gshard_nmt.evaluation.report.page import chosen_samples
-from tests.run.facts import budget_facts, data_facts
+from tests.evaluation.run_folders import make_run
+from tests.run.facts import data_facts
 
 SENTENCES = [
     f"sentence number {n} is here for you" for n in ["one", "two", "three", "four", "five"]
@@ -31,15 +32,10 @@ def folders(tmp_path):
             write_pairs(tmp_path / "corpus" / f"{language}-en", split, language, "en", rows)
     digest = fingerprint(find_pairs(tmp_path / "corpus"))
     for run, languages in (("run", ["fr", "de"]), ("baselines/fr", ["fr"])):
-        folder = tmp_path / run
-        folder.mkdir(parents=True)
-        facts = data_facts(languages, corpus_fingerprint=digest)
-        for pair in facts["pairs"]:
+        pairs = data_facts(languages)["pairs"]
+        for pair in pairs:
             pair["train_pairs"] = 1000 * len(pair["language"] + run)
-        (folder / "data.json").write_text(json.dumps(facts))
-        budget = budget_facts(dict.fromkeys(languages, 70))
-        (folder / "budget.json").write_text(json.dumps(budget))
-        (folder / "config.gin").write_text("Model.heads = 4\n")
+        make_run(tmp_path / run, languages, corpus_fingerprint=digest, pairs=pairs)
     return tmp_path
 
 

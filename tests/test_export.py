@@ -12,8 +12,8 @@ from gshard_nmt.exchange import saved_model
 from gshard_nmt.import_model import import_model
 from gshard_nmt.settings.gin_reader import load_config, read_changes
 from gshard_nmt.spmd.mesh import Mesh
+from tests.evaluation.run_folders import make_run
 from tests.exchange.test_huggingface import GOLDENS
-from tests.run.facts import data_facts
 from tests.test_import_model import BEST, weights_in
 
 CONFIG = load_config("demo").replace(
@@ -34,10 +34,7 @@ class Tags:
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A run folder, and in `loaded` and `written` what was loaded and written."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "config.gin").write_text(CONFIG.text)
-    (folder / "data.json").write_text(json.dumps(data_facts(["fr", "de"])))
+    folder = make_run(tmp_path / "run", config=CONFIG.text).path
     for side in ("source", "target"):
         (folder / f"{side}.model").write_text(f"the {side} pieces")
     weights = {"a/w": np.ones(3, np.float32), "b": np.zeros((2, 2), np.float32)}

@@ -1,6 +1,5 @@
 """gshard-eval passes what the user asks to the evaluation, and refuses what cannot be."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from gshard_nmt.cli import commands
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.evaluation.metrics import KEYS
-from tests.run.facts import data_facts
+from tests.evaluation.run_folders import make_run
 
 
 @pytest.fixture
@@ -16,9 +15,7 @@ def folder(tmp_path, monkeypatch):
     """Returns the current folder, with two run folders, a corpus and a test set."""
     monkeypatch.chdir(tmp_path)
     for name in ("run", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.gin").write_text("Model.heads = 4\n")
-        (tmp_path / name / "data.json").write_text(json.dumps(data_facts()))
+        make_run(tmp_path / name, ["fr"])
     write_pairs(tmp_path / "corpus" / "fr-en", "test", "fr", "en", [("un", "one")])
     (tmp_path / "plain").mkdir()
     for name in ("src.fr", "ref.en"):

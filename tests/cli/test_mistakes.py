@@ -5,7 +5,6 @@ every file as it was.
 """
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.settings.gin_reader import load_config
 from tests.data.synthetic import write_prepared_data
-from tests.run.facts import data_facts
+from tests.evaluation.run_folders import make_run
 
 GOOD = {
     "data harvest": {"out": "new", "root": "corpus"},
@@ -120,9 +119,7 @@ def folder(tmp_path_factory):
     write_prepared_data(root / "data", Data(target_length=config.target_length), {"fr": 4})
     for split in ("train", "test"):
         write_pairs(root / "corpus" / "fr-en", split, "fr", "en", [("un", "one")])
-    (root / "run").mkdir()
-    (root / "run" / "config.gin").write_text(load_config("demo").text)
-    (root / "run" / "data.json").write_text(json.dumps(data_facts()))
+    make_run(root / "run", ["fr"], load_config("demo").text)
     (root / "scores.json").write_text('{"fr": 30.1}')
     (root / "text").write_text("un\n")
     (root / "a folder").mkdir()

@@ -1,4 +1,4 @@
-"""Run folders that tests of reports make by hand; nothing is trained."""
+"""Run folders that tests make by hand; nothing is trained."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def make_run(
       config: lines of the config.
       facts: other values of data.json.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.gin").write_text(config or "Model.heads = 4\nModel.experts = 8\n")
     (folder / "data.json").write_text(json.dumps(data_facts(languages, **facts)))
     budget = budget_facts(dict.fromkeys(languages, 450)) | {"seconds": 86400.0}

@@ -1,18 +1,17 @@
 """A whole evaluation that tests make by hand: a corpus, run folders and translations."""
 
 import dataclasses
-import json
 import random
 from pathlib import Path
 
 from gshard_nmt.data.preparation.inputs import fingerprint
-from gshard_nmt.data.sets.corpus import find_pairs
+from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
 from gshard_nmt.evaluation.opening import open_systems
 from gshard_nmt.evaluation.report import baselines, faults
 from gshard_nmt.evaluation.systems import System
 from gshard_nmt.evaluation.translations import TestSet
 from gshard_nmt.run.folder import RunFolder
-from tests.run.facts import budget_facts, data_facts
+from tests.evaluation.run_folders import make_run
 
 LETTERS = {
     "en": ("bcdfghlmnprst", "aeiou"),
@@ -56,23 +55,12 @@ class SmallEvaluation:
     def write(self) -> None:
         """Writes the corpus and the run folders."""
         for language in LANGUAGES:
-            folder = self.corpus / f"{language}-en"
-            folder.mkdir(parents=True, exist_ok=True)
             for split, rows in (("train", [("a", "b")]), ("test", self.test[language])):
-                for side, tag in enumerate((language, "en")):
-                    text = "".join(f"{row[side]}\n" for row in rows)
-                    (folder / f"{split}.{tag}").write_text(text, encoding="utf-8")
+                write_pairs(self.corpus / f"{language}-en", split, language, "en", rows)
         digest = fingerprint([p for p in find_pairs(self.corpus) if p.language in LANGUAGES])
-        self._write_run(self.run.path, LANGUAGES, digest)
+        make_run(self.run.path, LANGUAGES, corpus_fingerprint=digest)
         for language in self.baselines:
-            self._write_run(self.folder / "baselines" / language, [language], digest)
-
-    def _write_run(self, folder, languages, digest) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        facts = data_facts(languages, corpus_fingerprint=digest)
-        (folder / "data.json").write_text(json.dumps(facts))
-        (folder / "budget.json").write_text(json.dumps(budget_facts(dict.fromkeys(languages, 9))))
-        (folder / "config.gin").write_text("Model.experts = 8\n")
+            make_run(self.folder / "baselines" / language, [language], corpus_fingerprint=digest)
 
     def translate(self, workdir, source, target, lines, checkpoint):
         """Returns the translations of a test source; `Translate` for gshard_nmt.evaluate."""

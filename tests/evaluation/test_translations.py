@@ -1,7 +1,5 @@
 """All translations of a run are of one checkpoint, though the run is trained on meanwhile."""
 
-import json
-
 import pytest
 
 from gshard_nmt import files
@@ -9,9 +7,8 @@ from gshard_nmt.decoding.runs import Choices
 from gshard_nmt.evaluation import translations
 from gshard_nmt.run.checkpoint.manifest import NAME, Manifest
 from gshard_nmt.run.checkpoint.tensor_files import COMMIT_FILE
-from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.gin_reader import read_changes
-from tests.run.facts import data_facts
+from tests.evaluation.run_folders import make_run
 
 TESTS = [
     translations.TestSet(tag, tag, "en", 5, [f"a {tag}", f"b {tag}"], ["a", "b"])
@@ -21,9 +18,7 @@ TESTS = [
 
 @pytest.fixture
 def run(tmp_path):
-    (tmp_path / "data.json").write_text(json.dumps(data_facts(("fr", "de"))))
-    (tmp_path / "config.gin").write_text("Model.heads = 4\n")
-    return RunFolder(tmp_path)
+    return make_run(tmp_path)
 
 
 def save(run, step):
