@@ -13,24 +13,23 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.counter_random import Key
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.arrays import CONTROL, state_specs
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import CONTROL, letters_of, state_specs
 from gshard_nmt.settings.config import configs_folder
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, annotations_in, lower
+from gshard_nmt.spmd.lowering import annotations_in, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import COLLECTIVE_KINDS
 from tests.model.examples import MOE, WITHOUT_DROPOUT
 from tests.multidevice.collectives import Counts, axes_of, collectives, instructions_of
-from tests.multidevice.compiled_function import control
+from tests.multidevice.compiled_function import Compiled, batch_specs, control
 
 ROWS, LENGTH = 16, 16
 SPARSE = dataclasses.replace(MOE, encoder_layers=0, heads=4, **WITHOUT_DROPOUT)
 DENSE = dataclasses.replace(SPARSE, experts=0)
 BATCH = {
-    name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL")
-    for name in BATCH_ARRAYS
+    name: spec
+    for name, spec in batch_specs(ROWS, LENGTH).items()
     if name.startswith("target") or name == "source_languages"
 }
 
@@ -159,20 +158,13 @@ def train(model: Model, mesh: Mesh, updates: int = 2) -> tuple[list[float], dict
     """Returns the losses, the state after the updates, and the text of the compiled program."""
     program_steps = steps(model)
     specs = state_specs(program_steps)
-    letters = {name: spec.letters for name, spec in specs.items()}
-    devices = runtime.start(mesh)
-    program = devices.compile(
-        f"train {mesh}",
-        lambda: lower(program_steps.train_step, [specs, BATCH, CONTROL], [letters, {}], mesh),
-        donate=(0,),
-    )
-    state, batch, scalars = values(model)
-    state, batch = devices.put(state, specs), devices.put(batch, BATCH)
-    scalars, losses = devices.put(scalars, CONTROL), []
+    inputs, letters = [specs, BATCH, CONTROL], [letters_of(specs), {}]
+    step = Compiled(program_steps.train_step, inputs, letters, mesh, donate=(0,))
+    (state, batch, scalars), losses = step.put(*values(model)), []
     for _ in range(updates):
-        state, metrics = program(state, batch, scalars)
+        state, metrics = step.program(state, batch, scalars)
         losses.append(float(metrics["loss"]))
-    return losses, {k: np.asarray(v) for k, v in state.items()}, program.executable.as_text()
+    return losses, step.devices.fetch(state), step.text
 
 
 @functools.cache

@@ -11,14 +11,13 @@ from gshard_nmt.inspection.hlo import parse
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.guard import FINE
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.arrays import CONTROL, state_specs, weights_of
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import CONTROL, letters_of, state_specs, weights_of
+from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh
 from tests.model.examples import NARROW, WITHOUT_DROPOUT, packed
 from tests.multidevice.collectives import axes_of
-from tests.multidevice.compiled_function import control
+from tests.multidevice.compiled_function import Compiled, batch_specs, control
 
 ROWS, LENGTH = 8, 8
 ONE = Mesh(("x",), (1,))
@@ -105,22 +104,17 @@ def compiled_step(model: Model, microbatches: int, mesh: Mesh):
     optimizer = Optimizer(warmup_steps=4)
     steps = Recorded(model, optimizer, 20, 24, languages=3, microbatches=microbatches)
     state = state_specs(steps)
-    arrays = {n: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for n in BATCH_ARRAYS}
 
     def function(state, batch, control):
         new_state, metrics = steps.train_step(state, batch, control)
         return [metrics, dict(steps.recorded), new_state]
 
-    devices = runtime.start(mesh)
-    letters = [{}, {}, {name: spec.letters for name, spec in state.items()}]
-    inputs = [state, arrays, CONTROL]
-    program = devices.compile("step", lambda: lower(function, inputs, letters, mesh))
+    inputs = [state, batch_specs(ROWS, LENGTH), CONTROL]
+    compiled = Compiled(function, inputs, [{}, {}, letters_of(state)], mesh)
 
     def step(order: np.ndarray, seed: int = 1):
-        values = (training_state(state), batch(order), control(seed))
-        placed = [devices.put(group, specs) for group, specs in zip(values, inputs, strict=True)]
-        results = {k: np.asarray(v) for group in program(*placed) for k, v in group.items()}
-        return results, program.executable.as_text()
+        metrics, gradients, new_state = compiled(training_state(state), batch(order), control(seed))
+        return metrics | gradients | new_state, compiled.text
 
     return step
 
@@ -151,12 +145,9 @@ def test_validation_of_a_pipeline_with_experts_equals_that_of_the_unrolled_stack
     def nll(model: Model, microbatches: int, mesh: Mesh) -> float:
         steps = StepFunctions(model, Optimizer(), 20, 24, languages=3, microbatches=microbatches)
         state = state_specs(steps)
-        arrays = {n: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for n in BATCH_ARRAYS}
-        inputs = [weights_of(state), arrays]
-        devices = runtime.start(mesh)
-        program = devices.compile("nll", lambda: lower(steps.eval_step, inputs, [{}], mesh))
-        values = weights_of(training_state(state)), batch(np.arange(ROWS))
-        (sums,) = program(*map(devices.put, values, inputs))
+        inputs = [weights_of(state), batch_specs(ROWS, LENGTH)]
+        eval_step = Compiled(steps.eval_step, inputs, [{}], mesh)
+        (sums,) = eval_step(weights_of(training_state(state)), batch(np.arange(ROWS)))
         return float(sums["nll_sum"])
 
     model = dataclasses.replace(case.model, stack="pipeline", **case.pipeline)

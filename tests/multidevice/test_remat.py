@@ -6,21 +6,21 @@ import pathlib
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from gshard_nmt.inspection import hlo
 from gshard_nmt.inspection.compute import product_flops
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.arrays import CONTROL, state_specs
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import CONTROL, letters_of, state_specs
 from gshard_nmt.spmd import ahead_of_time, runtime
-from gshard_nmt.spmd.lowering import ArraySpec, LoweredFunction, lower
+from gshard_nmt.spmd.lowering import LoweredFunction, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
 from tests.integration.conftest import usual_flags
 from tests.model.examples import WITHOUT_DROPOUT
+from tests.multidevice.compiled_function import batch_specs
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 MESH = Mesh(("x",), (8,))
@@ -45,9 +45,8 @@ MODEL = Model(
 def lowered_step(model: Model, rows: int, length: int, mesh: Mesh) -> LoweredFunction:
     steps = StepFunctions(model, Optimizer(), 1000, 1000)
     state = state_specs(steps)
-    letters = {name: spec.letters for name, spec in state.items()}
-    batch = {name: ArraySpec((rows, length), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
-    return lower(steps.train_step, [state, batch, CONTROL], [letters, {}], mesh)
+    inputs = [state, batch_specs(rows, length), CONTROL]
+    return lower(steps.train_step, inputs, [letters_of(state), {}], mesh)
 
 
 def temporary_bytes(model: Model) -> int:

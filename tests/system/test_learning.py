@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
-from gshard_nmt.run.arrays import CONTROL, state_specs
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.lowering import ArraySpec, lower
+from gshard_nmt.model.steps import StepFunctions
+from gshard_nmt.run.arrays import CONTROL, letters_of, state_specs
 from gshard_nmt.spmd.mesh import Mesh
+from tests.model.examples import WITHOUT_DROPOUT
+from tests.multidevice.compiled_function import Compiled, batch_specs, control
 
 TOKENS, ROWS, LENGTH, UPDATES = 32, 16, 32, 200
 MODEL = Model(
@@ -29,13 +29,11 @@ MODEL = Model(
     head_dim=8,
     experts=2,
     num_groups=8,
-    input_dropout=0.0,
-    residual_dropout=0.0,
-    attention_dropout=0.0,
     label_smoothing=0.0,
+    **WITHOUT_DROPOUT,
 )
 MESH = Mesh(("x",), (2,))
-BATCH = {name: ArraySpec((ROWS, LENGTH), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
+BATCH = batch_specs(ROWS, LENGTH)
 
 
 def batches():
@@ -59,25 +57,16 @@ def final_loss(experts: int) -> tuple[float, float]:
     """Nats a token over the last updates, and the busiest expert's load, 1 at balance."""
     model = dataclasses.replace(MODEL, experts=experts)
     steps = StepFunctions(model, Optimizer(warmup_steps=60, min_factored_size=8), TOKENS, TOKENS)
-    devices, specs = runtime.start(MESH), state_specs(steps)
-    letters = {name: spec.letters for name, spec in specs.items()}
-    train = devices.compile(
-        f"train {experts}",
-        lambda: lower(steps.train_step, [specs, BATCH, CONTROL], [letters, {}], MESH),
-        donate=(0,),
-    )
-    scalars = {
-        "seed": np.array([1, 0], np.uint32),
-        "max_steps": np.array(UPDATES, np.int32),
-        "max_tokens": np.array([0, 0], np.uint32),
-        "one": np.array(1.0, np.float32),
-    }
+    specs = state_specs(steps)
+    inputs, letters = [specs, BATCH, CONTROL], [letters_of(specs), {}]
+    step = Compiled(steps.train_step, inputs, letters, MESH, donate=(0,))
+    scalars = control() | {"max_steps": np.array(UPDATES, np.int32)}
     (state,) = steps.initialize({name: tf.constant(value) for name, value in scalars.items()})
-    state = devices.put({name: value.numpy() for name, value in state.items()}, specs)
-    control = devices.put(scalars, CONTROL)
+    state = step.devices.put({name: value.numpy() for name, value in state.items()}, specs)
+    scalars = step.devices.put(scalars, CONTROL)
     losses, busiest = [], 0.0
     for _, batch in zip(range(UPDATES), batches(), strict=False):
-        state, metrics = train(state, devices.put(batch, BATCH), control)
+        state, metrics = step.program(state, step.devices.put(batch, BATCH), scalars)
         losses.append(float(metrics["nll"]))
         busiest = float(metrics["busiest_expert"])
     return float(np.mean(losses[-50:])), busiest
