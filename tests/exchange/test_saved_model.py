@@ -19,17 +19,12 @@ from gshard_nmt.exchange import saved_model
 from gshard_nmt.exchange.saved_model import FEW, TrainedModel
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
+from tests.model.examples import LAYERS, WIDTHS
 
 ROWS, SHORT, LONG = 6, 6, 12
 CONFIG = load_config("demo").replace(
     mesh=Mesh(),
-    model={
-        **dict.fromkeys(("encoder_layers", "decoder_layers", "moe_every"), 1),
-        **dict.fromkeys(("model_dim", "hidden_dim", "expert_hidden_dim"), 16),
-        "experts": 4,
-        "heads": 2,
-        "head_dim": 8,
-    },
+    model={**LAYERS, **WIDTHS, "expert_hidden_dim": 16, "experts": 4},
     decode={
         "rows": ROWS,
         "source_lengths": (LONG, SHORT),

@@ -10,6 +10,7 @@ from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.spmd.lowering import ArraySpec
+from tests.model.examples import LAYERS
 from tests.run.checkpoints import whole_state
 from tests.test_train_faults import ReadingStep, ReadingSteps
 from tests.train_loop import CONFIG as SMALL
@@ -93,10 +94,9 @@ def test_the_real_model_sees_the_same_batches_of_a_ramp_on_1_4_and_8_devices(
     small = {"model_dim": 32, "hidden_dim": 32, "expert_hidden_dim": 32, "heads": 2, "head_dim": 16}
     # Operands in bfloat16 would be rounded after sums in another order.
     small["matmul_precision"] = "default"
-    layers = {"encoder_layers": 1, "decoder_layers": 1, "moe_every": 1}
     config = CONFIG.replace(
         data={"schedule": schedule, "packing_window": 1},
-        model=small | layers,
+        model=small | LAYERS,
         mesh=MESHES[0],
         train={"steps": 6},
         optimizer={"cooldown_steps": 0},

@@ -8,17 +8,10 @@ from gshard_nmt.run.arrays import step_functions
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
+from tests.model.examples import NARROW
 
 TINY = load_config("demo").replace(
-    model={
-        "encoder_layers": 0,
-        "decoder_layers": 1,
-        "model_dim": 8,
-        "hidden_dim": 8,
-        "heads": 1,
-        "head_dim": 8,
-        "experts": 0,
-    },
+    model={"encoder_layers": 0, "decoder_layers": 1, **NARROW, "experts": 0},
     data={"rows": 2, "target_length": 4, "source_vocabulary": 320, "target_vocabulary": 320},
     mesh={"shape": (1,)},
 )
