@@ -1,4 +1,4 @@
-"""A small model and two packed sentences, for tests of several modules."""
+"""A small model, two packed sentences and the scalars of a step, for tests of several modules."""
 
 import dataclasses
 
@@ -106,6 +106,12 @@ def packed(segments: list[list[int]], sources: int, targets: int) -> dict[str, n
     return {name: array.astype(np.int32) for name, array in batch.items()}
 
 
+CONTROL = {
+    "seed": tf.constant([1, 0], tf.uint32),
+    "max_steps": tf.constant(100),
+    "max_tokens": tf.constant([0, 0], tf.uint32),
+    "one": tf.constant(1.0),
+}
 ONE = ([5, 6, 7, 1], [9, 8, 1])
 TWO = ([11, 12, 1], [13, 14, 15, 1])
 

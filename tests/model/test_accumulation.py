@@ -14,8 +14,7 @@ from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.stages import microbatches_of
 from gshard_nmt.model.steps import StepFunctions
-from tests.model.examples import DENSE, ONE, SMALL, TWO, rows
-from tests.model.test_steps import CONTROL
+from tests.model.examples import CONTROL, DENSE, ONE, SMALL, TWO, rows
 
 SHALLOW = dataclasses.replace(
     DENSE,

@@ -21,6 +21,7 @@ from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.run.arrays import training_arrays
 from gshard_nmt.settings.divides import check_divides
 from gshard_nmt.settings.gin_reader import load_config
+from tests.model.examples import CONTROL
 from tests.model.parameter_kinds import count_by_kind
 
 MATRICES = ("experts", "gates", "attention", "feed_forward", "embeddings")
@@ -166,12 +167,10 @@ def batch() -> dict[str, tf.Tensor]:
 
 def trained(steps: StepFunctions) -> tuple[list[float], dict[str, tf.Tensor]]:
     """The losses of two steps, and the state after them; executed eagerly."""
-    control = {"seed": tf.constant([1, 0], tf.uint32), "max_steps": tf.constant(10)}
-    control |= {"max_tokens": tf.constant([0, 0], tf.uint32), "one": tf.constant(1.0)}
-    (state,) = steps.initialize(control)
+    (state,) = steps.initialize(CONTROL)
     losses = []
     for _ in range(2):
-        state, metrics = steps.train_step(state, batch(), control)
+        state, metrics = steps.train_step(state, batch(), CONTROL)
         losses.append(float(metrics["loss"]))
     return losses, state
 

@@ -12,7 +12,7 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import initial_values
 from gshard_nmt.model.steps import StepFunctions
-from tests.model.examples import WIDTHS, packed
+from tests.model.examples import CONTROL, WIDTHS, packed
 
 FLOAT32 = Model(encoder_layers=2, decoder_layers=2, **WIDTHS, experts=4, num_groups=2)
 BFLOAT16 = dataclasses.replace(FLOAT32, activation_dtype="bfloat16")
@@ -45,10 +45,8 @@ def test_logits_and_router_statistics_are_float32_and_near_either_way(positions)
 
 def test_parameters_gradients_and_moments_stay_float32():
     steps = StepFunctions(BFLOAT16, Optimizer(min_factored_size=8), 30, 30)
-    control = {"seed": tf.constant([1, 0], tf.uint32), "max_steps": tf.constant(10)}
-    control |= {"max_tokens": tf.constant([0, 0], tf.uint32), "one": tf.constant(1.0)}
-    (state,) = steps.initialize(control)
-    state, metrics = steps.train_step(state, batch(), control)
+    (state,) = steps.initialize(CONTROL)
+    state, metrics = steps.train_step(state, batch(), CONTROL)
     counts = ("step", "tokens", "guard/norms")
     assert {value.dtype for name, value in state.items() if name not in counts} == {tf.float32}
     counts = ("tokens_seen", "last_step", "status")

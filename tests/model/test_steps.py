@@ -13,14 +13,8 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import StepFunctions
-from tests.model.examples import DENSE, ONE, SMALL, TWO, parameters, rows
+from tests.model.examples import CONTROL, DENSE, ONE, SMALL, TWO, parameters, rows
 
-CONTROL = {
-    "seed": tf.constant([1, 0], tf.uint32),
-    "max_steps": tf.constant(100),
-    "max_tokens": tf.constant([0, 0], tf.uint32),
-    "one": tf.constant(1.0),
-}
 SHALLOW = dataclasses.replace(DENSE, encoder_layers=0, decoder_layers=1)
 
 
