@@ -14,7 +14,7 @@ from distributed import Client
 
 from gshard_nmt.data.worker_pool import DaskPool
 from gshard_nmt.errors import TryAgain, UserError
-from tests.data.preparation.small_corpus import write_corpus
+from tests.data.preparation.small_corpus import content, write_corpus
 from tests.data.test_worker_pool import call
 
 pytestmark = pytest.mark.slow
@@ -87,10 +87,6 @@ def start(tmp_path, corpus, out, *flags):
 def end(program):
     output = program.communicate(timeout=200)[0]
     return program.returncode, output
-
-
-def content(folder):
-    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
 def wait_for(file):

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from tests.integration.conftest import command, finished, succeed, usual_flags
+from tests.multidevice.collectives import collective_of
 
 pytestmark = pytest.mark.slow
 
@@ -57,12 +58,6 @@ def inspect(
     words = command("inspect", f"--config={config}", f"--json={file}", *flags, *arguments)
     done = succeed(finished([*(limit if gigabytes else []), *words], env=usual_flags()))
     return json.loads(file.read_text()), done.stdout
-
-
-def collective_of(record: dict, kind: str) -> dict:
-    """Returns the only entry of a kind of collective."""
-    (collective,) = (c for c in record["collectives"] if c["kind"] == kind)
-    return collective
 
 
 @pytest.fixture(scope="module")

@@ -76,3 +76,9 @@ def axes_of(attributes: str, mesh: Mesh) -> list[str]:
         groups = [tuple(map(int, pair.split(","))) for pair in pairs[1].split("},{")]
     varying = {axis for group in groups for axis in axes_between(mesh, group)}
     return [axis for axis in mesh.axes if axis in varying]
+
+
+def collective_of(record: dict, kind: str) -> dict:
+    """Returns the only entry of a kind of collective in the JSON of gshard-inspect."""
+    (collective,) = (c for c in record["collectives"] if c["kind"] == kind)
+    return collective

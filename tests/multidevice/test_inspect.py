@@ -8,6 +8,7 @@ import pytest
 from gshard_nmt import inspect_config as inspect
 from gshard_nmt.run.arrays import state_specs, step_functions
 from gshard_nmt.settings.gin_reader import load_config
+from tests.multidevice.collectives import collective_of
 from tests.multidevice.test_equivalence import LAYERS
 from tests.multidevice.test_equivalence import SMALL as SIZES
 
@@ -24,12 +25,6 @@ MEMORY_KEYS = {
     *("argument_bytes", "temp_bytes", "output_bytes", "alias_bytes", "peak_bytes", "hbm_bytes"),
     "by_category",
 }
-
-
-def collective_of(record: dict, kind: str) -> dict:
-    """The only entry of a kind of collective."""
-    (collective,) = (c for c in record["collectives"] if c["kind"] == kind)
-    return collective
 
 
 @pytest.fixture(scope="module")
