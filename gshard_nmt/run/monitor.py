@@ -217,6 +217,10 @@ class Profile:
             return f"the trace cannot be written: {error}. Training goes on"
         finally:
             self._temporary = None
+        if self._steps == SKIPPED_STEPS:
+            return (
+                f"the run ended after {self._steps} steps, before the first that --profile traces"
+            )
         return (
             f"a trace of {min(self._steps - SKIPPED_STEPS, TRACED_STEPS)} steps is in {self._folder}; to "
             f"see it: pip install tensorboard xprof, then tensorboard --logdir {self._folder}"

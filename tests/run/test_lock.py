@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -179,7 +180,9 @@ def test_a_lock_that_was_removed_is_lost(tmp_path):
 def test_a_heartbeat_comes_by_itself(bucket, folder, monkeypatch):
     monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.01)
     with BucketLock(folder) as held:
+        limit = time.monotonic() + 60
         while not held._read().endswith(b"\n3\n"):
+            assert time.monotonic() < limit
             threading.Event().wait(0.01)
         held.check()
 

@@ -248,6 +248,14 @@ def test_a_run_that_ends_early_keeps_what_was_traced(tmp_path):
     assert len(traces(tmp_path)) == 1
 
 
+def test_a_run_that_ends_before_the_first_traced_step_says_so(tmp_path):
+    profile = Profile(tmp_path, wanted=True)
+    for step in range(SKIPPED_STEPS):
+        profile.count_step(step)
+    words = "the run ended after 5 steps, before the first that --profile traces"
+    assert profile.close() == words
+
+
 def test_each_process_writes_its_own_file_into_one_folder(tmp_path):
     for process in (0, 3):
         profile = Profile(tmp_path, wanted=True, process=process)

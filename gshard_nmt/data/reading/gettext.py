@@ -146,11 +146,14 @@ def _read_mo(data: bytes) -> tuple[str, list[Entry]]:
         tables = [struct.unpack_from(f"{order}{2 * count}I", data, at) for at in places]
     except struct.error:
         raise ValueError("cut short") from None
-    raw = [[data[t[2 * i + 1] : t[2 * i + 1] + t[2 * i]] for t in tables] for i in range(count)]
+    columns = [list(zip(table[::2], table[1::2], strict=True)) for table in tables]
+    if any(at + length > len(data) for column in columns for length, at in column):
+        raise ValueError("cut short")
+    raw = [[data[at : at + length] for length, at in row] for row in zip(*columns, strict=True)]
     header = next((msgstr for msgid, msgstr in raw if not msgid), b"")
     charset = _charset(header)
-    texts = [[text.decode(charset) for text in pair] for pair in raw if pair[0]]
-    return header.decode(charset), [(msgid, forms.split(_PLURAL)) for msgid, forms in texts]
+    pairs = [[text.decode(charset) for text in pair] for pair in raw if pair[0]]
+    return header.decode(charset), [(msgid, forms.split(_PLURAL)) for msgid, forms in pairs]
 
 
 def _read_po(data: bytes) -> tuple[str, list[Entry]]:

@@ -138,7 +138,8 @@ def read_tmx(source: Input) -> Iterator[list[SentencePair]]:
                     if first is not None and second is not None:
                         score = score_of(element.findtext("prop[@type='score']"), str(path))
                         rows.append(SentencePair(first, second, score))
-                    parents[-1].clear()  # all units before are done
+                    if parents:
+                        parents[-1].clear()  # all units before are done
             yield rows
             count += len(rows)
         parser.close()

@@ -105,7 +105,7 @@ def test_a_plural_on_one_side_only_is_left_out_and_counted(tmp_path):
     assert read_catalogue(path) == ([Message("Close", "d")], 2)
 
 
-@pytest.mark.parametrize("cut", [0, 3, 19, 40, 60])
+@pytest.mark.parametrize("cut", [0, 3, 19, 40, 60, -4])
 def test_a_damaged_file_is_an_error(tmp_path, cut):
     path = tmp_path / "a.mo"
     path.write_bytes(mo([("Open", "Ouvrir"), ("Close", "Fermer")])[:cut])

@@ -12,10 +12,10 @@ HEAD = """<?xml version="1.0"?>
 """
 
 
-def rows(tmp_path, units, head=HEAD, name="fr-en", encoding="utf-8"):
+def rows(tmp_path, units, head=HEAD, name="fr-en", encoding="utf-8", end="</body></tmx>"):
     folder = tmp_path / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.tmx").write_text(f"{head}{units}</body></tmx>", encoding=encoding)
+    (folder / "train.tmx").write_text(f"{head}{units}{end}", encoding=encoding)
     (pair,) = find_pairs(tmp_path)
     (memory,) = pair.inputs("train")
     return [row for block in read_tmx(memory) for row in block]
@@ -57,6 +57,10 @@ def test_the_old_attribute_and_other_encodings(tmp_path, encoding):
     head = f"<?xml version='1.0' encoding='{encoding.removesuffix('-sig')}'?><tmx><body>"
     units = unit(fr="été", en="b").replace("xml:lang", "lang") * 9000
     assert rows(tmp_path, units, head, encoding=encoding) == [("été", "b", None)] * 9000
+
+
+def test_a_unit_may_be_the_root(tmp_path):
+    assert rows(tmp_path, unit(fr="a", en="b"), "", end="") == [("a", "b", None)]
 
 
 def test_an_encoding_that_is_unknown_or_wrong_is_an_error(tmp_path):
