@@ -168,6 +168,12 @@ def test_a_config_chooses_the_languages(corpus):
         checked(corpus, config=Data(languages=("it",)))
 
 
+def test_a_config_chooses_a_pair_as_it_is_named(corpus):
+    shutil.copytree(corpus / "fr-en", corpus / "en-fr")
+    named = Data(direction="as-named", languages=("fr-en",))
+    assert kinds(corpus, config=named) == set()
+
+
 def test_text_that_is_too_long_for_a_row_is_named_in_one_line(corpus, capsys):
     rows = corpora.rows_of("fr")
     long = [

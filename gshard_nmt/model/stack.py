@@ -118,6 +118,7 @@ def unrolled(
     """Applies every repeat of the block in turn.
 
     Args:
+      parts: the parts of the block, in their order.
       stacked: the parameters, with a leading dimension R.
       x: [B, L, M].
       shared: tensors that every repeat reads and that need gradients.

@@ -199,15 +199,22 @@ class Profile:
         return self.close() if self._steps == SKIPPED_STEPS + TRACED_STEPS else ""
 
     def close(self) -> str:
-        """Ends the trace, if there is one. Returns a line to show, or ""."""
+        """Ends the trace, if there is one, at the end of a start. Returns a line to show, or ""."""
+        early = ""
+        if self._wanted and self._steps <= SKIPPED_STEPS:
+            early = (
+                f"the start ended after {self._steps} steps, and --profile skips {SKIPPED_STEPS}"
+            )
         if self._temporary is None:
-            return ""
+            return early
         import jax
 
         target = self._folder / "plugins" / "profile" / f"step-{self._last_step}"
         try:
             with self._temporary as folder:
                 jax.profiler.stop_trace()
+                if early:
+                    return early
                 target.mkdir(parents=True, exist_ok=True)
                 for file in sorted(Path(folder).rglob("*.xplane.pb")):
                     host = file.name.removesuffix(".xplane.pb")
@@ -217,10 +224,6 @@ class Profile:
             return f"the trace cannot be written: {error}. Training goes on"
         finally:
             self._temporary = None
-        if self._steps == SKIPPED_STEPS:
-            return (
-                f"the run ended after {self._steps} steps, before the first that --profile traces"
-            )
         return (
             f"a trace of {min(self._steps - SKIPPED_STEPS, TRACED_STEPS)} steps is in {self._folder}; to "
             f"see it: pip install tensorboard xprof, then tensorboard --logdir {self._folder}"

@@ -20,9 +20,6 @@ from gshard_nmt.ranges import Rule, between, check
 Partition = tuple[tuple[str, ...], ...]
 """For each dimension of a tensor, the mesh axes that split it, outermost first; () if none does."""
 
-LETTERS = tuple("ABCDEGHIJKLMNPRSTUV")
-"""The letters of dimensions that rules may split; the package `model` says what each means."""
-
 MOST_DEVICES = 2**20
 
 Axes = str | Sequence[str] | None
@@ -171,10 +168,10 @@ class Mesh:
                 yield setting, tuple(axis for axes in layout for axis in _as_axes(axes))
         for setting, table in tables.items():
             for letter, axes in table.items():
-                if letter not in LETTERS:
+                if not re.fullmatch("[A-Z]", letter):
                     raise UserError(
-                        f"{setting} has the key {letter!r}; a key must be the letter of a dimension: "
-                        f"{', '.join(LETTERS)}.",
+                        f"{setting} has the key {letter!r}; a key must be the capital letter of a "
+                        "dimension, such as B for the rows of a batch.",
                         [setting.partition("[")[0]],
                     )
                 yield f"{setting}[{letter!r}]", _as_axes(axes)

@@ -363,6 +363,12 @@ def test_what_begins_another_block_of_markdown_is_escaped(tmp_path):
     assert text == f"1\\. a\\*b | \\[c\\]\n\n{cell}|---|\n{cell}"
 
 
+ENTITY = (
+    '<!DOCTYPE xliff [<!ENTITY e "x">]><xliff version="1.2"><file><body><trans-unit id="1"><source>'
+    "a &amp; {}</source></trans-unit></body></file></xliff>"
+)
+
+
 # fmt: off
 DAMAGED = [
     ("a.po", b'msgid "a"\nmsgstr\n', "a.po cannot be read: Syntax error"),
@@ -370,7 +376,8 @@ DAMAGED = [
     ("a.po", HEADER.replace("n%10==1", "n%0").encode(), "a.po cannot be read: "),
     ("a.xlf", b"<xliff>", "a.xlf cannot be read: "),
     ("a.xlf", b"<html/>", "it is no XLIFF, but html. Correct it."),
-    ("a.xlf", b'<!DOCTYPE xliff [<!ENTITY e "x">]><xliff>&e;</xliff>', "it has entities of its own"),
+    ("a.xlf", ENTITY.format("&e;").encode(), "a source has the entity &e;, so write its text in"),
+    ("a.xlf", ENTITY.format('<g id="&e;">a</g>').encode(), "a source has the entity &e;"),
     ("a.html", b"caf\xe9", "byte 4: it is not utf-8. Convert it"),
 ]
 # fmt: on

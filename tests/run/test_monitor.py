@@ -241,19 +241,20 @@ def test_the_trace_covers_a_few_steps_after_the_first_ones(tmp_path):
 
 def test_a_run_that_ends_early_keeps_what_was_traced(tmp_path):
     profile = Profile(tmp_path, wanted=True)
-    assert profile.close() == ""
     for step in range(SKIPPED_STEPS + 2):
         profile.count_step(step)
     assert profile.close().startswith("a trace of 2 steps")
     assert len(traces(tmp_path)) == 1
 
 
-def test_a_run_that_ends_before_the_first_traced_step_says_so(tmp_path):
+@pytest.mark.parametrize("steps", [0, SKIPPED_STEPS - 1, SKIPPED_STEPS])
+def test_a_run_that_ends_before_the_first_traced_step_says_so(tmp_path, steps):
     profile = Profile(tmp_path, wanted=True)
-    for step in range(SKIPPED_STEPS):
+    for step in range(steps):
         profile.count_step(step)
-    words = "the run ended after 5 steps, before the first that --profile traces"
-    assert profile.close() == words
+    assert profile.close() == f"the start ended after {steps} steps, and --profile skips 5"
+    assert not traces(tmp_path)
+    assert Profile(tmp_path, wanted=False).close() == ""
 
 
 def test_each_process_writes_its_own_file_into_one_folder(tmp_path):

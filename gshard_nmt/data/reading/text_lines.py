@@ -23,6 +23,8 @@ LONGEST_LINE = 1 << 24
 """The most bytes of a line. A longer line is not a sentence, and memory must stay flat."""
 
 _BLOCK = 1 << 18
+_PIECE = 1 << 14
+"""A small piece of a compressed file keeps the memory small."""
 
 
 class _DamagedError(UserError):
@@ -99,24 +101,23 @@ def blocks(path: Path) -> Iterator[bytes]:
 def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
     """Yields the content of a file, which may have several compressed streams, one after the other.
 
-    The file classes of these libraries end without an error if a later stream is damaged, or a .zst file
-    is cut off. So we look at the end of each stream ourselves.
+    The file classes for .bz2 and .xz end without an error if a later stream is damaged, and that for .zst
+    if the file is cut off. So we look at the end of each stream ourselves.
     """
     if ending not in COMPRESSIONS:
         yield from iter(lambda: file.read(_BLOCK), b"")
         return
     stream, is_inside = _decompressor(ending), True
-    # A small piece keeps the memory small if the content is thousands of times as large.
-    while piece := file.read(1 << 14):
+    while piece := file.read(_PIECE):
         # Zeros may fill up a file after a stream; no stream begins with one.
         while piece := piece if is_inside else piece.lstrip(b"\0"):
             is_inside = True
             try:
-                block = stream.decompress(piece)
+                yield from _outputs(stream, piece)
+            except MemoryError:
+                raise
             except Exception as error:  # each library has its own; zstandard's is no OSError
                 raise _DamagedError(str(error)) from error
-            if block:
-                yield block
             piece = b""
             if stream.eof:
                 piece, stream, is_inside = stream.unused_data, _decompressor(ending), False
@@ -134,3 +135,15 @@ def _decompressor(ending: str) -> Any:
     if ending == ".gz":
         return zlib.decompressobj(zlib.MAX_WBITS | 16)
     return lzma.LZMADecompressor() if ending == ".xz" else bz2.BZ2Decompressor()
+
+
+def _outputs(stream: Any, piece: bytes) -> Iterator[bytes]:
+    """Yields the content of a piece. That of .bz2 and .xz can be a million times as large."""
+    if not isinstance(stream, bz2.BZ2Decompressor | lzma.LZMADecompressor):
+        yield from filter(None, [stream.decompress(piece)])
+        return
+    while block := stream.decompress(piece, _BLOCK):
+        yield block
+        piece = b""
+        if stream.eof or stream.needs_input:
+            return

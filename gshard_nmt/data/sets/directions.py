@@ -78,7 +78,7 @@ def joined(direction: str, pairs: Sequence[CorpusPair], notes: list[str]) -> lis
 
 
 def labelled(direction: str, pairs: Sequence[CorpusPair]) -> list[CorpusPair]:
-    """Returns the pairs; with "as-named", fr-en and en-fr are two, and these are their `language`."""
+    """Returns the pairs. With "as-named", fr-en and en-fr are two languages with these names."""
     names = {(pair.source, pair.target) for pair in pairs}
     return [
         dataclasses.replace(pair, label=f"{pair.source}-{pair.target}")

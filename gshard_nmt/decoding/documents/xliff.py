@@ -14,6 +14,8 @@ from gshard_nmt.decoding.documents.markup import Line, line_of, tagged
 
 _KEPT = ("ph", "it", "bpt", "ept", "sub")
 """The inline elements whose content is not translated."""
+_ENTITY = re.compile("&(?!(?:amp|lt|gt|quot|apos|#[^;]*);)[^;]+;")
+"""An entity that the file or its DTD declares."""
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -30,8 +32,6 @@ def read(path: Path, target: str, everything: bool) -> Document:
     root = tree.getroot()
     if etree.QName(root).localname != "xliff":
         raise ValueError(f"it is no XLIFF, but {root.tag}")
-    if next(root.iter(etree.Entity), None) is not None:
-        raise ValueError("it has entities of its own (<!ENTITY>); write their text in their places")
     namespace, is_new = etree.QName(root).namespace, root.get("version", "").startswith("2")
     space = f"{{{namespace}}}" if namespace else ""
     for element in [root] if is_new else root.iter(f"{space}file"):
@@ -50,6 +50,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
         ):
             continue
         whole = etree.tostring(source, encoding="unicode", with_tail=False)
+        if entity := _ENTITY.search(whole):
+            raise ValueError(f"a source has the entity {entity[0]}, so write its text in its place")
         inner = whole[whole.index(">") + 1 : whole.rindex("<")] if "</" in whole else ""
         if line := line_of(tagged(inner, _KEPT)):
             parts.append(_part(unit, whole[: whole.index(">") + 1], line, is_new, target))

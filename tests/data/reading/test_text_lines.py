@@ -71,8 +71,17 @@ def test_a_file_of_several_streams_is_read_to_its_end(tmp_path, ending):
     path.write_bytes(stream + b"\0" * 8 + stream + b"\0" * 4)
     assert list(lines(path)) == TEXT.decode().splitlines() * 2
     path.write_bytes(stream + b"damaged" + stream[7:])
-    with pytest.raises(UserError, match=f"^{path} is damaged after line "):
+    with pytest.raises(UserError, match=f"^{path} is damaged after line {TEXT.count(10)}:"):
         list(lines(path))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2"])
+def test_repetitive_text_is_read_in_blocks(tmp_path, ending):
+    path = tmp_path / f"train.fr{ending}"
+    path.write_bytes(COMPRESS[ending](b"one sentence\n" * 5_000_000))
+    sizes = [len(block) for block in text_lines.blocks(path)]
+    assert sum(sizes) == 65_000_000
+    assert max(sizes) < 1 << 25
 
 
 def test_text_that_is_not_utf8_is_reported_with_its_line(tmp_path):
