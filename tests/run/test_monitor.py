@@ -252,7 +252,7 @@ def test_a_run_that_ends_before_the_first_traced_step_says_so(tmp_path, steps):
     profile = Profile(tmp_path, wanted=True)
     for step in range(steps):
         profile.count_step(step)
-    assert profile.close() == f"the start ended after {steps} steps, and --profile skips 5"
+    assert profile.close() == f"no trace: --profile skips 5 steps, and this start had {steps}"
     assert not traces(tmp_path)
     assert Profile(tmp_path, wanted=False).close() == ""
 

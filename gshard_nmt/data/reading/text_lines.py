@@ -110,7 +110,7 @@ def _decompressed(file: IO[bytes], ending: str) -> Iterator[bytes]:
     stream, is_inside = _decompressor(ending), True
     while piece := file.read(_PIECE):
         # Zeros may fill up a file after a stream; no stream begins with one.
-        while piece := piece if is_inside else piece.lstrip(b"\0"):
+        while piece := (piece if is_inside else piece.lstrip(b"\0")):
             is_inside = True
             try:
                 yield from _outputs(stream, piece)
