@@ -202,7 +202,9 @@ class Profile:
         """Ends the trace, if there is one, at the end of a start. Returns a line to show, or ""."""
         early = ""
         if self._wanted and self._steps <= SKIPPED_STEPS:
-            early = f"no trace: --profile skips {SKIPPED_STEPS} steps, and this start had {self._steps}"
+            early = (
+                f"no trace: --profile skips {SKIPPED_STEPS} steps, and this start had {self._steps}"
+            )
         if self._temporary is None:
             return early
         import jax
