@@ -60,8 +60,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
         if not _stdout_is_broken():
             _leave_the_others(error)
             raise
-        # Python flushes stdout again when it exits. Nobody reads it, so that must not be an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush_stdout()
         together.leave(EXIT_BROKEN_PIPE, "nobody reads its output any more")
         return EXIT_BROKEN_PIPE
     except SystemExit as end:
@@ -90,7 +89,6 @@ def _end_interrupted(
     if isinstance(interruption, Stopped) or _was_in_jax(interruption) or work_goes_on():
         # Threads run on after the interruption. XLA's crash when the interpreter shuts down, and it
         # waits for those that write a checkpoint.
-        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     return code
@@ -111,6 +109,7 @@ def _leave_the_others(error: BaseException) -> None:
 
 def _print_error(command: Command, message: str, error: BaseException) -> str:
     """Prints a message and the notes of the error to stderr, and returns this text."""
+    _flush_stdout()
     notes = getattr(error, "__notes__", [])
     text = " ".join([f"{message.rstrip('.')}.", *notes]) if notes else message
     print(f"{command.name}: {text}", file=sys.stderr)
@@ -194,6 +193,17 @@ class _Stderr(io.FileIO):
             return super().write(data)
         except OSError:
             return len(data)
+
+
+def _flush_stdout() -> None:
+    """Writes what stdout still holds. What nobody reads, or has no room on a disk, is lost.
+
+    Python tries once more when it exits, and that must not be another error.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _was_in_jax(interruption: KeyboardInterrupt) -> bool:

@@ -67,8 +67,14 @@ def python_command(code: str) -> list[str]:
 
 
 def python(code: str, stdout=subprocess.PIPE) -> subprocess.Popen[str]:
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
     return subprocess.Popen(
-        python_command(code), stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        python_command(code),
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=buffered,
     )
 
 
@@ -148,15 +154,38 @@ def test_closed_streams_take_any_text_and_keep_their_numbers(tmp_path):
     assert int(file.read_text()) > 2
 
 
-def test_a_full_disk_behind_stdout_is_named():
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_full_disk_behind_stdout_is_named(size):
     with open("/dev/full", "w") as full:
-        process = python("end(lambda: print('x' * 100_000))", stdout=full)
+        process = python(f"end(lambda: print('x' * {size}))", stdout=full)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 2
     assert err == (
         "gshard-try: stdout, or a file that was being used: No space left on device. Free some space, or "
         "give a place on another disk.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [("UserError", 2), ("KeyboardInterrupt", 130), ("Stopped", 130)]
+)
+def test_a_command_whose_output_is_not_read_ends_as_usual(error, code):
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = python(
+        f"""
+        from gshard_nmt.errors import UserError
+        from gshard_nmt.run.together import Stopped
+        def action():
+            print("a line of text")
+            raise {error}("the reason")
+        end(action)
+        """,
+        stdout=writer,
+    )
+    os.close(writer)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (code, "gshard-try: the reason\n")
 
 
 def test_an_interruption_of_an_import_has_no_traceback():
