@@ -15,6 +15,7 @@ from gshard_nmt.cli.flags import (
     read_config,
 )
 from gshard_nmt.errors import UserError
+from gshard_nmt.ranges import MOST
 
 _CORPUS_SOURCE = "gshard-data harvest, or put your own text there"
 
@@ -131,7 +132,7 @@ def _define_plan(flags: Flags) -> None:
     define_config(flags)
     flags.text("data", "DIR|URL", "the folder that gshard-data prepare made")
     flags.integer("steps", "N",
-        "number of training steps; if not given, Train.steps", None, minimum=1)
+        "number of training steps; if not given, Train.steps", None, minimum=1, maximum=MOST)
     flags.text("out", "FILE", "a file to write the plan to; it ends in .json")
     # fmt: on
 
@@ -139,13 +140,9 @@ def _define_plan(flags: Flags) -> None:
 def _plan(values: FlagValues) -> None:
     config = read_config(values)
     out = _json_file(values, "out")
-    from gshard_nmt.ranges import MOST
-
-    steps = values["steps"].value or config.train.steps
-    if steps > MOST:
-        raise UserError(f"--steps is {steps}; it must be at most {MOST:,}. Give fewer.")
     from gshard_nmt import plan_mixture
 
+    steps = values["steps"].value or config.train.steps
     data = existing_folder(values, "data", "gshard-data prepare")
     plan_mixture.show(plan_mixture.plan_data(config.data, steps, data), out)
 

@@ -22,6 +22,7 @@ from gshard_nmt.cli.flags import (
 )
 from gshard_nmt.cli.processes import PROCESS_NEEDS, compare, define_processes, join
 from gshard_nmt.errors import UserError
+from gshard_nmt.ranges import MOST
 
 if TYPE_CHECKING:
     from gshard_nmt.decoding.runs import RunTranslators
@@ -49,7 +50,7 @@ def _define_eval(flags: Flags) -> None:
     flags.text("report", "DIR", "the folder of the report to make")
     flags.integer("sentences", "N",
         "number of sentences of each language, from the start of the split; 0 means all",
-        0, minimum=0)
+        0, minimum=0, maximum=MOST)
     flags.switch("routing",
         "also show which experts of the first run each language uses in each layer, on the test text: "
         "maps and tables in the report, and the numbers in bleu.json. The model must have experts")

@@ -98,9 +98,16 @@ class Flags:
         self.texts(name, placeholder, about)
 
     def integer(
-        self, name: str, placeholder: str, about: str, default: int | None, minimum: int
+        self,
+        name: str,
+        placeholder: str,
+        about: str,
+        default: int | None,
+        minimum: int,
+        maximum: int | None = None,
     ) -> None:
-        self._define(flags.DEFINE_integer, name, placeholder, about, default, about, minimum)
+        limits = minimum, maximum
+        self._define(flags.DEFINE_integer, name, placeholder, about, default, about, *limits)
 
     def number(
         self,

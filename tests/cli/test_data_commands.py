@@ -15,6 +15,7 @@ MISTAKES = [
     (["data", "plan", "--config=demo", "--data=a", "--out=plan.txt"],
      "--out is 'plan.txt'; it must end in .json. Give"),
     (["data", "plan", "--config=demo", "--data=a", "--steps=0"], "--steps is '0'; it must be"),
+    (["eval", "--sentences=9999999999"], "--sentences is '9999999999'; it must be an integer in the"),
     (["data", "show", "--config=demo"], "--data is missing."),
     (["data", "show", "--config=demo", "--data=none"], "there is no such folder; make it with gshard"),
     (["data", "show", "--config=demo", "--data=none", "--step=0"], "--step is '0'; it must be"),

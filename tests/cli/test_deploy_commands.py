@@ -161,7 +161,7 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--port=65536", "--port is 65536; it must be from 0 to 65535. Choose one of these."),
+        ("--port=65536", "--port is '65536'; it must be an integer in the range [0, 65535]."),
         ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
         ("--cors=example.org", "--cors is 'example.org'; it must be * or a scheme and a host"),
         ("--cors=https://example.org/", "--cors is 'https://example.org/'; it must be"),
