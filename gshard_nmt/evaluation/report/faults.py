@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import NamedTuple
 
 from gshard_nmt.data.cleaning.scan import surely_above
+from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
 from gshard_nmt.data.text.scripts import script_of
@@ -19,8 +20,6 @@ from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.systems import Systems
 from gshard_nmt.evaluation.translations import TestSet
 
-BASELINE = "baseline"
-"""The name of the baselines among the systems that are checked. That of the main run is ""."""
 LEAST_LINES = 20
 """An alarm needs at least this number of lines."""
 _LANGUAGE_MARGIN = 0.5
@@ -95,14 +94,15 @@ def outputs_section(systems: Systems, not_converged: Container[str] = ()) -> Sec
         text[test.target] += test.references
     profiles = LanguageProfiles(text)
     of_baselines = {k: v for each in systems.baselines for k, v in each.lines.items()}
-    outputs = [("", systems.main.lines), (BASELINE, of_baselines)]
-    outputs += [(system.name, system.lines) for system in systems.others]
-    checked = [
-        check_direction(test, own[test.source, test.target], profiles, name)
-        for test in systems.main.tests
-        for name, own in outputs
-        if (test.source, test.target) in own
-    ]
+    outputs = [("", systems.main.lines, ()), ("baseline", of_baselines, not_converged)]
+    outputs += [(system.name, system.lines, ()) for system in systems.others]
+    checked, news = [], []
+    for test in systems.main.tests:
+        for name, own, unfinished in outputs:
+            if lines := own.get((test.source, test.target)):
+                checked.append(check_direction(test, lines, profiles, name))
+                if test.language not in unfinished:
+                    news.append(checked[-1])
     rows, examples, data = [], [], []
     for part in checked:
         sides = (part.outputs, part.test.references)
@@ -144,10 +144,7 @@ def outputs_section(systems: Systems, not_converged: Container[str] = ()) -> Sec
         "ratio has the characters of all outputs for each character of the references.</p>\n"
         f"{web_page.table(heads, rows)}\n{''.join(examples)}"
     )
-    alarms = tuple(
-        _alarms(p for p in checked if p.system != BASELINE or p.test.language not in not_converged)
-    )
-    return Section("output_checks", "Faults in the outputs", content, data, alarms)
+    return Section("output_checks", "Faults in the outputs", content, data, tuple(_alarms(news)))
 
 
 def _examples(part: Checked, fault: Fault) -> Iterator[tuple[int, dict[str, str]]]:
@@ -157,15 +154,14 @@ def _examples(part: Checked, fault: Fault) -> Iterator[tuple[int, dict[str, str]
         yield n + 1, {name: lines[n] for name, lines in texts.items()}
 
 
-def _alarms(checked: Iterator[Checked]) -> Iterator[str]:
+def _alarms(checked: Sequence[Checked]) -> Iterator[str]:
     """Yields a sentence for each kind of fault that is too frequent, over all directions."""
     found = [(part, fault) for part in checked for fault in part.faults if fault.is_alarming]
     for kind in KINDS:
         if of_kind := [(part, fault) for part, fault in found if fault.kind == kind]:
             part, fault = of_kind[0]
             names = [part.name for part, _ in of_kind[1:]]
-            rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            others = f"; the same fault in {', '.join(names[:5])}{rest}" if names else ""
+            others = f"; the same fault in {listed(names, 5)}" if names else ""
             yield (
                 f"{part.name}: {len(fault.lines):,} of {fault.possible:,} {kind.plural} "
                 f"({100 * fault.share:.0f} %; references {100 * fault.usual:.0f} %){others}."
