@@ -21,6 +21,7 @@ import safetensors
 import safetensors.numpy
 
 from gshard_nmt import files
+from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.text.vocabulary import BOS, PAD
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import CONFIG, GENERATION, NEVER, REMEDY, Layout
@@ -115,10 +116,9 @@ def read_weights(
     weights = {name: read_weight(layout, tensors, name, p) for name, p in declared.items()}
     leftovers = sorted(n for n in tensors.unread if not set(_UNREAD) & set(n.split(".")))
     if leftovers:
-        more = f" and {len(leftovers) - 3} more" if len(leftovers) > 3 else ""
         raise UserError(
             f"--from {tensors.folder} has tensors that the model of its config.json does not have: "
-            f"{', '.join(leftovers[:3])}{more}. Take both files from the same model."
+            f"{listed(leftovers)}. Take both files from the same model."
         )
     return weights
 

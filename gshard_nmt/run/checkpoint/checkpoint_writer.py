@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt import files
+from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.reading import UnreadableError, UnsoundError, exists, failure, patiently
 from gshard_nmt.run.checkpoint import manifest as manifests
@@ -114,8 +115,7 @@ class CheckpointWriter(Checkpoints):
         names = flat(letters)
         checksums = compute_checksums(flat(groups), names)
         if bad := [f"{name} ({c.not_finite})" for name, c in checksums.items() if c.not_finite]:
-            more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
-            raise NotFiniteError(f"not finite: {', '.join(bad[:5])}{more}")
+            raise NotFiniteError(f"not finite: {listed(bad, 5)}")
         tree, places = tensor_files.pack(groups)
 
         def tensor(group: str, name: str, array: Any) -> Tensor:
