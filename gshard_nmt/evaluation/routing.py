@@ -17,6 +17,7 @@ from gshard_nmt.evaluation.report import figures, web_page
 from gshard_nmt.evaluation.report.report import Section
 from gshard_nmt.evaluation.systems import Result, labels
 from gshard_nmt.run.folder import RunFolder
+from gshard_nmt.run.monitor import fewest_effective_experts
 from gshard_nmt.settings.values import read_run_config
 
 CountExperts = Callable[[Path, Sequence[Sequence[Any]], str], ExpertUse]
@@ -30,8 +31,6 @@ _DEAD = 0.01
 """An expert is dead if it gets less than this part of an equal share of the choices."""
 _FEWEST_CHOICES = 200
 """The mean number of choices of an expert in a layer, below which no expert is called dead."""
-_COLLAPSED = 0.25
-"""A layer has collapsed if its effective experts are fewer than this part of E."""
 _MOST_NUMBERS = 1_000_000
 """bleu.json has the shares of all experts if they are at most this number."""
 _WIDTH = 9.0
@@ -111,7 +110,7 @@ def alarms_of(use: ExpertUse) -> list[str]:
     return dead + [
         f"{name}: few experts get most tokens ({value:.1f} effective experts of {experts})"
         for name, shares, value in zip(use.layers, load, effective_experts(load), strict=True)
-        if shares.any() and value < max(_COLLAPSED * experts, 1.1)
+        if shares.any() and value < fewest_effective_experts(experts)
     ]
 
 

@@ -21,17 +21,20 @@ LINES = 3
 FIGURE = "effective_experts"
 
 
-class CollapseAlarm:
-    """Warns if few experts of an MoE layer get most of its tokens.
+def fewest_effective_experts(experts: int) -> float:
+    """Returns the effective experts, exp(entropy of the load), below which a layer has collapsed.
 
-    A layer has collapsed if its effective experts, exp(entropy of the load), are fewer than a quarter of
-    E in LINES log lines in a row. If E is 4 or less, a quarter of E is at most 1. The limit is then 1.1,
-    because the value is 1 if one expert gets all tokens.
+    It is a quarter of E, but at least 1.1, because the value is 1 if one expert gets all tokens.
     """
+    return max(experts / 4, 1.1)
+
+
+class CollapseAlarm:
+    """Warns if few experts of an MoE layer get most of its tokens in LINES log lines in a row."""
 
     def __init__(self, experts: int, layers: Sequence[str]) -> None:
         self._experts = experts
-        self._limit = max(experts / 4, 1.1)
+        self._limit = fewest_effective_experts(experts)
         self._lines = dict.fromkeys(layers, 0)
 
     def check(self, values: Mapping[str, float]) -> str:
