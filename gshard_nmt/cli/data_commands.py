@@ -5,7 +5,7 @@ from pathlib import Path
 
 from absl.flags import FlagValues
 
-from gshard_nmt import outputs, paths
+from gshard_nmt import paths
 from gshard_nmt.cli.flags import (
     Command,
     Flags,
@@ -13,6 +13,7 @@ from gshard_nmt.cli.flags import (
     existing,
     existing_folder,
     read_config,
+    written_file,
 )
 from gshard_nmt.errors import UserError
 from gshard_nmt.ranges import MOST
@@ -166,15 +167,11 @@ def _check(values: FlagValues) -> None:
 
 
 def _json_file(values: FlagValues, name: str) -> Path | None:
-    """Returns the file of a flag, which can be written; None if the flag is not given."""
+    """Returns `written_file`, whose name must end in .json."""
     text = values[name].value
-    if not text:
-        return None
-    file = paths.local_path(name, text)
-    if file.suffix != ".json":
+    if text and not text.endswith(".json"):
         raise UserError(f"--{name} is {text!r}; it must end in .json. Give another name.")
-    outputs.check_file(f"--{name}", file)
-    return file
+    return written_file(values, name)
 
 
 DATA_VERBS = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from gshard_nmt import paths
+from gshard_nmt import outputs, paths
 from gshard_nmt.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -346,6 +346,16 @@ def existing(
     if not is_folder:
         raise UserError(f"--{name} {path}: there is no such folder; make it with {source}.")
     return path
+
+
+def written_file(values: flags.FlagValues, name: str) -> Path | None:
+    """Returns the file of a flag, which can be written; None if the flag is not given."""
+    text = values[name].value
+    if not text:
+        return None
+    file = paths.local_path(name, text)
+    outputs.check_file(f"--{name}", file)
+    return file
 
 
 def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | None:

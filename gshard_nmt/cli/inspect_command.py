@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from absl.flags import FlagValues
 
 from gshard_nmt import outputs, paths
-from gshard_nmt.cli.flags import Command, Flags, define_config, read_config
+from gshard_nmt.cli.flags import Command, Flags, define_config, read_config, written_file
 from gshard_nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -126,11 +126,8 @@ def _compile(values: FlagValues, config: "Config", name: str) -> None:
 def _json_file(values: FlagValues) -> Path | None:
     from gshard_nmt.settings.config import find_config
 
-    if not values.json:
-        return None
-    file = Path(values.json)
-    outputs.check_file("--json", file)
-    if outputs.is_same_file(file, find_config(values.config)):
+    file = written_file(values, "json")
+    if file and outputs.is_same_file(file, find_config(values.config)):
         raise UserError(f"--json {file} is the config itself. Give it another file.")
     return file
 
