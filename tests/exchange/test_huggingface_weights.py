@@ -10,7 +10,6 @@ from safetensors.numpy import save_file
 from gshard_nmt.data.text.vocabulary import BOS, Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import NEVER, Layout, layout_of, model_of, read_config
-from gshard_nmt.exchange.huggingface_tokenizer import read_tokenizer
 from gshard_nmt.exchange.huggingface_weights import (
     SINGLE,
     Tensors,
@@ -21,7 +20,7 @@ from gshard_nmt.exchange.huggingface_weights import (
 )
 from gshard_nmt.model.transformer import declare
 from gshard_nmt.settings.gin_reader import load_config
-from tests.exchange.test_huggingface import FAMILIES, GOLDENS
+from tests.exchange.test_huggingface import FAMILIES, GOLDENS, imported
 
 CONFIG = load_config("m2m_demo").replace(model={"model_dim": 64, "head_dim": 16, "hidden_dim": 48})
 EXPERTS = CONFIG.replace(
@@ -41,26 +40,13 @@ def weights_of(model, size: int) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def vocabulary() -> Vocabulary:
     """A vocabulary with our special ids."""
-    contents = read_config(GOLDENS / "m2m_100")
-    return Vocabulary(read_tokenizer(GOLDENS / "m2m_100", contents).orders["target"].model)
-
-
-def read_back(folder, tokenizer, contents):
-    """Returns the weights that gshard-import reads in a folder, without an output bias."""
-    model = model_of(contents)
-    sizes = [len(tokenizer.orders[side].rows) for side in ("source", "target")]
-    layout = Layout(contents, model, tokenizer.orders)
-    return read_weights(layout, Tensors(folder), declare(model, *sizes))
+    return Vocabulary(imported("m2m_100").orders["target"].model)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_imported_model_goes_back_to_its_own_weights(name):
-    folder = GOLDENS / name
-    contents = read_config(folder)
-    tokenizer = read_tokenizer(folder, contents)
-    layout = Layout(contents, model_of(contents), tokenizer.orders)
-    tensors = tensors_of(layout, read_back(folder, tokenizer, contents))
-    golden = Tensors(folder)
+    model, golden = imported(name), Tensors(GOLDENS / name)
+    tensors = tensors_of(model.layout, {n: w.numpy() for n, w in model.weights.items()})
     # transformers computes the sinusoids itself.
     expected = {name for name in golden.unread if "embed_positions" not in name}
     assert set(tensors) == expected
@@ -79,13 +65,11 @@ def test_an_imported_model_goes_back_to_its_own_weights(name):
 
 def test_a_trained_start_of_marian_is_its_pad():
     """A decoder of Marian reads PAD first, which has an id of its own here."""
-    contents = read_config(GOLDENS / "marian")
-    orders = read_tokenizer(GOLDENS / "marian", contents).orders
-    layout = Layout(contents, model_of(contents), orders)
-    weights = weights_of(layout.model, len(orders["target"].rows))
+    layout = imported("marian").layout
+    weights = weights_of(layout.model, len(layout.orders["target"].rows))
     table = tensors_of(layout, weights)["model.shared.weight"]
     start = weights["target_embedding"][BOS] / 4  # the square root of 16
-    np.testing.assert_array_equal(table[contents["decoder_start_token_id"]], start)
+    np.testing.assert_array_equal(table[layout.config["decoder_start_token_id"]], start)
 
 
 def test_the_special_ids_are_those_of_fairseq(vocabulary):
@@ -172,9 +156,9 @@ def test_settings_have_the_names_and_values_of_transformers(tmp_path, vocabulary
 @pytest.mark.parametrize("config", [CONFIG, EXPERTS], ids=["m2m_100", "nllb-moe"])
 def test_an_export_of_our_own_model_is_read_back_to_the_bit(tmp_path, vocabulary, config):
     weights = weights_of(config.model, vocabulary.size)
-    write(layout_of(config, {"source": vocabulary, "target": vocabulary}), weights, tmp_path)
-    contents = read_config(tmp_path)
     layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
+    write(layout, weights, tmp_path)
+    contents = read_config(tmp_path)
     model = model_of(contents)
     back = Layout(contents, model, layout.orders)
     again = read_weights(back, Tensors(tmp_path), declare(config.model, *[vocabulary.size] * 2))
@@ -189,13 +173,10 @@ def test_an_export_of_our_own_model_is_read_back_to_the_bit(tmp_path, vocabulary
 
 def test_a_token_that_stands_twice_has_the_value_of_its_own_id():
     """Training moves the copy with which a translation begins away from the token."""
-    contents = read_config(GOLDENS / "m2m_100")
-    orders = read_tokenizer(GOLDENS / "m2m_100", contents).orders
-    layout = Layout(contents, model_of(contents), orders)
-    size = len(layout.orders["target"].rows)
-    values = np.arange(size, dtype=np.float32)[:, np.newaxis] * np.ones(16, np.float32)
-    (table,) = tensors_of(layout, {"target_embedding": values}).values()
+    layout = imported("m2m_100").layout
     rows = layout.orders["target"].rows
+    values = np.arange(len(rows), dtype=np.float32)[:, np.newaxis] * np.ones(16, np.float32)
+    (table,) = tensors_of(layout, {"target_embedding": values}).values()
     assert rows[3] == rows[1]
     factor = np.float32(np.sqrt(layout.model.model_dim))
     np.testing.assert_array_equal(table[rows[1]], values[1] / factor)
