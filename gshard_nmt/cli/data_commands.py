@@ -140,7 +140,7 @@ def _define_plan(flags: Flags) -> None:
 
 def _plan(values: FlagValues) -> None:
     config = read_config(values)
-    out = _json_file(values, "out")
+    out = written_file(values, "out", ".json")
     from gshard_nmt import plan_mixture
 
     steps = values["steps"].value or config.train.steps
@@ -160,18 +160,10 @@ def _define_check(flags: Flags) -> None:
 def _check(values: FlagValues) -> None:
     config = read_config(values).data if values.config else None
     corpora = read_corpora(values)
-    report = _json_file(values, "report")
+    report = written_file(values, "report", ".json")
     from gshard_nmt.check_corpus import check_corpus
 
     check_corpus(corpora, config, report, values.strict)
-
-
-def _json_file(values: FlagValues, name: str) -> Path | None:
-    """Returns `written_file`, whose name must end in .json."""
-    text = values[name].value
-    if text and not text.endswith(".json"):
-        raise UserError(f"--{name} is {text!r}; it must end in .json. Give another name.")
-    return written_file(values, name)
 
 
 DATA_VERBS = {

@@ -348,12 +348,14 @@ def existing(
     return path
 
 
-def written_file(values: flags.FlagValues, name: str) -> Path | None:
+def written_file(values: flags.FlagValues, name: str, ending: str = "") -> Path | None:
     """Returns the file of a flag, which can be written; None if the flag is not given."""
     text = values[name].value
     if not text:
         return None
     file = paths.local_path(name, text)
+    if not text.endswith(ending):
+        raise UserError(f"--{name} is {text!r}; it must end in {ending}. Give another name.")
     outputs.check_file(f"--{name}", file)
     return file
 
