@@ -20,7 +20,6 @@ MISTAKES = [
     (["data", "show", "--config=demo", "--data=none"], "there is no such folder; make it with gshard"),
     (["data", "show", "--config=demo", "--data=none", "--step=0"], "--step is '0'; it must be"),
     (["data", "check"], "--corpus is missing."),
-    (["data", "check", "--corpus=none"], "--corpus none: there is no such folder"),
     (["data", "check", "--corpus=.", "--report=x.pdf"], "must end in .json. Give another name."),
     (["data", "check", "--corpus=.", "--gin=Data.rows = 3"], "--gin has no effect without --config."),
     (["checkpoint", "diff", "--workdir=."], "--steps is ''; it must be two steps, such as --steps 4"),

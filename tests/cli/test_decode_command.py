@@ -112,8 +112,6 @@ def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_fo
 REFUSED = [
     ("--score=in.txt --scores", "--scores does not go with --score, which gives one"),
     ("--score=in.txt --prefix=in.txt", "--prefix does not go with --score"),
-    ("--score=gone.txt", "--score gone.txt: there is no such file"),
-    ("--prefix=gone.txt", "--prefix gone.txt: there is no such file"),
     ("--input=gone.txt", "--input gone.txt: there is no such file; give a text file, or leave"),
     ("--format=text --scores", "Give --format tsv or jsonl"),
     ("--check --format=tsv", "--format does not go with --check"),

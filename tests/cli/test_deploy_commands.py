@@ -98,16 +98,6 @@ def test_the_flags_name_the_folders_and_the_languages(imports, tmp_path):
     assert imports == [(*places, [], False), *[(*places, ["en", "fr"], True)] * 2]
 
 
-def test_a_folder_that_does_not_exist_is_refused(imports, tmp_path, capsys):
-    flags = [f"--from={tmp_path / 'gone'}", f"--workdir={tmp_path / 'run'}"]
-    assert commands.main(["import", *flags]) == 2
-    assert (
-        "there is no such folder; make it with save_pretrained of transformers."
-        in capsys.readouterr().err
-    )
-    assert imports == []
-
-
 @pytest.fixture
 def started(monkeypatch):
     """What happens, in order: the model is loaded, compiled and served."""

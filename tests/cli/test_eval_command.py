@@ -62,6 +62,8 @@ MISTAKES = [
      f"--metrics names 'blue'; the metrics are {', '.join(KEYS)}. Choose among these."),
     ([*RUN, "--corpus=corpus", "--metrics"],
      f"--metrics names ''; the metrics are {', '.join(KEYS)}. Choose among these."),
+    ([*RUN, "--corpus=corpus", "--split=../x"],
+     "--split ../x is a path. Give the name of a split, such as test."),
     ([*RUN, "--test_set=run"],
      "--test_set run has no known test set. It must have files such as devtest/fra_Latn.devtest "
      "(FLORES), or src.de and ref.en."),

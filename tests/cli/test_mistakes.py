@@ -165,15 +165,6 @@ def test_a_wrong_path_is_a_message_and_nothing_is_changed(
     assert contents(folder) == before
 
 
-def test_a_split_is_no_path(folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
-    words = ["--workdir=run", "--corpus=corpus", "--report=new", "--split=../x"]
-    assert commands.main(["eval", *words]) == 2
-    assert capsys.readouterr().err == (
-        "gshard-eval: --split ../x is a path. Give the name of a split, such as test.\n"
-    )
-
-
 def test_the_table_has_every_flag_that_takes_a_path():
     """A new flag with a placeholder such as DIR or FILE must be added to the table."""
     from gshard_nmt.cli.flags import Flags

@@ -49,7 +49,6 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
         ),
         ([*RUN, "--baselines_of=.", "--num_processes=2"], "--baselines_of runs in one process."),
         ([*FLAGS, "--init_from=gs://b/run"], "--init_from gs://b/run: it is a URL, but this flag"),
-        ([*FLAGS, "--init_from=gone"], "--init_from gone: there is no such folder"),
         ([*FLAGS, "--init_from=."], "is not a run folder; give the --workdir of"),
         ([*RUN, "--new_pieces=3"], "--new_pieces has no effect without --add_language."),
         (["train", "--data=.", "--workdir=new"], "--config is missing. For example:"),
