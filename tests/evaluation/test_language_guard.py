@@ -14,7 +14,7 @@ from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.config import Train
 from gshard_nmt.settings.gin_reader import load_config
-from tests.run.checkpoints import LETTERS, assert_equal, state
+from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 
 REFERENCES = [
     f"the {word} house stands near the river number {i}" for i, word in enumerate("ab" * 20)
@@ -114,10 +114,8 @@ def test_both_runs_translate_the_same_text_of_their_languages(monkeypatch):
 
 
 def test_an_average_is_the_best_checkpoint_and_the_trained_ones_stay(tmp_path, monkeypatch):
-    run, train = (
-        RunFolder(tmp_path),
-        Train(keep_last=2, bleu_sentences=4, best_metric="dev_bleu/nn"),
-    )
+    run = RunFolder(tmp_path)
+    train = Train(keep_last=2, bleu_sentences=4, best_metric="dev_bleu/nn")
     monkeypatch.setattr(RunFolder, "identity", lambda run: {"config": "aa"})
     writer = CheckpointWriter.of(run, train)
     for step, score in ((1, 13.0), (3, 12.0), (6, 11.0)):
@@ -135,10 +133,7 @@ def test_an_average_is_the_best_checkpoint_and_the_trained_ones_stay(tmp_path, m
     assert (manifest.average_of, manifest.facts) == (parts, {"step": 6})
     np.testing.assert_array_equal(checkpoints.read(manifest, "parameters", "b"), weights["b"])
     # Training goes on from the newest one that was trained.
-    groups = {g: dict(t) for g, t in state(6).items()}
-    from tests.run.checkpoints import abstract
-
-    restored = checkpoints.restore(abstract(groups))
+    restored = checkpoints.restore(abstract(state(6)))
     assert restored.manifest.step == 6
-    assert_equal(restored.groups, groups)
+    assert_equal(restored.groups, state(6))
     assert "has only weights: it can be decoded" in restored.passed_over[0]

@@ -136,6 +136,11 @@ class Words:
         return [" ".join(f"w{i}" for i in ids) for ids in sentences]
 
 
+RUN = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
+IDS = np.arange(6)
+EXAMPLE = types.SimpleNamespace(source=IDS, target=IDS)
+
+
 def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
     translators, used = [], []
 
@@ -159,8 +164,7 @@ def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
     monkeypatch.setattr(validation, "dev_examples", dev_examples)
     log = Log()
     config = DEMO.replace(train={"bleu_sentences": 3})
-    folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
-    run = validate(config, folder)
+    run = validate(config, RUN)
     line, scores = run.run(RunCounters(step=1), STATE, log)
     assert log[1]["dev_bleu/de"] == pytest.approx(100)
     assert log[1]["dev_bleu/fr"] < 1
@@ -169,7 +173,7 @@ def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
     assert scores.values == log[1]
     assert scores.scored_with["beam"] == config.decode.beam
     # Other settings of the search make scores that cannot be compared.
-    other = validate(config.replace(decode={"alpha": 0.0}), folder)
+    other = validate(config.replace(decode={"alpha": 0.0}), RUN)
     assert other.run(RunCounters(step=1), STATE, Log())[1].scored_with != scores.scored_with
     run.run(RunCounters(step=2), {**STATE, "parameters/w": "later weights"}, log)
     assert len(translators) == 2
@@ -183,11 +187,9 @@ def test_weights_that_give_no_hypothesis_score_0(validate, monkeypatch):
         def translate_ids(self, sources, _prefixes):
             return [[] for _ in sources]
 
-    pair = types.SimpleNamespace(source=np.arange(6), target=np.arange(6))
     monkeypatch.setattr(validation, "Translator", SilentTranslator)
-    monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [pair])
-    folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
-    run = validate(DEMO.replace(train={"bleu_sentences": 1}), folder)
+    monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [EXAMPLE])
+    run = validate(DEMO.replace(train={"bleu_sentences": 1}), RUN)
     assert run.run(RunCounters(step=1), STATE, Log())[1].values["dev_bleu"] == 0
 
 
@@ -207,13 +209,11 @@ def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_s
         def translate_ids(self, sources, _prefixes):
             return [[(ids, 0.0)] for ids in sources]
 
-    example = types.SimpleNamespace(source=np.arange(6), target=np.arange(6))
     monkeypatch.setattr(validation, "Translator", CopyingTranslator)
     monkeypatch.setattr(validation, "dev_pairs", dev_pairs)
-    monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [example])
+    monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [EXAMPLE])
     monkeypatch.setattr(validation.metrics, "bleu", score)
-    folder = types.SimpleNamespace(vocabularies=lambda: (None, Words()))
-    run = validate(DEMO.replace(train={"bleu_sentences": 1}), folder)
+    run = validate(DEMO.replace(train={"bleu_sentences": 1}), RUN)
     scores = run.run(RunCounters(step=1), STATE, Log())[1].values
     names = ("dev_bleu/de", "dev_bleu/fr", "dev_bleu")
     assert [scores[name] for name in names] == [10.0, 25.0, 17.5]

@@ -19,11 +19,10 @@ def test_a_bucket_has_a_checkpoint_only_after_its_commit_file(bucket):
     writer.close()
     steps = {name.split("/")[3] for name in bucket.names("bucket/run/checkpoints/")}
     assert steps == {"7", "9"}
-    groups = {name: abstract(arrays) for name, arrays in state(9).items()}
+    groups = abstract(state(9))
     restored = Checkpoints(folder).restore(groups)
     assert restored.manifest.step == 9
-    for group, arrays in state(9).items():
-        assert_equal(restored.groups[group], arrays)
+    assert_equal(restored.groups, state(9))
     # A host that was killed just before the commit leaves a checkpoint without this file.
     bucket.remove(f"bucket/run/checkpoints/9/{COMMIT_FILE}")
     assert Checkpoints(folder).steps() == [7]

@@ -20,7 +20,7 @@ from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE
 from tests.model.examples import TOGETHER
-from tests.run.facts import budget_facts
+from tests.run.facts import budget_facts, data_facts
 from tests.train_loop import prepared
 
 __all__ = ["prepared"]
@@ -240,9 +240,7 @@ def fake_run(path, data, config=CONFIG) -> RunFolder:
     run.write_text("config.gin", config.text)
     files = {n: checksum(path / n) for n in ("source.model", "target.model")}
     facts = data.summary(config.data) | {"files": files | {"data": "0" * 64, "config": "0" * 64}}
-    run.write_json(
-        "data.json", {"format": "gshard-nmt run 1", "version": "1", "prepared": {}} | facts
-    )
+    run.write_json("data.json", data_facts(**facts))
     save(run, config, data, [3])
     return run
 
@@ -287,15 +285,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_read(run, other, prepar
         find(run, init, prepared, wide)
     with pytest.raises(UserError, match=r"is not a run folder: it has no data\.json"):
         find(run, Init.of(tmp_path, "best"), prepared)
-    with pytest.raises(UserError, match=r"--checkpoint is 'first'; it must be best, last,"):
-        Init.of(other.path, "first")
 
 
 def test_a_damaged_or_missing_checkpoint_is_named(run, other, prepared, tmp_path):
-    with pytest.raises(
-        UserError, match=r"has none of this step\. There are checkpoints of 3, 6; give"
-    ):
-        start(run, other, prepared, checkpoint="5")
     copy = RunFolder(tmp_path / "copy")
     shutil.copytree(other.path, copy.path)
     (copy.checkpoints / "3" / "manifest.ocdbt").unlink()
