@@ -1,5 +1,4 @@
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -157,14 +156,24 @@ def test_a_run_of_both_directions_counts_each_language_once(folders):
     assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]
 
 
-def test_a_corpus_without_a_language_of_the_run_gives_a_partial_report(folders):
-    shutil.rmtree(folders / "corpus" / "de-en")
+def test_what_is_missing_or_cannot_be_read_is_named_in_a_partial_report(folders):
+    corpus, run = folders / "corpus", folders / "run"
+    set_data(run, pairs=data_facts(["fr", "de", "ru", "pl"])["pairs"])
+    (corpus / "de-en" / "test.en").write_text("one line\n")
+    write_pairs(corpus / "ru-en", "train", "ru", "en", [("a", "b")])
+    write_pairs(corpus / "ru-en", "test", "ru", "en", [])
     contents = scores_of(folders, Translator())
     assert [row["lang"] for row in contents["languages"]] == ["fr"]
-    assert contents["checks"][0] == (
-        f"de-en is not scored: --corpus {folders / 'corpus'} has no text of this direction, "
-        f"which {folders / 'run'} was trained on; give the corpus of the run."
+    missing, unequal, empty = contents["checks"]
+    assert missing == (
+        f"pl-en is not scored: --corpus {corpus} has no text of this direction, which {run} was trained "
+        "on; give the corpus of the run."
     )
+    assert unequal.startswith("de-en is not scored: the two files of de-en have different lengths")
+    assert empty == f"ru-en is not scored: --corpus {corpus} has no test text of this direction."
+    # Text that cannot be read has no fingerprint.
+    text = contents["provenance"]["training text"]
+    assert text.startswith("unknown: the two files of de-en have different lengths")
 
 
 def test_a_run_folder_that_cannot_be_written_is_evaluated(folders, monkeypatch, capsys):

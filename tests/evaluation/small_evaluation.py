@@ -1,17 +1,11 @@
-"""A whole evaluation that tests make by hand: a corpus, run folders and translations."""
+"""The texts of an evaluation in invented languages, with translations that have some errors."""
 
 import dataclasses
 import random
-from pathlib import Path
 
-from gshard_nmt.data.preparation.inputs import fingerprint
-from gshard_nmt.data.sets.corpus import find_pairs, write_pairs
-from gshard_nmt.evaluation.opening import open_systems
 from gshard_nmt.evaluation.report import baselines, faults
-from gshard_nmt.evaluation.systems import System
+from gshard_nmt.evaluation.systems import System, Systems
 from gshard_nmt.evaluation.translations import TestSet
-from gshard_nmt.run.folder import RunFolder
-from tests.evaluation.run_folders import make_run
 
 LETTERS = {
     "en": ("bcdfghlmnprst", "aeiou"),
@@ -27,71 +21,40 @@ Rows = list[tuple[str, str]]
 
 @dataclasses.dataclass
 class SmallEvaluation:
-    """A corpus, a run and its baselines. Change what you like, then call `write`.
+    """A run and its baselines, whose texts a test may change.
 
     Attributes:
-      folder: where everything is written.
       test: sentence pairs (source, English) of each language.
       outputs, baseline_outputs: the translations of the test sources of each language.
       baselines: the languages that have a baseline.
     """
 
-    folder: Path
     test: dict[str, Rows]
     outputs: dict[str, list[str]]
     baseline_outputs: dict[str, list[str]]
     baselines: list[str]
 
-    @property
-    def run(self) -> RunFolder:
-        """The run folder."""
-        return RunFolder(self.folder / "run")
-
-    @property
-    def corpus(self) -> Path:
-        """The corpus folder."""
-        return self.folder / "corpus"
-
-    def write(self) -> None:
-        """Writes the corpus and the run folders."""
-        for language in LANGUAGES:
-            for split, rows in (("train", [("a", "b")]), ("test", self.test[language])):
-                write_pairs(self.corpus / f"{language}-en", split, language, "en", rows)
-        digest = fingerprint([p for p in find_pairs(self.corpus) if p.language in LANGUAGES])
-        make_run(self.run.path, LANGUAGES, corpus_fingerprint=digest)
-        for language in self.baselines:
-            make_run(self.folder / "baselines" / language, [language], corpus_fingerprint=digest)
-
-    def translate(self, workdir, source, target, lines, checkpoint):
-        """Returns the translations of a test source; `Translate` for gshard_nmt.evaluate."""
-        outputs = self.outputs if workdir == self.run.path else self.baseline_outputs
-        by_source = {
-            row[0]: out for row, out in zip(self.test[source], outputs[source], strict=True)
-        }
-        return [by_source[line] for line in lines], "step 9", ""
-
     def alarms(self) -> list[str]:
-        """Writes everything, and returns the alarms about outputs, test sets and baselines."""
-        self.write()
-        tests = [
-            TestSet(tag, tag, "en", 9, *(list(side) for side in zip(*self.test[tag], strict=True)))
-            for tag in LANGUAGES
+        """Returns the alarms about outputs, test sets and baselines."""
+        tests = {
+            tag: TestSet(tag, tag, "en", 9, *(list(side) for side in zip(*rows, strict=True)))
+            for tag, rows in self.test.items()
+        }
+        lines = {(tag, "en"): outputs for tag, outputs in self.outputs.items()}
+        main = System("run", list(tests.values()), lines=lines)
+        of_baselines = [
+            System(tag, [tests[tag]], lines={(tag, "en"): self.baseline_outputs[tag]})
+            for tag in self.baselines
         ]
-        systems = open_systems(self.run, tests, baselines=self.folder / "baselines")
-
-        def translated(system: System) -> System:
-            own = self.outputs if system is systems.main else self.baseline_outputs
-            lines = {(test.source, "en"): own[test.source] for test in system.tests}
-            return dataclasses.replace(system, lines=lines)
-
+        systems = Systems(main, baselines=of_baselines)
         sections = (
-            faults.checks_section(tests, list(baselines.alarms(systems))),
-            faults.outputs_section(systems.each(translated)),
+            faults.checks_section(main.tests, list(baselines.alarms(systems))),
+            faults.outputs_section(systems),
         )
         return [alarm for section in sections for alarm in section.alarms]
 
 
-def small_evaluation(folder: Path, seed: int) -> SmallEvaluation:
+def small_evaluation(seed: int) -> SmallEvaluation:
     """Makes an evaluation without any fault. Another seed gives other words, sentences and errors."""
     rng = random.Random(seed)
     words = {tag: _words(rng, *letters) for tag, letters in LETTERS.items()}
@@ -100,7 +63,7 @@ def small_evaluation(folder: Path, seed: int) -> SmallEvaluation:
         {tag: [_noisy(rng, row[1], words["en"], share) for row in test[tag]] for tag in LANGUAGES}
         for share in (0.2, 0.4)
     )
-    return SmallEvaluation(folder, test, outputs, baseline_outputs, list(LANGUAGES))
+    return SmallEvaluation(test, outputs, baseline_outputs, list(LANGUAGES))
 
 
 def _words(rng: random.Random, consonants: str, vowels: str) -> list[str]:

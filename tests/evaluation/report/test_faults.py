@@ -1,24 +1,20 @@
 """Faults are seeded into an evaluation one at a time. Each is reported; clean evaluations raise none."""
 
-import json
 import random
 import re
 
 import pytest
 
 from gshard_nmt.data.text.language_profiles import LanguageProfiles
-from gshard_nmt.evaluate import Request, evaluate
 from gshard_nmt.evaluation import translations
 from gshard_nmt.evaluation.report import faults
 from gshard_nmt.evaluation.systems import System, Systems
 from tests.evaluation.small_evaluation import LANGUAGES, LINES, SmallEvaluation, small_evaluation
 
-pytestmark = pytest.mark.usefixtures("no_figures")
-
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_clean_evaluation_raises_no_alarm(tmp_path, seed):
-    assert small_evaluation(tmp_path, seed).alarms() == []
+def test_a_clean_evaluation_raises_no_alarm(seed):
+    assert small_evaluation(seed).alarms() == []
 
 
 def sides(rows):
@@ -75,39 +71,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_reported(tmp_path, name):
+def test_a_fault_is_reported(name):
     fault, pattern = FAULTS[name]
     rng = random.Random(name)
     tag = rng.choice(LANGUAGES)
-    world = small_evaluation(tmp_path, seed=rng.randrange(1000))
+    world = small_evaluation(rng.randrange(1000))
     fault(world, tag, rng)
     alarms = world.alarms()
     assert any(re.search(pattern.replace("{tag}", tag), alarm) for alarm in alarms), alarms
-
-
-def report_of(world: SmallEvaluation, **asked):
-    words = (world.run.path, world.corpus, "test", world.folder / "report", world.translate)
-    evaluate(*words, Request(**asked))
-    return json.loads((world.folder / "report" / "bleu.json").read_text())
-
-
-def test_what_cannot_be_read_is_named_in_a_partial_report(tmp_path):
-    world = small_evaluation(tmp_path, seed=2)
-    world.baselines.remove("ru")
-    world.write()
-    (world.corpus / "de-en" / "test.en").write_text("one line\n")
-    (world.corpus / "ru-en" / "test.en").write_text("")
-    (world.corpus / "ru-en" / "test.ru").write_text("")
-    report = report_of(world, baselines=tmp_path / "baselines")
-    assert [row["lang"] for row in report["languages"]] == ["fr"]
-    unequal, empty = report["checks"]
-    assert unequal.startswith("de-en is not scored: the two files of de-en have different lengths")
-    assert (
-        empty == f"ru-en is not scored: --corpus {world.corpus} has no test text of this direction."
-    )
-    # Text that cannot be read has no fingerprint.
-    text = report["provenance"]["training text"]
-    assert text.startswith("unknown: the two files of de-en have different lengths")
 
 
 NO_PROFILES = LanguageProfiles({})
