@@ -185,9 +185,8 @@ def has_layout(config: Mapping[str, Any], model: Model) -> bool:
     """Returns whether a model still has the layout of config.json, after training."""
     own = model_of(config)
     if config["model_type"] == "marian" and model.positions == "sinusoidal":
-        own = dataclasses.replace(
-            own, positions=model.positions
-        )  # gshard-import --marian_positions
+        # It was imported with --marian_positions.
+        own = dataclasses.replace(own, positions=model.positions)
     return all(getattr(own, name) == getattr(model, name) for name in _LAYOUT)
 
 

@@ -68,9 +68,8 @@ class StartingPoint:
     specs: ArraySpecs  # the arrays of the state of the new run
     origins: Mapping[str, Origins]  # what each weight of the new run begins with
     rows: Mapping[str, RowMatch]  # which rows each weight with a row for each piece takes over
-    inherited: Mapping[
-        str, Any
-    ]  # what data.json takes over: the ids that an imported model never writes
+    # what data.json takes over: the ids that an imported model never writes
+    inherited: Mapping[str, Any]
     # Updates that the moments of the other run have seen; 0 if none is taken over. As the following
     # fields, `read` sets it.
     moment_steps: int = 0

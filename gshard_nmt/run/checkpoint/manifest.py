@@ -81,9 +81,8 @@ class Manifest:
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # further JSON values: of training, `training_state._facts`, which a later validation replaces
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    scores: Scores = dataclasses.field(
-        default_factory=Scores
-    )  # on dev text; empty without a validation
+    # on dev text; empty without a validation
+    scores: Scores = dataclasses.field(default_factory=Scores)
     average_of: tuple[str, ...] = ()  # the checkpoints that were averaged; () for one of training
     version: str = gshard_nmt.__version__
     # seconds since 1970; scores that come later do not change it
