@@ -192,8 +192,7 @@ def draw_cost(systems: Sequence[System], baselines: System | None) -> Any:
     axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,g}"))
     axes.margins(0.18)
     axes.set_xlabel(f"cost of training in device-{unit}")
-    what = "mean gain in BLEU over the baselines" if shows_gains else "mean BLEU"
-    axes.set_ylabel(what)
+    axes.set_ylabel("mean gain in BLEU over the baselines" if shows_gains else "mean BLEU")
     return figure
 
 
