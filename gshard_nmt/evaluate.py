@@ -66,7 +66,7 @@ def evaluate(
     split: str,
     folder: Path,
     translate: Translate,
-    request: Request | None = None,
+    request: Request,
 ) -> None:
     """Scores a run on a split of a corpus or on a published test set, and writes the report to a folder.
 
@@ -76,7 +76,7 @@ def evaluate(
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
     _check_report(folder)
-    run, request = RunFolder(workdir), request or Request()
+    run = RunFolder(workdir)
     tests, of_text, alarms = _read_text(run, corpus, split, request)
     split = request.published.name if request.published else split
     systems = open_systems(run, tests, request.others, request.names, request.baselines)
@@ -150,7 +150,7 @@ def _translated(systems: Systems, split: str, translate: Translate, request: Req
             if system.run is None:
                 return system
             choices = of_baselines if system in systems.baselines else request.choices
-            made = translate_all(system.run, split, system.tests, translate, advance, choices)
+            made = translate_all(system.run, split, system.tests, translate, choices, advance)
             rows = zip(system.tests, made, strict=True)
             lines = {(test.source, test.target): each.lines for test, each in rows}
             return dataclasses.replace(system, lines=lines, made_by=made[-1].made_by)

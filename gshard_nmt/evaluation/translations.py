@@ -81,15 +81,14 @@ def translate_all(
     split: str,
     tests: Sequence[TestSet],
     translate: Translate,
+    choices: Choices,
     advance: Callable[[], None] = lambda: None,
-    choices: Choices | None = None,
 ) -> list[Translations]:
     """Translates test sets, or reads their translations if the run folder has them already.
 
     The run may still be trained meanwhile. All translations are of the same checkpoint. `advance` is
     called after each test set.
     """
-    choices = choices or Choices()
     checkpoints = Checkpoints.of(run, read_run_config(run.config).train)
     # Only manifests are read. If arrays are damaged, decoding may use another checkpoint.
     checkpoint = expected_label(checkpoints, Chosen.parse(choices.checkpoint))

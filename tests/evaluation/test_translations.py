@@ -46,7 +46,7 @@ class Translator:
 
 def translate(run, translator, tests=TESTS):
     """Returns the checkpoint of each translation."""
-    results = translations.translate_all(run, "test", tests, translator)
+    results = translations.translate_all(run, "test", tests, translator, Choices())
     for test, result in zip(tests, results, strict=True):
         assert [line[: len(test.sources[0])] for line in result.lines] == test.sources
         assert result.made_by == "beam 4"
@@ -90,7 +90,7 @@ def test_translations_of_another_choice_of_weights_are_not_used(run):
         for expected in (["fr", "de"], []):
             translator = Translator(label)
             choices = Choices(choice)
-            translations.translate_all(run, "test", TESTS, translator, choices=choices)
+            translations.translate_all(run, "test", TESTS, translator, choices)
             assert translator.languages == expected
             assert set(translator.choices) <= {choice}
     translate(run, again := Translator(labels[1]))
@@ -107,7 +107,7 @@ def test_changed_settings_of_decode_translate_again_and_another_mesh_does_not(ru
     ):
         translator = Translator(label)
         choices = Choices(changes=read_changes([statement]))
-        translations.translate_all(run, "test", TESTS, translator, choices=choices)
+        translations.translate_all(run, "test", TESTS, translator, choices)
         assert translator.languages == expected
 
 

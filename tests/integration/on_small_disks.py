@@ -34,7 +34,7 @@ def prepare(disk: Path, corpus: str, *gin: str) -> int:
 
 def evaluate(disk: Path, run_folder: str, corpus: str) -> int:
     """gshard-eval of a run folder on the small disk, with translations that need no model."""
-    from gshard_nmt.evaluate import evaluate
+    from gshard_nmt.evaluate import Request, evaluate
 
     workdir = disk / "run"
     workdir.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ def evaluate(disk: Path, run_folder: str, corpus: str) -> int:
         return [f"{line} {source}" for line in lines], "by hand", "step 6"
 
     def command(_: object) -> None:
-        evaluate(workdir, Path(corpus), "test", disk / "out", translate)
+        evaluate(workdir, Path(corpus), "test", disk / "out", translate, Request())
 
     return _run("gshard-eval", command)
 
