@@ -101,10 +101,10 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
     The mesh of the config is compiled too, if it has the slice's number of devices.
     """
     topology = Topology.parse(*request.topologies)
-    config, functions = request.config, step_functions(request.config)
-    arrays = training_arrays(config, functions)
+    config = request.config
+    arrays = training_arrays(config, step_functions(config))
     with report.waiting(f"ranking the meshes of {topology.num_devices:,} devices"):
-        ranked = ranking.rank(config, weight_specs(functions), arrays, topology)
+        ranked = ranking.rank(config, arrays, topology)
     ahead_of_time.check_available([topology])
     compiled: list[tuple[ranking.Candidate, Inspection]] = []
     for candidate in [*ranked.candidates[: 2 * best], *([ranked.own] if ranked.own else [])]:

@@ -17,6 +17,7 @@ from gshard_nmt.model import transformer
 from gshard_nmt.model.counter_random import Key
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import BATCH_ARRAYS
 from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh, Partition
@@ -93,13 +94,11 @@ class Step:
     state: ArraySpecs  # all arrays that the step takes, by name
 
 
-def step_of(
-    config: "Config", weights: ArraySpecs, state: ArraySpecs, rounds_operands: bool
-) -> Step:
+def step_of(config: "Config", state: ArraySpecs, rounds_operands: bool) -> Step:
     """Returns the products of the training step of a config; the mesh of the config does not matter.
 
-    `rounds_operands`: whether products round float32 to bfloat16, as a TPU does. UserError: the config
-    is a pipeline.
+    `state` has all arrays that the step takes, by name. `rounds_operands`: whether products round float32
+    to bfloat16, as a TPU does. UserError: the config is a pipeline.
     """
     model = config.model
     if model.stack == "pipeline":
@@ -107,6 +106,7 @@ def step_of(
             "--advise: Model.stack is 'pipeline', whose time has no formula. Rank the meshes of the same "
             "layers in a loop, with --gin \"Model.stack = 'scan'\"."
         )
+    weights = within(state, "parameters")
     one_block = dataclasses.replace(
         model,
         encoder_layers=model.encoder_layers and model.block_layers("encoder"),
@@ -115,7 +115,7 @@ def step_of(
         remat="none",
         remat_keeps="inputs",
     )
-    batch = {name: state[name] for name in BATCH_ARRAYS if name in state}
+    batch = {name: state[name] for name in BATCH_ARRAYS}
     of_one_block = {
         name: dataclasses.replace(spec, shape=(1, *spec.shape[1:]))
         if spec.letters.startswith("R")

@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gshard_nmt.errors import UserError
@@ -20,7 +20,7 @@ from gshard_nmt.inspection.report import table
 from gshard_nmt.quantities import seconds_text, size_text
 from gshard_nmt.settings.config import as_gin, configs_folder
 from gshard_nmt.settings.divides import problems
-from gshard_nmt.spmd.lowering import ArraySpec
+from gshard_nmt.spmd.lowering import ArraySpecs
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Gpu, Topology
 
@@ -69,12 +69,7 @@ class Ranking:
     own: Candidate | None  # the mesh of the config, if it has the slice's number of devices
 
 
-def rank(
-    config: "Config",
-    weights: Mapping[str, ArraySpec],
-    arrays: Mapping[str, ArraySpec],
-    topology: Topology,
-) -> Ranking:
+def rank(config: "Config", arrays: ArraySpecs, topology: Topology) -> Ranking:
     """Ranks all meshes that `meshes` lists, each with its best order of the devices.
 
     UserError: nothing is known about the links, no mesh divides, or none fits.
@@ -89,7 +84,7 @@ def rank(
         raise UserError(
             f"--advise: {topology.name} has one device, so there is no mesh to choose. Name more devices."
         )
-    step = step_of(config, weights, arrays, rounds_operands=not isinstance(chip, Gpu))
+    step = step_of(config, arrays, rounds_operands=not isinstance(chip, Gpu))
     # A mesh has the axes and rules of its file, and the rest of the config's mesh.
     shared_update = config.mesh.shared_update
     tried = [

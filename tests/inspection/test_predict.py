@@ -4,7 +4,7 @@ import pytest
 
 from gshard_nmt.inspection.predict import Cost, cost_of
 from gshard_nmt.inspection.products import step_of
-from gshard_nmt.run.arrays import step_functions, training_arrays, weight_specs
+from gshard_nmt.run.arrays import step_functions, training_arrays
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import CHIPS
@@ -16,9 +16,7 @@ LAYER = ("Model.encoder_layers = 0", "Model.decoder_layers = 1", "Model.moe_ever
 
 def cost(name: str, *settings: str, mesh: Mesh | None = None, rounds_operands: bool = True) -> Cost:
     config = load_config(name, settings)
-    functions = step_functions(config)
-    arrays = training_arrays(config, functions)
-    step = step_of(config, weight_specs(functions), arrays, rounds_operands=rounds_operands)
+    step = step_of(config, training_arrays(config, step_functions(config)), rounds_operands)
     return cost_of(step, mesh or config.mesh, CHIPS["v3"])
 
 

@@ -6,15 +6,14 @@ import pytest
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection.products import Step, step_of
-from gshard_nmt.run.arrays import step_functions, training_arrays, weight_specs
+from gshard_nmt.run.arrays import step_functions, training_arrays
 from gshard_nmt.settings.gin_reader import load_config
 
 
 def step(name: str = "demo", *settings: str) -> Step:
     config = load_config(name, settings)
-    functions = step_functions(config)
-    arrays = training_arrays(config, functions)
-    return step_of(config, weight_specs(functions), arrays, rounds_operands=True)
+    arrays = training_arrays(config, step_functions(config))
+    return step_of(config, arrays, rounds_operands=True)
 
 
 def forward_flops(products) -> int:

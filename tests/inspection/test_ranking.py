@@ -7,7 +7,7 @@ import pytest
 from gshard_nmt.errors import UserError
 from gshard_nmt.inspection import links, ranking
 from gshard_nmt.inspection.ranking import Ranking, device_orders, factorizations, meshes
-from gshard_nmt.run.arrays import step_functions, training_arrays, weight_specs
+from gshard_nmt.run.arrays import step_functions, training_arrays
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.topology import Topology
@@ -15,9 +15,8 @@ from gshard_nmt.spmd.topology import Topology
 
 def ranked(name: str, topology: str, *settings: str) -> Ranking:
     config = load_config(name, settings)
-    functions = step_functions(config)
-    arrays = training_arrays(config, functions)
-    return ranking.rank(config, weight_specs(functions), arrays, Topology.parse(topology))
+    arrays = training_arrays(config, step_functions(config))
+    return ranking.rank(config, arrays, Topology.parse(topology))
 
 
 def seconds_of(result: Ranking, title: str) -> float:
