@@ -22,8 +22,8 @@ from gshard_nmt.model.config import STACK_NAMES, Model
 from gshard_nmt.model.figures import LayerSums
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import TokenLoss
-from gshard_nmt.model.parameters import within
-from gshard_nmt.model.stack import SUMS, Declaration, Totals, read_at, write_at
+from gshard_nmt.model.parameters import scoped, within
+from gshard_nmt.model.stack import Declaration, Totals, read_at, write_at
 from gshard_nmt.model.stages import join_microbatches, microbatches_of
 from gshard_nmt.model.token_counts import SIDES
 
@@ -44,11 +44,6 @@ def adding_parameters(model: Model, names: Iterable[str]) -> list[str]:
     if model.stack != "scan":
         return []
     return [name for name in names if name.split("/")[1:2] == ["block"]]
-
-
-def with_sums(parameters: Arrays, sums: Arrays) -> dict[str, "tf.Tensor"]:
-    """Returns the parameters together with sums of gradients, for `run_stack`."""
-    return {**parameters, **{f"{SUMS}/{name}": total for name, total in sums.items()}}
 
 
 def for_each(
@@ -127,7 +122,7 @@ class WholeBatch:
         """
         values = {field: getattr(term.loss, field) for field in _LOSS_FIELDS}
         for stack, totals in zip(STACK_NAMES, (term.encoder, term.decoder), strict=True):
-            values |= {f"{stack}/{name}": value for name, value in totals.items()}
+            values |= scoped(stack, totals)
         return {
             name: total.annotated(
                 write_at(sums[name], index, values[name])

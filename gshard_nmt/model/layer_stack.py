@@ -304,7 +304,6 @@ class Blocks:
             parts_of=parts_of,
             side=side,
             letters={n: p.letters for n, p in declare_block(model, self.stack).items()},
-            annotate_gradient=self.annotate_gradient,
             totals=first.declare_totals(self.repeats),
             saved=saved,
             scope=f"{self.stack}/block",

@@ -21,7 +21,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.parameters import within
+from gshard_nmt.model.parameters import scoped, within
 from gshard_nmt.model.pipeline_schedule import Schedule, Work
 from gshard_nmt.model.stack import (
     Declaration,
@@ -44,7 +44,7 @@ from gshard_nmt.model.stages import (
     stage_numbers,
     where_stage,
 )
-from gshard_nmt.spmd.sharding import annotate
+from gshard_nmt.spmd.sharding import annotate, annotate_gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +57,9 @@ class Pipeline:
     parts_of: Callable[[Tensors], Sequence[Part]]
     side: Mapping[str, Lettered]  # inputs of every block that need no gradient, [n, ...]
     letters: Mapping[str, str]  # the letters of each parameter of a block, without R
-    # annotates a parameter's gradient like the parameter; its arguments are the parameter's name
-    # and the gradient
-    annotate_gradient: Callable[[str, "tf.Tensor"], "tf.Tensor"]
     totals: Mapping[str, Declaration]  # the totals of the whole stack for one microbatch
     saved: Sequence[Sequence[Declaration]]  # what each part of a block saves of one microbatch
-    # the beginning of the names of the parameters in the model, for Mesh.overrides
-    scope: str = "block"
+    scope: str  # the beginning of the names of the parameters in the model, for Mesh.overrides
 
     def run(
         self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]
@@ -290,13 +286,12 @@ class Pipeline:
         """Returns the gradient [R, ...] of a parameter, the inverse of `_weights`."""
         stages, visits, blocks, *shape = gradient.shape.as_list()
         gradient = tf.transpose(gradient, [1, 0, *range(2, gradient.shape.rank)])
-        return self.annotate_gradient(
-            name, tf.reshape(gradient, [visits * stages * blocks, *shape])
-        )
+        gradient = tf.reshape(gradient, [visits * stages * blocks, *shape])
+        return annotate_gradient(gradient, "R" + self.letters[name], f"{self.scope}/{name}")
 
     def _every(self, shared: Sequence["tf.Tensor"]) -> dict[str, Lettered]:
-        side = {f"side/{name}": tensor for name, tensor in self.side.items()}
-        return side | {f"shared/{i}": Lettered(t, "_BLM") for i, t in enumerate(shared)}
+        together = {str(i): Lettered(tensor, "_BLM") for i, tensor in enumerate(shared)}
+        return scoped("side", self.side) | scoped("shared", together)
 
     def _declared_sums(self) -> dict[str, Declaration]:
         """Declares the totals of all microbatches on each stage."""

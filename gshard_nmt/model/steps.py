@@ -30,7 +30,7 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.loss import token_loss
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter, initial_values, scoped, within
-from gshard_nmt.model.stack import run_time_zeros
+from gshard_nmt.model.stack import SUMS, run_time_zeros
 from gshard_nmt.spmd.sharding import annotate, annotate_gradient, exchange_parts, own_part
 
 Arrays = Mapping[str, "tf.Tensor"]
@@ -240,7 +240,7 @@ class StepFunctions:
             sources = {name: before.get(name, values[name]) for name in declared}
             with tf.GradientTape() as tape:
                 tape.watch(sources)
-                with_sums = accumulation.with_sums(values, before)
+                with_sums = values | scoped(SUMS, before)
                 counters = whole.counters(shares)
                 forward = functions._forward(with_sums, _annotated(microbatch), mode, counters)
                 term = whole.term(forward, shares)

@@ -50,13 +50,13 @@ def pipeline_of(schedule: Schedule, mask) -> Pipeline:
         parts_of,
         side={"mask": Lettered(mask, "_BL")},
         letters={"w": "MH", "v": "HM"},
-        annotate_gradient=lambda name, d: annotate(d, {"w": "RMH", "v": "RHM"}[name]),
         totals={
             "by_block": Declaration((BLOCKS,)),
             "rows": Declaration((ROWS, LENGTH), "BL"),
             "figures": Declaration((BLOCKS, WIDTH)),
         },
         saved=[[Declaration((ROWS, LENGTH, WIDTH), "BLM")]],
+        scope="block",
     )
 
 
