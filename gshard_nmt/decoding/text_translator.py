@@ -346,10 +346,11 @@ def load_translator(
 
     Nothing is written to the run folder. A checkpoint that is damaged is named on stderr, and the next
     sound one is used, unless a step was asked for. If there are several processes, all of them call this
-    function, and call the translator with the same lines, or use `TextTranslator.lead`. The config may
-    have other settings of the search than the run folder. `checkpoint` is as in `Chosen.parse`. With
-    `fits`, another mesh is chosen if that of the config does not fit this machine. `protection` is what
-    must not change, if anything; then the vocabularies must have the symbol of `data.text.protection`.
+    function, and call the translator with the same lines, unless process 0 `leads` and the others
+    `follow`. The config may have other settings of the search than the run folder. `checkpoint` is as in
+    `Chosen.parse`. With `fits`, another mesh is chosen if that of the config does not fit this machine.
+    `protection` is what must not change, if anything; then the vocabularies must have the symbol of
+    `data.text.protection`.
 
     Raises:
       UserError: the folder is not a run folder, or has no such checkpoint that is sound; or a size does

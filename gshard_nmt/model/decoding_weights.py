@@ -20,9 +20,6 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import SUMMED, Parameter
 from gshard_nmt.model.products import Packed, transposed
 
-EXPERTS = ("wi", "wi_linear", "wo")
-"""The matrices of experts."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
@@ -92,10 +89,9 @@ def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dic
         layer = dataclasses.replace(
             parameter, shape=parameter.shape[1:], letters=parameter.letters[1:]
         )
+        dtype = rounded if word in SUMMED else parameter.dtype
         # A shared expert is a dense feed-forward: its matrices have no dimension E.
-        is_expert = "E" in layer.letters and word in EXPERTS
-        summed = "" if is_expert else SUMMED.get(word, "")
-        dtype = rounded if is_expert or summed else parameter.dtype
+        summed = "" if "E" in layer.letters else SUMMED.get(word, "")
         for repeat in range(parameter.shape[0]):
             pieces[f"{name}/{repeat}"] = Piece(name, repeat, layer, summed, dtype)
     source = "target_embedding"
