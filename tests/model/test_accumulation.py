@@ -87,11 +87,14 @@ def test_a_microbatch_takes_its_part_of_the_groups_and_of_the_tokens():
 
 
 def test_a_loop_over_blocks_adds_to_the_sums_and_makes_no_other_array_of_gradients():
-    """Without microbatches a loop keeps the gradients of these weights, in bfloat16."""
-    model = dataclasses.replace(SHALLOW, stack="scan", activation_dtype="bfloat16")
+    """Without microbatches a loop keeps them in bfloat16, if every use casts the weight to bfloat16.
 
+    The gate is used in float32, and so is its gradient.
+    """
+    experts = {"experts": 4, "moe_every": 1, "num_groups": 2}
+    model = dataclasses.replace(SHALLOW, stack="scan", activation_dtype="bfloat16", **experts)
     weights = functions(1, model).declare_parameters()
-    wi = weights["decoder/block/feed_forward_0/wi"]
+    wi, gate = (weights[f"decoder/block/moe_0/{name}"] for name in ("wi", "gate"))
 
     def carried(microbatches: int) -> set:
         """Returns the dtype and the shape of all arrays that a loop carries."""
@@ -110,6 +113,7 @@ def test_a_loop_over_blocks_adds_to_the_sums_and_makes_no_other_array_of_gradien
         }
 
     assert (tf.bfloat16, wi.shape) in carried(1)
+    assert (tf.bfloat16, gate.shape) not in carried(1)
     assert (tf.bfloat16, wi.shape) not in carried(2)
     assert (tf.float32, wi.shape) in carried(2)
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from gshard_nmt.model.steps import BATCH_ARRAYS
+from gshard_nmt.model.parameters import scoped
+from gshard_nmt.model.steps import BATCH_ARRAYS, StepFunctions
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.lowering import ArraySpec, ArraySpecs, lower
 from gshard_nmt.spmd.mesh import Mesh
@@ -26,6 +27,14 @@ def control(seed: int = 1) -> dict[str, np.ndarray]:
 def batch_specs(rows: int, length: int) -> dict[str, ArraySpec]:
     """Returns the specs of the arrays of a batch: int32[B, L] each."""
     return {name: ArraySpec((rows, length), np.dtype(np.int32), "BL") for name in BATCH_ARRAYS}
+
+
+class Watched(StepFunctions):
+    """Step functions whose metrics have the gradients too."""
+
+    def gradients(self, *arguments):
+        gradients, metrics = super().gradients(*arguments)
+        return gradients, metrics | scoped("gradients", gradients)
 
 
 class Compiled:

@@ -8,12 +8,11 @@ import pytest
 
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.optimizer import Optimizer
-from gshard_nmt.model.steps import StepFunctions
 from gshard_nmt.run.arrays import CONTROL, letters_of, state_specs
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.program import Program
 from tests.model.examples import MOE, WITHOUT_DROPOUT
-from tests.multidevice.compiled_function import Compiled, batch_specs, control
+from tests.multidevice.compiled_function import Compiled, Watched, batch_specs, control
 
 ROWS, LENGTH = 8, 16
 # Every row is a group, so the groups are the same in microbatches. Experts overflow.
@@ -26,14 +25,6 @@ TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
 CASES = {"a dense model": (DENSE, 0.9, ONE_DEVICE, 2)}
 SLOW_CASES = {"a scan on 4x2 devices": (MODEL, 0.9, Mesh(("x", "y"), (4, 2), rules=TENSOR), 2)}
 BATCH = batch_specs(ROWS, LENGTH)
-
-
-class Watched(StepFunctions):
-    """Step functions whose metrics have the gradients too."""
-
-    def gradients(self, *arguments):
-        gradients, metrics = super().gradients(*arguments)
-        return gradients, metrics | {f"gradients/{k}": v for k, v in gradients.items()}
 
 
 def batch() -> dict[str, np.ndarray]:

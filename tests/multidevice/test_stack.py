@@ -66,25 +66,3 @@ def test_a_scan_and_recomputation_change_no_value_and_no_gradient():
     assert set(values) == set(expected)
     for name, value in values.items():
         np.testing.assert_allclose(value, expected[name], rtol=3e-5, atol=3e-6, err_msg=name)
-
-
-def test_a_scan_stores_the_gradients_of_weights_that_are_cast_to_bfloat16_in_bfloat16():
-    """Gradients in bfloat16 take half the memory. The gate is used in float32, and so is its gradient."""
-    model = dataclasses.replace(LANGUAGE_MODEL, stack="scan", activation_dtype="bfloat16")
-    steps, p = StepFunctions(model, Optimizer(), 20, 24), transformer.declare(model, 20, 24)
-    weights = {name: tf.TensorSpec(weight.shape, weight.dtype) for name, weight in p.items()}
-
-    def gradients(p):
-        mode = Mode(key=counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32)))
-        with tf.GradientTape() as tape:
-            tape.watch(p)
-            total, _ = steps._loss(p, batch(), mode)
-        return tape.gradient(total, p)
-
-    graph = tf.function(gradients, autograph=False).get_concrete_function(weights).graph
-    loops = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]
-    carried = {(out.dtype, tuple(out.shape)) for op in loops for out in op.outputs}
-    experts, gate = p["decoder/block/moe_0/wi"], p["decoder/block/moe_0/gate"]
-    assert (tf.bfloat16, experts.shape) in carried
-    assert (tf.bfloat16, gate.shape) not in carried
-    assert (tf.float32, gate.shape) in carried

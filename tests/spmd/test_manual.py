@@ -13,11 +13,11 @@ MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
 ONE_DEVICE = Mesh(("x", "y"), (1, 1), rules={"B": "x", "H": "y"})
 
 
-def round_trip(x):
-    local = auto_to_manual(x, MESH, ["x", -1], axes=["x"])
+def round_trip(x, mesh=MESH):
+    local = auto_to_manual(x, mesh, ["x", -1], axes=["x"])
     with manual_axes("x"):
         local = annotate(local, "BH")
-    return manual_to_auto(local, MESH, ["x", -1], x.shape, axes=["x"])
+    return manual_to_auto(local, mesh, ["x", -1], x.shape, axes=["x"])
 
 
 @pytest.mark.parametrize("mesh", [MESH, ONE_DEVICE, None])
@@ -31,13 +31,7 @@ def test_eager_values_pass_through(mesh):
 
 def test_annotations_among_manual_axes_apply_to_the_other_axes():
     mesh = Mesh(("x", "y", "z"), (2, 2, 2), rules={"B": "x", "H": ("y", "z")})
-
-    def inside(x):
-        local = auto_to_manual(x, mesh, ["x", -1], axes=["x"])
-        with manual_axes("x"):
-            return manual_to_auto(annotate(local, "BH"), mesh, ["x", -1], x.shape, axes=["x"])
-
-    texts = annotations_of(inside, (4, 8), mesh=mesh)
+    texts = annotations_of(lambda x: round_trip(x, mesh), (4, 8), mesh=mesh)
     assert texts == [
         "{devices=[2,1,4]<=[8] last_tile_dim_replicate} unspecified_dims=[1]",
         "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dims={manual}}",
