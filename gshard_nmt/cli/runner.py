@@ -102,13 +102,14 @@ def _end(command: Command, message: str, code: int, error: BaseException) -> int
 
 def _leave_the_others(error: BaseException) -> None:
     """Ends one of several processes because of a defect of the program, with its traceback."""
+    _flush_stdout()
     if together.is_joined():
         traceback.print_exception(error)
         together.leave(1, f"{type(error).__name__}: {error}")
 
 
 def _print_error(command: Command, message: str, error: BaseException) -> str:
-    """Prints a message and the notes of the error to stderr, and returns this text."""
+    """Prints a message and the notes of the error to stderr after all of stdout; returns this text."""
     _flush_stdout()
     notes = getattr(error, "__notes__", [])
     text = " ".join([f"{message.rstrip('.')}.", *notes]) if notes else message

@@ -74,9 +74,9 @@ def plan(model: Model, declared: Mapping[str, Parameter], precision: str) -> dic
         all products with weights except the gate, and sums them in float32.
 
     Returns:
-      Each repeat of a block has its own arrays. The weights of SUMMED are packed, and experts are
-      bfloat16 if the products are. `output_embedding` is the target embedding, packed for the
-      logits. An encoder that is a loop keeps its stacked arrays.
+      Each repeat of a block has its own arrays. The weights of SUMMED are bfloat16 if the products
+      are, and packed unless they are of experts. `output_embedding` is the target embedding, packed
+      for the logits. An encoder that is a loop keeps its stacked arrays.
     """
     rounded = "bfloat16" if precision == "bfloat16" else "float32"
     pieces = {}

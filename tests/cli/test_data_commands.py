@@ -15,6 +15,8 @@ MISTAKES = [
     (["data", "plan", "--config=demo", "--data=a", "--out=plan.txt"],
      "--out is 'plan.txt'; it must end in .json. Give"),
     (["data", "plan", "--config=demo", "--data=a", "--steps=0"], "--steps is '0'; it must be"),
+    (["data", "plan", "--config=demo", "--data=a", "--steps=9999999999"],
+     "--steps is '9999999999'; it must be an integer in the range [1, "),
     (["eval", "--sentences=9999999999"], "--sentences is '9999999999'; it must be an integer in the"),
     (["data", "show", "--config=demo"], "--data is missing."),
     (["data", "show", "--config=demo", "--data=none"], "there is no such folder; make it with gshard"),

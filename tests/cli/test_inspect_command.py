@@ -3,6 +3,7 @@ import errno
 import pytest
 
 from gshard_nmt.cli import commands
+from gshard_nmt.settings.config import find_config
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "many"])
@@ -11,6 +12,7 @@ def test_a_wrong_number_of_tokens_is_an_error(capsys, value):
     assert capsys.readouterr().err.startswith(f"gshard-inspect: --tokens is '{value}'; it must be ")
 
 
+DEMO = find_config("demo")
 # fmt: off
 MISTAKES = [
     (["--equivalence", "--topology=nonsense", "--json=y.json"],
@@ -28,6 +30,7 @@ MISTAKES = [
     (["--advise", "--topology=cpu:8"],
      "--advise: cpu:8 has no times, because nothing is known about its links. Name a TPU slice "
      "or GPUs with --topology, for instance v3:4x4.\n"),
+    ([f"--json={DEMO}"], f"--json {DEMO} is the config itself. Give it another file.\n"),
 ]
 # fmt: on
 

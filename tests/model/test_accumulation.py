@@ -87,7 +87,7 @@ def test_a_microbatch_takes_its_part_of_the_groups_and_of_the_tokens():
 
 
 def test_a_loop_over_blocks_adds_to_the_sums_and_makes_no_other_array_of_gradients():
-    """Without microbatches a loop keeps them in bfloat16, if every use casts the weight to bfloat16.
+    """Without microbatches a loop keeps gradients in bfloat16, if every use casts the weight to bfloat16.
 
     The gate is used in float32, and so is its gradient.
     """
@@ -114,6 +114,7 @@ def test_a_loop_over_blocks_adds_to_the_sums_and_makes_no_other_array_of_gradien
 
     assert (tf.bfloat16, wi.shape) in carried(1)
     assert (tf.bfloat16, gate.shape) not in carried(1)
+    assert (tf.float32, gate.shape) in carried(1)
     assert (tf.bfloat16, wi.shape) not in carried(2)
     assert (tf.float32, wi.shape) in carried(2)
 

@@ -99,7 +99,7 @@ def outputs_section(systems: Systems, not_converged: Container[str] = ()) -> Sec
     checked, news = [], []
     for test in systems.main.tests:
         for name, own, unfinished in outputs:
-            if lines := own.get((test.source, test.target)):
+            if (lines := own.get((test.source, test.target))) is not None:
                 checked.append(check_direction(test, lines, profiles, name))
                 if test.language not in unfinished:
                     news.append(checked[-1])

@@ -71,6 +71,7 @@ def systems_section(every: Systems, alarms: Iterable[str] = ()) -> Section:
         [[system.name, *(cell(system) for _, cell in columns)] for system in rows],
     )
     content = [table, *(f"<p>{html.escape(note)}</p>" for note in notes)]
+    # Two points would say no more than the table.
     known = sum(system.budget.device_years is not None for system in rows)
     content += [_resources_table(systems), _cost_figure(systems, baselines) if known > 2 else ""]
     return Section("systems", "Systems", "\n".join(content), as_json(systems), tuple(alarms))
@@ -103,7 +104,7 @@ def _resources_table(systems: Sequence[System]) -> str:
 
 
 def _cost_figure(systems: Sequence[System], baselines: System | None) -> str:
-    """Returns cost against quality as an image. Two points would say no more than the table."""
+    """Returns cost against quality as an image."""
     image = figures.image(lambda: figures.draw_cost(systems, baselines), "png")
     alt = "Quality of each system above the cost of its training"
     return f"<h3>Cost and quality</h3>\n{web_page.image(image, 'png', alt)}"
