@@ -9,10 +9,13 @@ TPU_READY := $(VENV)/.tpu-ready
 GPU_READY := $(VENV)/.gpu-ready
 # Each worker compiles with threads of its own and holds up to 3 GB, so more than four workers are not faster.
 # Files are handed out in the order of tests/conftest.py, the longest first.
+# Python keeps what it has compiled, so that not every test process compiles the package and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder --durations=15
 # These tests start the programs, or compile for several devices. All others are unit tests.
 LARGE := tests/integration tests/system tests/multidevice
+SLOW = $(shell grep --recursive --files-with-matches --include='test_*.py' 'pytest.mark.slow' tests)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv tpu gpu demo lint unit test test-all soak check bench look lock clean
@@ -48,7 +51,7 @@ test: unit  ## every test but the slow tier
 	$(PYTEST) -m "not slow" $(LARGE)
 
 test-all: test $(TPU_READY) $(GPU_READY)  ## the tests of `make test`, then the slow tier
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow $(SLOW)
 
 # `make soak CAMPAIGNS=kill SEED=7` repeats one campaign. MINUTES is for each campaign, 60 at most.
 MINUTES ?=

@@ -2,7 +2,7 @@
 
 XLA and the TPU compiler keep the names of TensorFlow's operations and their name scopes. For example,
 
-    jit(call)/lowered_program/gradient_tape/decoder_3_moe_0/experts/einsum_4/Einsum_1
+    jit(call)/lowered_program/gradient_tape/decoder_3_moe_0/experts/XlaEinsum_4
 
 is the backward pass of a product in the experts of the decoder's fourth block.
 

@@ -165,8 +165,8 @@ class _Reader:
             one_hot = Tensor(f"{table.name}/tokens", "BLV", shape, 0)
             embedded = self._tensor(operation.outputs[0], "BLM")
             return Product(table.weight, "", one_hot, table, embedded, passes=0)
-        equation = _GATE if operation.type == "XlaDot" else ""
-        if operation.type == "Einsum":
+        equation = _GATE if operation.type == "XlaDotV2" else ""
+        if operation.type == "XlaEinsum":
             equation = operation.get_attr("equation").decode()
         operands, _, result_letters = equation.partition("->")
         if not set("BG") & set(result_letters):  # a table of relative positions, or no product

@@ -16,7 +16,7 @@ from gshard_nmt.model import last_dimension
 from gshard_nmt.model.layers import Mode, declare_biases, dropout, project, to_float32
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import Parameter, normal
-from gshard_nmt.model.products import product_of_activations
+from gshard_nmt.model.products import einsum, product_of_activations
 from gshard_nmt.spmd.sharding import annotate
 
 BUCKETS = 32
@@ -125,9 +125,9 @@ def attend_cached(
 
     def context_of(slots: int) -> "tf.Tensor":
         seen_keys, seen_values = keys[:, :, :, :slots], values[:, :, :slots]
-        logits = tf.einsum("BNKD,BNDT->BNKT", query, to_float32(seen_keys)) + bias[..., :slots]
+        logits = einsum("BNKD,BNDT->BNKT", query, to_float32(seen_keys)) + bias[..., :slots]
         probabilities = tf.cast(last_dimension.softmax(logits), x.dtype)
-        return tf.einsum("BNKT,BNTD->BNKD", probabilities, seen_values)
+        return einsum("BNKT,BNTD->BNKD", probabilities, seen_values)
 
     if len(stages) > 1:
         branches = [functools.partial(context_of, slots) for slots in stages]
@@ -169,7 +169,7 @@ def relative_bias(table: "tf.Tensor", distances: "tf.Tensor", causal: bool) -> "
     the gradient of a gather is a scatter.
     """
     one_hot = tf.one_hot(buckets(distances, causal), BUCKETS, dtype=table.dtype)
-    return tf.einsum("NU,LTU->NLT", table, one_hot)
+    return einsum("NU,LTU->NLT", table, one_hot)
 
 
 def relative_bias_of_row(table: "tf.Tensor", length: int, causal: bool) -> "tf.Tensor":

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from gshard_nmt.model.gating import Routing
 from gshard_nmt.model.last_dimension import total
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.products import einsum
 from gshard_nmt.spmd.sharding import annotate
 
 DispatchAndCombine = tuple[
@@ -52,7 +53,7 @@ def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndC
     )
 
     def dispatch(tokens: "tf.Tensor") -> "tf.Tensor":
-        inputs = tf.einsum("GSJ,GSM->GJM", dispatch_mask, tokens)
+        inputs = einsum("GSJ,GSM->GJM", dispatch_mask, tokens)
         # Shape: [G, J, M] -> [G, E, C, M]
         shape = [num_groups, experts, expert_capacity, tokens.shape[-1]]
         return annotate(tf.reshape(inputs, shape), "GECM")
@@ -61,7 +62,7 @@ def by_einsum(routing: Routing, experts: int, dtype: "tf.DType") -> DispatchAndC
         # Shape: [G, E, C, M] -> [G, J, M]
         shape = [num_groups, num_slots, outputs.shape[-1]]
         outputs = tf.reshape(annotate(outputs, "GECM"), shape)
-        return tf.einsum("GSJ,GJM->GSM", combine_weights, outputs)
+        return einsum("GSJ,GJM->GSM", combine_weights, outputs)
 
     return dispatch, combine
 

@@ -13,6 +13,7 @@ float32. So the products of the gradients are written in this form, and `_in_ord
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
@@ -47,6 +48,12 @@ def product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
     """
     if _rounds(x):
         return _rounded_product(equation, x, weight)
+    return _product(equation, x, weight, einsum)
+
+
+def _product(
+    equation: str, x: "tf.Tensor", weight: "tf.Tensor", multiply: Callable[..., "tf.Tensor"]
+) -> "tf.Tensor":
     operands, y_letters = equation.split("->")
     x_letters, letters = operands.split(",")
     scope = gradient_scope()
@@ -54,24 +61,33 @@ def product(equation: str, x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
     @tf.custom_gradient
     def of(x: "tf.Tensor", weight: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
         def gradient(dy: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
-            both = [
-                (dy.shape.num_elements(), y_letters, dy),
-                (x.shape.num_elements(), x_letters, x),
-            ]
-            small, large = sorted(both, key=lambda entry: entry[0])
+            both = [(y_letters, dy), (x_letters, x)]
+            (first, small), (second, large) = sorted(both, key=lambda b: b[1].shape.num_elements())
             with tf.name_scope(scope):
-                dx = tf.einsum(f"{y_letters},{letters}->{x_letters}", dy, weight)
-                sums = f"{small[1]},{large[1]}->{letters}"
-                return dx, tf.einsum(sums, small[2], large[2])
+                dx = einsum(f"{y_letters},{letters}->{x_letters}", dy, weight)
+                return dx, einsum(f"{first},{second}->{letters}", small, large)
 
-        return tf.einsum(equation, x, weight), gradient
+        return multiply(equation, x, weight), gradient
 
     return of(x, tf.cast(weight, x.dtype))
 
 
 def product_of_activations(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tensor":
     """Returns the einsum of two activations, as attention has it, in their dtype."""
-    return _rounded_product(equation, x, y) if _rounds(x) else tf.einsum(equation, x, y)
+    return _rounded_product(equation, x, y) if _rounds(x) else einsum(equation, x, y)
+
+
+def einsum(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tensor":
+    """Returns an einsum; each letter is in two of the three tensors, or in all of them.
+
+    TF2XLA lowers each tf.einsum by an MLIR pipeline of its own, which takes fifty times as long as XLA's
+    own operation. That one is for float32 and bfloat16, and for programs of XLA only.
+    """
+    if tf.executing_eagerly() or x.dtype not in (tf.float32, tf.bfloat16):
+        return tf.einsum(equation, x, y)
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_einsum(x, y, equation)
 
 
 def _rounded_product(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tensor":
@@ -156,6 +172,11 @@ def rounded_einsum(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tensor"
     """
     if tf.executing_eagerly():
         return tf.einsum(equation, tf.cast(x, tf.float32), tf.cast(y, tf.float32))
+    return _dot(equation, x, y)
+
+
+def _dot(equation: str, x: "tf.Tensor", y: "tf.Tensor", precision: str = "DEFAULT") -> "tf.Tensor":
+    """Returns what `rounded_einsum` does for operands of any dtype, at a precision of XLA."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
     from tensorflow.compiler.xla import xla_data_pb2
 
@@ -170,14 +191,9 @@ def rounded_einsum(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tensor"
         rhs_batch_dimensions=map(y_letters.index, shared),
         lhs_contracting_dimensions=map(x_letters.index, summed),
         rhs_contracting_dimensions=map(y_letters.index, summed),
-    )
-    return gen_xla_ops.xla_dot_v2(
-        x,
-        y,
-        numbers.SerializeToString(),
-        xla_data_pb2.PrecisionConfig().SerializeToString(),
-        preferred_element_type=tf.float32,
-    )
+    ).SerializeToString()
+    both = xla_data_pb2.PrecisionConfig(operand_precision=[precision] * 2).SerializeToString()
+    return gen_xla_ops.xla_dot_v2(x, y, numbers, both, preferred_element_type=tf.float32)
 
 
 def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
@@ -186,29 +202,9 @@ def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
     A TPU then makes six products of bfloat16 parts. The gradients have the default precision, as those of
     all other weights: they choose no expert.
     """
-    if tf.executing_eagerly():
-        return tf.tensordot(x, weight, axes=1)
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-    from tensorflow.compiler.xla import xla_data_pb2
-
-    dimensions = xla_data_pb2.DotDimensionNumbers(
-        lhs_contracting_dimensions=[x.shape.rank - 1], rhs_contracting_dimensions=[0]
-    ).SerializeToString()
-    highest = [xla_data_pb2.PrecisionConfig.HIGHEST] * 2
-    exact = xla_data_pb2.PrecisionConfig(operand_precision=highest).SerializeToString()
     leading = "ABCD"[: x.shape.rank - 1]
-    scope = gradient_scope()
-
-    @tf.custom_gradient
-    def product(x: "tf.Tensor", weight: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
-        def gradient(dy: "tf.Tensor") -> tuple["tf.Tensor", "tf.Tensor"]:
-            with tf.name_scope(scope):
-                dx = tf.einsum(f"{leading}E,ME->{leading}M", dy, weight)
-                return dx, tf.einsum(f"{leading}M,{leading}E->ME", x, dy)
-
-        return gen_xla_ops.xla_dot(x, weight, dimensions, exact), gradient
-
-    return product(x, tf.cast(weight, x.dtype))
+    multiply = einsum if tf.executing_eagerly() else functools.partial(_dot, precision="HIGHEST")
+    return _product(f"{leading}M,ME->{leading}E", x, weight, multiply)
 
 
 def gradient_scope() -> str:
@@ -250,7 +246,7 @@ class Packed:
         assert batch + kept == output, (equation, self.letters)
         rows = tf.reshape(x, [-1, self.values.shape[1]])
         if self.values.dtype == x.dtype:
-            result = tf.einsum("XY,ZY->XZ", rows, self.values)
+            result = einsum("XY,ZY->XZ", rows, self.values)
         else:
             result = low_precision_product("XY,ZY->XZ", rows, self.values)
         return tf.reshape(result, [*x.shape.as_list()[: len(batch)], *self.kept_sizes])
