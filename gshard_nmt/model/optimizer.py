@@ -195,18 +195,12 @@ def update(
         size = _rms(values[name], parameter, optimizer.rms_over)
         scale = rate * tf.maximum(epsilon2, size) if optimizer.scale_by_parameter else rate
         new_values[name] = values[name] - scale * direction
-        bounds.append(_bound(parameter, size + scale * rms))
+        bounds.append(tf.reduce_sum(size + scale * rms))
+    # No value of n values is larger than sqrt(n) times their root mean square. So a few scalars tell
+    # whether all tensors are finite, and nothing has to read them again. We add, because a sum keeps NaN.
+    most = math.sqrt(max(parameter.size for parameter in declared.values()))
     bound, total = (tf.cast(tf.add_n(terms), tf.float32) for terms in (bounds, squares))
-    return Update(new_values, new_moments, bound, tf.sqrt(total))
-
-
-def _bound(parameter: Parameter, rms: "tf.Tensor") -> "tf.Tensor":
-    """Returns an upper bound [] of the absolute values of a parameter, from root mean squares.
-
-    No value of n values is larger than sqrt(n) times their root mean square. So a few scalars tell
-    whether a whole tensor is finite, and nothing has to read it again. We add, because a sum keeps NaN.
-    """
-    return math.sqrt(parameter.size) * tf.reduce_sum(rms)
+    return Update(new_values, new_moments, most * bound, tf.sqrt(total))
 
 
 def _beta2(optimizer: Optimizer, step: "tf.Tensor") -> "tf.Tensor":

@@ -1,5 +1,6 @@
 """The functions of a run: the state, what a training step adds to the loss, and evaluation."""
 
+import collections
 import dataclasses
 
 import numpy as np
@@ -55,6 +56,22 @@ def test_a_training_step_counts_and_reports_its_gradient_and_learning_rate():
     for name, value in within(new_state, "parameters").items():
         if np.any(gradients[name]):
             assert np.any(value != state[f"parameters/{name}"]), name
+
+
+def test_no_product_and_no_factored_weight_has_an_operation_that_is_slow_to_lower():
+    """TF2XLA runs an MLIR pipeline for each of these, see `products.einsum`."""
+    steps, batch = functions(SMALL), rows([ONE, TWO], length=8)
+    (state,) = steps.initialize(CONTROL)
+    step = tf.function(lambda state: steps.train_step(state, batch, CONTROL), autograph=False)
+    operations = step.get_concrete_function(state).graph.get_operations()
+    types = collections.Counter(operation.type for operation in operations)
+    assert types["XlaEinsum"]
+    assert not types["Einsum"]
+    norms = 2 * SMALL.encoder_layers + 3 * SMALL.decoder_layers + 2
+    not_factored = sum(name.startswith("moments/full/") for name in state)
+    of_the_gradients_and_the_learning_rate = 2
+    roots = norms + not_factored + of_the_gradients_and_the_learning_rate
+    assert types["Sqrt"] + types["Rsqrt"] == roots
 
 
 def test_the_last_step_follows_from_the_tokens_of_the_state():
