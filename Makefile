@@ -7,10 +7,10 @@ READY := $(VENV)/.ready
 TPU_READY := $(VENV)/.tpu-ready
 # The GPU compiler is 0.7 GB that only gshard-inspect's GPU topologies need.
 GPU_READY := $(VENV)/.gpu-ready
-# Each worker compiles with threads of its own and holds up to 3 GB, so more than four workers are not faster.
-# Files are handed out in the order of tests/conftest.py, the longest first.
 # Python keeps what it has compiled, so that not every test process compiles the package and the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
+# Each worker compiles with threads of its own and holds up to 3 GB, so more than four workers are not faster.
+# Files are handed out in the order of tests/conftest.py, the longest first.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder --durations=15
 # These tests start the programs, or compile for several devices. All others are unit tests.

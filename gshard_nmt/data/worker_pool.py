@@ -5,6 +5,7 @@ Both are executors of `concurrent.futures`. A generator has a process of its own
 
 import concurrent.futures
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -118,16 +119,22 @@ class DaskPool(WorkerPool):
             ) from None
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # our messages say it
+        problem = ""
         try:
             self._client = distributed.Client(
                 self._scheduler, timeout=_SECONDS_TO_ANSWER, set_as_default=False
             )
         except (OSError, ValueError) as error:
+            problem = str(error).rstrip(".")
+        if problem:
+            # A client that could not connect is part of a cycle. If it is collected while another client
+            # starts, both wait for the same lock for good, and at the program's end it waits a minute.
+            # So it is collected now.
+            gc.collect()
             raise UserError(
-                f"--scheduler is {self._scheduler!r}, but no Dask scheduler answers there "
-                f"({str(error).rstrip('.')}). Give the address that `dask scheduler` prints, such as "
-                "tcp://10.0.0.1:8786."
-            ) from None
+                f"--scheduler is {self._scheduler!r}, but no Dask scheduler answers there ({problem}). "
+                "Give the address that `dask scheduler` prints, such as tcp://10.0.0.1:8786."
+            )
         try:
             self._check_workers()
         except BaseException:

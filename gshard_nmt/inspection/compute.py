@@ -2,7 +2,7 @@
 
 XLA and the TPU compiler keep the names of TensorFlow's operations and their name scopes. For example,
 
-    jit(call)/lowered_program/gradient_tape/decoder_3_moe_0/experts/XlaEinsum_4
+    jit(call)/lowered_program/gradient_tape/decoder_3_moe_0/experts/einsum_4
 
 is the backward pass of a product in the experts of the decoder's fourth block.
 
@@ -66,7 +66,7 @@ _OUTSIDE = tuple((re.compile(pattern), part, kind) for pattern, part, kind in (
     (r"^token_counts(?:/|$)",                     "token_counts",         "gradients and metrics"),
     (r"^figures(?:/|$)",                          "figures",              "gradients and metrics"),
     (r"(?:^|/)loss(?:/|$)",                       "loss",                 "embedding and loss"),
-    (r"while.*(?:Xla|Broadcast|Zeros|fill)[^/]*$", "stacked gradients",   "gradients and metrics"),
+    (r"while.*(?:Xla(?!Dot)|Broadcast|Zeros|fill)[^/]*$", "stacked gradients",   "gradients and metrics"),
     (r"(?:^|/)BroadcastTo(?:_\d+)?$",             "stacked gradients",    "gradients and metrics"),
     (rf"{_EINSUM.pattern}|gather|embed|one_?hot|segment", "embedding and logits", "embedding and loss"),
     (r"AddN|gradient_norm|Sqrt|Square|^Sum",      "gradient norm",        "gradients and metrics"),

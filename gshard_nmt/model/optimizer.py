@@ -73,9 +73,8 @@ class Optimizer:
     RULES: ClassVar[Sequence[Rule]] = (
         above(0, "learning_rate", "decay_exponent", "clip_threshold"),
         at_least(0, "linear_warmup_steps", "cooldown_steps", "epsilon2"),
-        at_least(
-            1.2e-38, "epsilon1"
-        ),  # float32 has no smaller number that is not 0 on every device
+        # Its product with 1 - beta2, which is 2 ** -24 or more, must not be 0 in float32.
+        at_least(2e-31, "epsilon1"),
         at_least(1, "warmup_steps", "min_factored_size"),
         above(0, "maximum_beta2", most=1),
         one_of(RMS_BATCH_LETTERS, "rms_over"),

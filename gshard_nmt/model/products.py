@@ -87,7 +87,7 @@ def einsum(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tensor":
         return tf.einsum(equation, x, y)
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-    return gen_xla_ops.xla_einsum(x, y, equation)
+    return gen_xla_ops.xla_einsum(x, y, equation, name="einsum")
 
 
 def _rounded_product(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tensor":
@@ -175,8 +175,8 @@ def rounded_einsum(equation: str, x: "tf.Tensor", y: "tf.Tensor") -> "tf.Tensor"
     return _dot(equation, x, y)
 
 
-def _dot(equation: str, x: "tf.Tensor", y: "tf.Tensor", precision: str = "DEFAULT") -> "tf.Tensor":
-    """Returns what `rounded_einsum` does for operands of any dtype, at a precision of XLA."""
+def _dot(equation: str, x: "tf.Tensor", y: "tf.Tensor", exact: str = "DEFAULT") -> "tf.Tensor":
+    """Returns an einsum like `rounded_einsum`, of any operands; `exact` is a precision of XLA."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
     from tensorflow.compiler.xla import xla_data_pb2
 
@@ -192,7 +192,7 @@ def _dot(equation: str, x: "tf.Tensor", y: "tf.Tensor", precision: str = "DEFAUL
         lhs_contracting_dimensions=map(x_letters.index, summed),
         rhs_contracting_dimensions=map(y_letters.index, summed),
     ).SerializeToString()
-    both = xla_data_pb2.PrecisionConfig(operand_precision=[precision] * 2).SerializeToString()
+    both = xla_data_pb2.PrecisionConfig(operand_precision=[exact] * 2).SerializeToString()
     return gen_xla_ops.xla_dot_v2(x, y, numbers, both, preferred_element_type=tf.float32)
 
 
@@ -203,7 +203,8 @@ def exact_product(x: "tf.Tensor", weight: "tf.Tensor") -> "tf.Tensor":
     all other weights: they choose no expert.
     """
     leading = "ABCD"[: x.shape.rank - 1]
-    multiply = einsum if tf.executing_eagerly() else functools.partial(_dot, precision="HIGHEST")
+    is_plain = tf.executing_eagerly() or x.dtype != tf.float32
+    multiply = einsum if is_plain else functools.partial(_dot, exact="HIGHEST")
     return _product(f"{leading}M,ME->{leading}E", x, weight, multiply)
 
 

@@ -153,26 +153,17 @@ PREFIX = "jit(call)/lowered_program/"
 @pytest.mark.parametrize(
     ("op_name", "layer", "part", "kind", "direction"),
     [
-        (
-            "decoder_3_moe_0/gating/Softmax",
-            "decoder 3 moe_0",
-            "gating",
-            "gating",
-            "forward",
-        ),
-        (
-            "gradient_tape/decoder_3_moe_0/experts/einsum_4/Einsum_1",
-            "decoder 3 moe_0",
-            "experts",
-            "experts",
-            "backward",
-        ),
+        ("decoder_3_moe_0/gating/Softmax", "decoder 3 moe_0", "gating", "gating", "forward"),
+        ("gradient_tape/decoder_3_moe_0/experts/einsum_4", "decoder 3 moe_0", "experts", "experts",
+         "backward"),
         # The projection to the gates' logits is one of the paper's gate einsums.
-        ("encoder_0_moe_0/gating/einsum/Einsum", "encoder 0 moe_0", "gating", "gate einsums", "forward"),
-        ("encoder_0_moe_0/dispatch/einsum/Einsum", "encoder 0 moe_0", "dispatch", "gate einsums",
+        ("encoder_0_moe_0/gating/einsum", "encoder 0 moe_0", "gating", "gate einsums", "forward"),
+        ("encoder_0_moe_0/dispatch/einsum", "encoder 0 moe_0", "dispatch", "gate einsums",
          "forward"),
-        ("encoder_0_moe_0/shared_expert/wi/Einsum", "encoder 0 moe_0", "shared_expert",
+        ("encoder_0_moe_0/shared_expert/wi/einsum", "encoder 0 moe_0", "shared_expert",
          "feed-forward", "forward"),
+        # A loop over microbatches has the logits too.
+        ("while/target_embedding/XlaDotV2", "", "embedding and logits", "embedding and loss", "forward"),
         # Inside a loop over the blocks there is no repeat.
         ("while_1/decoder_moe_0/combine/transpose_1", "decoder moe_0", "combine",
          "dispatch and combine", "forward"),
@@ -186,8 +177,8 @@ PREFIX = "jit(call)/lowered_program/"
         ("gradient_tape/while_3/recomputed/encoder_feed_forward_1/Mul_1", "encoder feed_forward_1",
          "Mul", "feed-forward", "backward"),
         # The gate's own product, forward and backward.
-        ("while/encoder_moe_0/gating/XlaDot", "encoder moe_0", "gating", "gate einsums", "forward"),
-        ("while_2/gradient_tape/encoder_moe_0/gating/einsum_1/Einsum", "encoder moe_0", "gating",
+        ("while/encoder_moe_0/gating/XlaDotV2", "encoder moe_0", "gating", "gate einsums", "forward"),
+        ("while_2/gradient_tape/encoder_moe_0/gating/einsum_1", "encoder moe_0", "gating",
          "gate einsums", "backward"),
     ],
 )  # fmt: skip

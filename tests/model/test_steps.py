@@ -59,7 +59,7 @@ def test_a_training_step_counts_and_reports_its_gradient_and_learning_rate():
 
 
 def test_no_product_and_no_factored_weight_has_an_operation_that_is_slow_to_lower():
-    """TF2XLA runs an MLIR pipeline for each of these, see `products.einsum`."""
+    """TF2XLA runs an MLIR pipeline for each Einsum, Sqrt and Rsqrt, see `products.einsum`."""
     steps, batch = functions(SMALL), rows([ONE, TWO], length=8)
     (state,) = steps.initialize(CONTROL)
     step = tf.function(lambda state: steps.train_step(state, batch, CONTROL), autograph=False)
