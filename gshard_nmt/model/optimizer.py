@@ -213,7 +213,7 @@ def _inverse_root(
 ) -> "tf.Tensor":
     """Returns 1 / sqrt(row column / mean(row)) (Algorithm 4), broadcastable to the parameter's shape.
 
-    Here and in `_rms` a root is a power, which TF2XLA lowers a hundred times as fast (see
+    Here and in `_rms` a root is a power, which TF2XLA lowers thirty times as fast (see
     `products.einsum`). For a whole matrix it would be slower than tf.math.rsqrt.
     """
     rows_left = _without(parameter, factors.columns)
