@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gshard_nmt.errors import UserError
 from gshard_nmt.model import optimizer as adafactor
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter
@@ -157,6 +158,13 @@ def test_the_gate_is_factored_as_the_matrix_that_it_is():
         "row/gate": (2, 256),
         "column/gate": (2, 512),
     }
+
+
+def test_the_smallest_epsilon1_times_the_smallest_weight_is_not_0():
+    epsilon1 = np.float32(Optimizer(epsilon1=2e-31).epsilon1)
+    assert epsilon1 * np.float32(2**-24) >= np.finfo(np.float32).tiny
+    with pytest.raises(UserError, match=r"^Optimizer.epsilon1 is 1.9e-31; it must be from 2e-31 "):
+        Optimizer(epsilon1=1.9e-31)
 
 
 @pytest.mark.parametrize("rms_over", ["tensor", "expert"])
