@@ -14,7 +14,7 @@ the former microbatches. So the gradients of one microbatch need no memory besid
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gshard_nmt.model import figures
@@ -37,13 +37,6 @@ class Forward:
     loss: TokenLoss  # the loss of the target tokens
     encoder: Totals  # the totals of the stacks; {} without experts
     decoder: Totals  # the totals of the stacks; {} without experts
-
-
-def adding_parameters(model: Model, names: Iterable[str]) -> list[str]:
-    """Returns the names of the parameters whose stack adds up their gradients; see `scanned`."""
-    if model.stack != "scan":
-        return []
-    return [name for name in names if name.split("/")[1:2] == ["block"]]
 
 
 def for_each(

@@ -9,7 +9,7 @@ from gshard_nmt.model.dispatch import DISPATCHES
 from gshard_nmt.model.gating import AUX_LOSS_SCALES, POLICIES, ROUNDINGS, ROUTINGS, MoE
 from gshard_nmt.model.kept_results import KINDS
 from gshard_nmt.model.layers import ACTIVATIONS, NORMS
-from gshard_nmt.model.pipeline_schedule import SCHEDULES, Schedule
+from gshard_nmt.model.pipeline_schedule import SCHEDULES
 from gshard_nmt.model.products import PRECISIONS
 from gshard_nmt.ranges import Rule, above, at_least, between, check, one_of, rate, size
 
@@ -359,10 +359,6 @@ class Model:
 
     def repeats(self, stack: str) -> int:
         return self.depth(stack) // self.block_layers(stack)
-
-    def pipeline_schedule(self, stack: str, microbatches: int) -> Schedule:
-        visits = self.repeats(stack) // self.stages if self.schedule == "circular" else 1
-        return Schedule(self.stages, microbatches, visits)
 
     def moe(self, training: bool) -> MoE:
         """Returns the settings of the MoE layers. In training, those of the same name are equal.

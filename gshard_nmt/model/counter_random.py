@@ -76,7 +76,8 @@ def threefry(key: Key, counter0: "tf.Tensor", counter1: "tf.Tensor") -> tuple:
     x0, x1 = counter0 + words[0], counter1 + words[1]
     for r in range(_ROUNDS):
         x0 = x0 + x1
-        x1 = _rotate_left(x1, _ROTATIONS[r % 8]) ^ x0
+        left, n = tf.bitwise.left_shift, _ROTATIONS[r % 8]
+        x1 = (left(x1, tf.constant(n, tf.uint32)) | _shift_right(x1, 32 - n)) ^ x0
         if r % 4 == 3:
             block = r // 4 + 1
             x0 = x0 + words[block % 3]
@@ -146,11 +147,6 @@ def _indices(shape: Sequence[int], dims: range, zero: "tf.Tensor") -> "tf.Tensor
         index = index + tf.reshape(offsets, along)
         stride *= shape[dim]
     return index
-
-
-def _rotate_left(x: "tf.Tensor", n: int) -> "tf.Tensor":
-    left = tf.bitwise.left_shift(x, tf.constant(n, tf.uint32))
-    return left | _shift_right(x, 32 - n)
 
 
 def _shift_right(x: "tf.Tensor", n: int) -> "tf.Tensor":

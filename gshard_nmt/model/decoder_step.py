@@ -15,10 +15,9 @@ from gshard_nmt.model.config import Model
 from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import within
-from gshard_nmt.model.stack import write
+from gshard_nmt.model.stack import Values, run_time_zeros, write
 from gshard_nmt.spmd.sharding import annotate
 
-Values = Mapping[str, "tf.Tensor"]
 Cache = dict[str, "tf.Tensor"]
 
 _FEWEST_STEPS = 8
@@ -50,11 +49,9 @@ def start(
     # With one sentence in each row, its segment is 1 and padding is 0.
     segments = batch["source_segments"]
     cache = {"memory_bias": attention.segment_bias(tf.ones([b, 1], tf.int32), segments)}
-    # We broadcast a run-time zero, because TF2XLA would build a constant cache on the host.
-    zero = tf.zeros([], memory.dtype) * memory[0, 0, 0]
     slots = beam * max_steps
-    empty_keys = tf.broadcast_to(zero, [b, model.heads, model.head_dim, slots])
-    empty_values = tf.broadcast_to(zero, [b, model.heads, slots, model.head_dim])
+    empty_keys = run_time_zeros([b, model.heads, model.head_dim, slots], memory.dtype)
+    empty_values = run_time_zeros([b, model.heads, slots, model.head_dim], memory.dtype)
     block = within(p, "decoder/block")
     for repeat in range(model.repeats("decoder")):
         for name in layer_stack.sublayers(model, "decoder"):

@@ -13,11 +13,10 @@ over devices, and its last bits depend on their number.
 """
 
 import functools
-from collections.abc import Mapping
 
 from gshard_nmt.model import blocks, layers
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.stack import read, run_time_zeros, write
+from gshard_nmt.model.stack import Values, read, run_time_zeros, write
 from gshard_nmt.model.stages import in_own_computation
 from gshard_nmt.spmd.sharding import (
     Mesh,
@@ -29,7 +28,6 @@ from gshard_nmt.spmd.sharding import (
     mesh_split,
 )
 
-Tensors = Mapping[str, "tf.Tensor"]
 LETTERS = {
     "wi": "E_H",
     "wi_linear": "E_H",
@@ -43,7 +41,7 @@ MOST_TOKENS = 8192
 """The most tokens that reach a device at a time. More are cut into pieces, to bound the memory."""
 
 
-def mixture(weights: Tensors, by_token: Tensors, activation: str = "relu") -> "tf.Tensor":
+def mixture(weights: Values, by_token: Values, activation: str = "relu") -> "tf.Tensor":
     """Returns the weighted outputs of the experts of each token, [G, S, M].
 
     Args:
@@ -80,7 +78,7 @@ def piece_size(num_groups: int, group_size: int) -> int:
     return max(n for n in range(1, most + 1) if group_size % n == 0)
 
 
-def _on_devices(mesh: Mesh, weights: Tensors, activation: str, by_token: Tensors) -> "tf.Tensor":
+def _on_devices(mesh: Mesh, weights: Values, activation: str, by_token: Values) -> "tf.Tensor":
     """Computes the experts of each device on it, and returns the sums of the partial results."""
     # Groups are split over the axes that experts and hidden units leave.
     experts, hidden, groups = mesh.partition("EHG")
@@ -109,15 +107,11 @@ def _on_devices(mesh: Mesh, weights: Tensors, activation: str, by_token: Tensors
 
 
 def _own_outputs(
-    weights: Tensors,
-    activation: str,
-    first_expert: "tf.Tensor | int",
-    shards: int,
-    by_token: Tensors,
+    weights: Values, activation: str, first_expert: "tf.Tensor | int", shards: int, by_token: Values
 ) -> "tf.Tensor":
     """Returns the outputs [G, S, M] of the experts in `weights`, one of `shards` equal parts of all."""
 
-    def expert(p: Tensors, x: "tf.Tensor") -> "tf.Tensor":
+    def expert(p: Values, x: "tf.Tensor") -> "tf.Tensor":
         hidden = layers.activated(p, "NBM,NMH->NBH", x, activation)
         return layers.project("NBH,NHM->NBM", hidden, p, "wo")
 

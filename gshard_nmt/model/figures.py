@@ -42,8 +42,7 @@ def declare_totals(moe: MoE | None, rows: int, length: int, repeats: int) -> dic
         "aux_loss": Declaration(()),
         "z_loss": Declaration(()),
         "by_layer": Declaration((repeats, len(LAYER_FIGURES))),
-        "lost_one": tokens,
-        "lost_both": tokens,
+        **dict.fromkeys(OF_TOKENS, tokens),
     }
 
 

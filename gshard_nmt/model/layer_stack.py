@@ -6,7 +6,7 @@ Otherwise a block is one layer. Each parameter of a block is stored once, with a
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from gshard_nmt.model import attention, figures, layers
 from gshard_nmt.model.config import Model
@@ -19,8 +19,9 @@ from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.moe import declare_moe, moe_layer
 from gshard_nmt.model.parameters import Parameter, scoped, within
 from gshard_nmt.model.pipeline import Pipeline
+from gshard_nmt.model.pipeline_schedule import Schedule
 from gshard_nmt.model.products import barrier
-from gshard_nmt.model.stack import SUMS, Declaration, Index, Part, Totals, scanned, unrolled
+from gshard_nmt.model.stack import SUMS, Declaration, Index, Part, Totals, Values, scanned, unrolled
 from gshard_nmt.model.stages import (
     Lettered,
     Tensors,
@@ -29,8 +30,6 @@ from gshard_nmt.model.stages import (
     microbatches_of,
 )
 from gshard_nmt.spmd.sharding import annotate, annotate_gradient
-
-Values = Mapping[str, "tf.Tensor"]
 
 
 def declare_block(model: Model, stack: str) -> dict[str, Parameter]:
@@ -185,7 +184,7 @@ def run_stack(
                 within(p, f"{SUMS}/{stack}/block"),
             )
         else:
-            x, totals = unrolled(parts, weights, x, memory, recompute=model.remat != "none")
+            x, totals = unrolled(parts, weights, x, memory, mode.training and model.remat != "none")
     # [B, L] -> [B, L, 1]
     token_mask = tf.cast(inputs.segments > 0, x.dtype)[..., tf.newaxis]
     return final_norm(model, p, stack, x) * token_mask, totals
@@ -231,7 +230,11 @@ class Blocks:
             def sublayer(name: str, values: Values, x: "tf.Tensor") -> "tf.Tensor":
                 own_mode, rate = mode.named(name), model.attention_dropout
                 if name.startswith("self_attention"):
-                    bias = self_bias + _relative_bias(values, x.shape[1], stack == "decoder")
+                    bias = self_bias
+                    if (buckets := values.get("relative_bias")) is not None:
+                        # Segments are contiguous, so distances in them are those in the row.
+                        shape = (x.shape[1], stack == "decoder")
+                        bias += attention.relative_bias_of_row(buckets, *shape)[tf.newaxis]
                     return attention.attend(values, x, x, bias, own_mode, rate)
                 if name.startswith("cross_attention"):
                     return attention.attend(values, x, memory[0], cross_bias, own_mode, rate)
@@ -287,10 +290,17 @@ class Blocks:
         keys = self._keys_of_microbatches(number)
         if keys is not None:
             side |= {f"word{i}": Lettered(word, "___") for i, word in enumerate(keys.words)}
+        # Gating dropout has one number for all microbatches. A stage must not capture its key: what is
+        # captured has no manual sharding.
+        step = list(self.mode.key.words) if self.mode.key and model.gating_dropout else []
+        for i, word in enumerate(step):
+            side[f"step{i}"] = Lettered(tf.broadcast_to(word, [number]), "_")
 
         def parts_of(side: Tensors) -> list[Part]:
             own_inputs = inputs.of_microbatch({name: side[name] for name in split})
-            return self.parts(own_inputs, keys and Key(side["word0"], side["word1"]))
+            key = Key(side["step0"], side["step1"]) if step else self.mode.key
+            own = dataclasses.replace(self, mode=dataclasses.replace(self.mode, key=key))
+            return own.parts(own_inputs, keys and Key(side["word0"], side["word1"]))
 
         first = inputs.of_microbatch({name: tensor[0] for name, tensor in split.items()})
         x_split, *memory_split = [_split(tensor, number, "BLM") for tensor in (x, *memory)]
@@ -299,8 +309,9 @@ class Blocks:
                 part.declare_saved(weights, x_split[0], [m[0] for m in memory_split])
                 for part in self.parts(first, None)
             ]
+        visits = self.repeats // model.stages if model.schedule == "circular" else 1
         pipeline = Pipeline(
-            schedule=model.pipeline_schedule(self.stack, number),
+            schedule=Schedule(model.stages, number, visits),
             parts_of=parts_of,
             side=side,
             letters={n: p.letters for n, p in declare_block(model, self.stack).items()},
@@ -329,13 +340,6 @@ def _split(x: "tf.Tensor", number: int, letters: str) -> "tf.Tensor":
     """Returns the microbatches of x, which every stage of a pipeline can read."""
     x = annotate_for_stages(x, letters)
     return microbatches_of(x, number, letters, annotate_for_stages)
-
-
-def _relative_bias(values: Values, length: int, causal: bool) -> "tf.Tensor | float":
-    if "relative_bias" not in values:
-        return 0.0
-    # Segments are contiguous, so two tokens have the same distance in their segment and in the row.
-    return attention.relative_bias_of_row(values["relative_bias"], length, causal)[tf.newaxis]
 
 
 def feed_forward_or_moe(

@@ -36,7 +36,7 @@ class Optimizer:
     """The number of first steps in which the learning rate is also multiplied by a factor that rises
     linearly from 0 to 1. 0 turns this off."""
 
-    cooldown_steps: float = 0
+    cooldown_steps: float = 0.0
     """The number of last steps of the run in which the learning rate falls linearly to 0; below 1, a
     share of the run. 0 turns this off, as in the paper."""
 

@@ -133,7 +133,10 @@ class Pipeline:
 
         def body(iteration, state, outputs, saved, sums):
             work = self._work(iteration)
-            carried = {"x": Lettered(self._entered(state, x, iteration, work), "PBLM")}
+            first = self._legal(self.schedule.work(iteration, 0))
+            state = where_stage(self._enters(work), read_at(x, first.microbatch)[tf.newaxis], state)
+            entered = annotate(where_stage(work.is_valid, state, 0), "PBLM")
+            carried = {"x": Lettered(entered, "PBLM")}
             carried |= self._at_iteration(saved, iteration)
             for name, total in self._declared_sums().items():
                 carried[f"totals/{name}"] = Lettered(sums[name], total.letters)
@@ -312,13 +315,6 @@ class Pipeline:
 
     def _is_first(self) -> "tf.Tensor":
         return stage_numbers(self.schedule.stages) == 0
-
-    def _entered(
-        self, state: "tf.Tensor", x: "tf.Tensor", iteration: "tf.Tensor", work: Work
-    ) -> "tf.Tensor":
-        first = self._legal(self.schedule.work(iteration, 0))
-        state = where_stage(self._enters(work), read_at(x, first.microbatch)[tf.newaxis], state)
-        return annotate(where_stage(work.is_valid, state, 0), "PBLM")
 
     def _with_leaving(
         self, d_state: "tf.Tensor", dy: "tf.Tensor", iteration: "tf.Tensor"

@@ -39,10 +39,6 @@ class Schedule:
     def iterations(self) -> int:
         return self.leaves(self.microbatches - 1)
 
-    @property
-    def bubble_share(self) -> float:
-        return 1 - self.microbatches * self.visits / self.iterations
-
     def enters(self, microbatch: int) -> int:
         """Returns the iteration in which stage 0 works on a microbatch for the first time."""
         turn, place = divmod(microbatch, self.stages)

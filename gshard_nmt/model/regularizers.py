@@ -60,11 +60,9 @@ def stays_at_home(
     Returns:
       bool[], or None if slots never stay; and the number of homes.
     """
-    if not rate:
+    if not rate or mode.key is None:
         return None, 1
     number = homes(num_groups, experts)
-    if mode.key is None:
-        return None, 1
     (draw,) = tf.unstack(counter_random.uniform(mode.key.fold("gating_dropout"), [1]))
     return draw < rate, number
 

@@ -7,7 +7,7 @@ it also has `ema/NAME`, the moving average of the weights.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gshard_nmt.model import (
@@ -21,7 +21,7 @@ from gshard_nmt.model import (
     transformer,
 )
 from gshard_nmt.model import optimizer as adafactor
-from gshard_nmt.model.accumulation import Forward, WholeBatch
+from gshard_nmt.model.accumulation import Arrays, Forward, WholeBatch
 from gshard_nmt.model.config import Model
 from gshard_nmt.model.expert_use import UseCounter
 from gshard_nmt.model.figures import LayerCounter
@@ -32,8 +32,6 @@ from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import ZEROS, Parameter, initial_values, scoped, within
 from gshard_nmt.model.stack import SUMS, run_time_zeros
 from gshard_nmt.spmd.sharding import annotate, annotate_gradient, exchange_parts, own_part
-
-Arrays = Mapping[str, "tf.Tensor"]
 
 BATCH_ARRAYS = (
     "source_ids",
@@ -223,7 +221,8 @@ class StepFunctions:
     ) -> tuple[dict[str, "tf.Tensor"], dict[str, "tf.Tensor"]]:
         """Returns the same as `gradients`, from microbatches that are computed one after another."""
         declared = self.declare_trained()
-        adding = accumulation.adding_parameters(self.model, declared)
+        # A scanned stack adds up its own gradients; see `scanned`.
+        adding = [n for n in declared if "/block/" in n] if self.model.stack == "scan" else []
         whole = WholeBatch(self.model, batch, self.microbatches)
         functions = dataclasses.replace(self, model=whole.model_of_microbatch)
 

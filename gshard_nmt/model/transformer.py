@@ -7,17 +7,17 @@ with a leading dimension R. Sub-layers are pre-norm: x + dropout(f(norm(x))), an
 before each norm. `Model.norm_place` makes them post-norm: norm(x + dropout(f(x))).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model import layers
 from gshard_nmt.model.config import SINUSOIDS, Model
 from gshard_nmt.model.figures import LayerCounter
-from gshard_nmt.model.layer_stack import StackInputs, Values, declare_block, run_stack
+from gshard_nmt.model.layer_stack import StackInputs, declare_block, run_stack
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import ZEROS, Parameter, normal, scoped, stacked
-from gshard_nmt.model.stack import Totals
+from gshard_nmt.model.stack import Totals, Values
 from gshard_nmt.spmd.sharding import annotate
 
 
@@ -59,8 +59,6 @@ def _declare_stack(model: Model, side: str, stack: str, vocabulary: int) -> dict
     return declared | scoped(f"{stack}/final_norm", layers.declare_norm(m, model.norm))
 
 
-Batch = Mapping[str, "tf.Tensor"]
-
 _EOS, _BOS = 1, 3
 """The ids of each vocabulary; see `data/text/vocabulary.py`."""
 
@@ -100,7 +98,7 @@ def _check_length(model: Model, ids: "tf.Tensor") -> None:
 def encode(
     model: Model,
     p: Values,
-    batch: Batch,
+    batch: Values,
     mode: Mode,
     counter: LayerCounter | None = None,
     microbatches: int = 0,
@@ -122,7 +120,7 @@ def decode(
     model: Model,
     p: Values,
     memory: "tf.Tensor | None",
-    batch: Batch,
+    batch: Values,
     mode: Mode,
     counter: LayerCounter | None = None,
     microbatches: int = 0,
@@ -148,7 +146,7 @@ def decode(
 def encode_and_decode(
     model: Model,
     p: Values,
-    batch: Batch,
+    batch: Values,
     mode: Mode,
     counters: Sequence[LayerCounter | None] = (None, None),
     microbatches: int = 0,

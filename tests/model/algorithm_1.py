@@ -7,15 +7,11 @@ import numpy as np
 
 @dataclasses.dataclass
 class Gated:
-    """The result of Algorithm 1 for one group.
+    """The result of Algorithm 1 for one group."""
 
-    Attributes:
-      triples: for each token, (expert, slot, weight) of the choices that it kept.
-      aux_loss: l_aux, in the paper's scale.
-    """
-
+    # for each token, (expert, slot, weight) of the choices that it kept
     triples: list[list[tuple[int, int, float]]]
-    aux_loss: float
+    aux_loss: float  # l_aux, in the paper's scale
 
 
 def top2_gating(

@@ -1,5 +1,6 @@
 """Decoding token by token: the same log-probabilities as with teacher forcing."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -73,3 +74,10 @@ def test_eager_and_compiled_writes_fill_the_slots_of_one_step_only(step, axis):
     compiled = tf.function(write, jit_compile=True, autograph=False)
     np.testing.assert_array_equal(write(*arguments), arrays[2])
     np.testing.assert_array_equal(compiled(*arguments), arrays[2])
+
+
+def test_what_is_recomputed_in_training_is_not_in_decoding():
+    """Packed weights cannot pass through the recomputation of a traced program."""
+    model = dataclasses.replace(SMALL, remat="layer")
+    p, batch = read_weights(model, parameters(model), "model"), rows([ONE], [TWO], length=8)
+    tf.function(lambda: decoder_step.start(model, p, batch, 2, 4)).get_concrete_function()

@@ -32,19 +32,12 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """The size of a model, as a paper prints it and as it is derived.
+    """The size of a model, as a paper prints it and as it is derived."""
 
-    Attributes:
-      printed: the size that the paper prints.
-      unit: the unit of the printed size: 1e9 or 2**30.
-      counted: the kinds of weights that the derivation counts.
-      weights: the number of these weights, to the unit.
-    """
-
-    printed: float
-    unit: float
-    counted: tuple[str, ...]
-    weights: int
+    printed: float  # the size that the paper prints
+    unit: float  # the unit of the printed size: 1e9 or 2**30
+    counted: tuple[str, ...]  # the kinds of weights that the derivation counts
+    weights: int  # the number of these weights, to the unit
 
 
 def decimal(printed: float, weights: int, counted=MATRICES) -> Family:

@@ -40,11 +40,7 @@ class Watched(StepFunctions):
 class Compiled:
     """A function of groups of arrays, compiled for a mesh.
 
-    Attributes:
-      inputs: the specs of each group of its arguments.
-      devices: the devices of the mesh.
-      program: the compiled program, which takes and returns groups of arrays on the devices.
-      text: the text of this program.
+    The `program` takes and returns groups of arrays on the `devices`, and `text` is its text.
     """
 
     def __init__(

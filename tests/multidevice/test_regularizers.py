@@ -22,11 +22,16 @@ REGULARIZED = (
     "Mesh.shape = (2, 2)",
     "Mesh.rules = {'B': 'x', 'G': 'x', 'E': 'x', 'H': 'y', 'N': 'y'}",
 )
+PIPELINED = (
+    *("Model.decoder_layers = 2", "Model.stack = 'pipeline'", "Model.stages = 2"),
+    *("Train.microbatches = 2", "Mesh.rules = {'P': 'x', 'R': 'x', 'B': 'y', 'G': 'y', 'E': 'y'}"),
+)
 
 
 @pytest.mark.slow
-def test_a_mesh_computes_what_one_device_computes_if_tokens_stay_at_home(capsys):
-    equivalence.show_equivalence(load_config("demo", [*SMALL, *REGULARIZED]), "demo", 4)
+@pytest.mark.parametrize("more", [(), PIPELINED], ids=["unrolled", "pipelined"])
+def test_a_mesh_computes_what_one_device_computes_if_tokens_stay_at_home(more, capsys):
+    equivalence.show_equivalence(load_config("demo", [*SMALL, *REGULARIZED, *more]), "demo", 4)
     out = capsys.readouterr().out
     assert "decoder/block/moe_0/shared/wi [0]" in out
     assert "DIFFERENT" not in out
