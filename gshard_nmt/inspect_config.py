@@ -39,7 +39,7 @@ class Request:
     """What to inspect, and how to show it."""
 
     config: Config  # the run
-    name: str  # name of the config, as the user gave it
+    name: str  # name of the config
     topologies: Sequence[str] = ()  # names of the machines
     # whether to scale experts, groups and rows in proportion to the devices
     scale_with_devices: bool = False
@@ -79,14 +79,14 @@ def inspect(request: Request, json_file: Path | None = None) -> None:
     ahead_of_time.check_available(topologies)
     inspections = []
     for target in targets:
-        inspection = inspect_one(request, target)
-        sys.stdout.write(report.report(inspection, request.tokens) + "\n")
+        inspections.append(inspect_one(request, target))
+        sys.stdout.write(report.report(inspections[-1], request.tokens) + "\n")
         sys.stdout.flush()
-        inspections.append(inspection)
+        # What is there stays, if a compiler refuses the next program.
+        records = list(map(as_json, inspections))
+        _write_json(json_file, records if len(targets) > 1 else records[0])
     if len(inspections) > 1:
         sys.stdout.write(report.growth(inspections))
-    records = [as_json(inspection) for inspection in inspections]
-    _write_json(json_file, records[0] if len(records) == 1 else records)
 
 
 def _write_json(file: Path | None, figures: Any) -> None:
@@ -95,7 +95,7 @@ def _write_json(file: Path | None, figures: Any) -> None:
             files.write_json(file, figures)
 
 
-def advise(request: Request, best: int, json_file: Path | None = None) -> None:
+def advise(request: Request, best: int, json_file: Path | None) -> None:
     """Ranks all meshes of a config on one slice by formula, compiles the best, and prints the result.
 
     The mesh of the config is compiled too, if it has the slice's number of devices.
@@ -107,6 +107,7 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
         ranked = ranking.rank(config, arrays, topology)
     ahead_of_time.check_available([topology])
     compiled: list[tuple[ranking.Candidate, Inspection]] = []
+    refused: UserError | None = None
     for candidate in [*ranked.candidates[: 2 * best], *([ranked.own] if ranked.own else [])]:
         is_enough = sum(inspection.fits for _, inspection in compiled) >= best
         if is_enough and candidate is not ranked.own:
@@ -114,7 +115,13 @@ def advise(request: Request, best: int, json_file: Path | None = None) -> None:
         sys.stderr.write(f"{candidate.title}\n")
         own = config.replace(mesh=candidate.mesh)
         target = Target(topology, own, step_functions(own), [candidate.title])
-        compiled.append((candidate, inspect_one(request, target)))
+        try:
+            compiled.append((candidate, inspect_one(request, target)))
+        except UserError as error:
+            refused = error
+            sys.stderr.write(f"{error}\n")
+    if refused and not compiled:
+        raise refused
     compiled = ranking.compiled_first(compiled)
     sys.stdout.write(ranking.report(ranked, compiled, request.name, topology))
     records = [as_json(inspection) for _, inspection in compiled]

@@ -49,7 +49,7 @@ def _define_inspect(flags: Flags) -> None:
 
 _INSPECTIONS = {
     "": ("topology", "scale_with_devices", "tokens", "json"),
-    "advise": ("topology", "best", "tokens", "json"),
+    "advise": ("topology", "best", "json"),
     "parameters": (),
     "equivalence": ("devices",),
     "doctor": ("data", "read_data", "workdir"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
 from gshard_nmt.quantities import size_text
-from gshard_nmt.run.arrays import state_specs, step_functions
+from gshard_nmt.run.arrays import state_specs, step_functions, training_arrays
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings import divides
 from gshard_nmt.settings.config import Config, Key, named_settings
@@ -71,12 +71,14 @@ def examine(request: DoctorRequest) -> Iterator[Finding]:
     if config is None:
         return
     try:
-        specs = state_specs(step_functions(config))
+        functions = step_functions(config)
+        specs = state_specs(functions)
     except UserError as error:
         yield from _problems("config", [str(error)])
         return
     yield from _checked(
-        "mesh", _mesh_problems(config, specs), "rows, groups, experts and every weight divide"
+        *("mesh", _mesh_problems(config, training_arrays(config, functions))),
+        "rows, groups, experts and every weight divide",
     )
     if request.data is not None:
         checked = " and is as it was prepared" if request.reads_data else ""
@@ -159,6 +161,10 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
         names = [name for part, name in set_by_user if part == "Data"]
         try:
             fitted = config.replace(data=prepared.fitted(config.data, names))
+            facts = prepared.summary(fitted.data.in_run(fitted.train.steps))
+            known = _mesh_problems(config, training_arrays(config, step_functions(config)))
+            true = _mesh_problems(fitted, training_arrays(fitted, step_functions(fitted, facts)))
+            yield from (text for text in true if text not in known)
             if request.workdir:
                 run = RunFolder(request.workdir)
                 run.check(run.with_precision(fitted, ALONE), prepared)

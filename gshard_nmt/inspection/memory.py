@@ -84,7 +84,7 @@ def category_of(name: str, spec: ArraySpec, mesh: Mesh) -> str:
     kind, _, rest = name.partition("/")
     if kind in ("moments", "guard", "ema"):
         return "optimizer"
-    if kind == "parameters" or "/" in name or "embedding" in name:
+    if kind == "parameters" or "/" in name or "embedding" in name or name == "output_bias":
         weight = rest if kind == "parameters" else name
         split = any(mesh.axis_size(axes) > 1 for axes in mesh.partition(spec.letters, weight))
         return "sharded_weights" if split else "replicated_weights"

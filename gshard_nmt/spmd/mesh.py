@@ -210,7 +210,8 @@ class Mesh:
         size 1, although they split nothing. So a config gives the same result for every mesh shape.
         """
         names = {name}
-        if ("/" in name or "embedding" in name) and not name.startswith(("moments/", "guard/")):
+        is_bare = "embedding" in name or name == "output_bias"
+        if ("/" in name or is_bare) and not name.startswith(("moments/", "guard/")):
             weight = name.removeprefix("parameters/").removeprefix("ema/")
             names |= {weight, f"parameters/{weight}"}
         matches = (p for p in self.overrides if name and fnmatch.filter(names, p))

@@ -193,7 +193,9 @@ def split(x: "tf.Tensor", dim: int, num_partitions: int) -> "tf.Tensor":
     grid = Mesh(("replicas", "parts"), (devices // num_partitions, num_partitions), rules={})
     partition: list[tuple[str, ...]] = [()] * rank
     partition[dim] = ("parts",)
-    return xla_sharding(x, op_sharding(tile_assignment(grid, tuple(partition)), grid.devices()))
+    return xla_sharding(
+        x, op_sharding(tile_assignment(grid, tuple(partition)), places_of(grid.devices()))
+    )
 
 
 def shard(

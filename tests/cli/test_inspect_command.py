@@ -23,6 +23,7 @@ MISTAKES = [
     (["--parameters", "--equivalence", "--doctor", "--devices=4"],
      "--parameters and --equivalence and --doctor are different inspections; give only "
      "one of them at a time.\n"),
+    (["--advise", "--tokens=9"], "--tokens has no effect with --advise, which takes --topology, "),
     (["--advise"],
      "--advise is given 0 topologies; it takes exactly one. Name a TPU slice or GPUs with "
      "--topology, for "

@@ -78,6 +78,8 @@ def test_every_size_that_does_not_divide_is_listed_with_the_nearest_legal_sizes(
     assert "the nearest legal sizes are 30 or 33" in texts[0]
     assert "dimension E has size 8" in texts[1]
     assert "[4, 8]" in texts[2]
+    lengths = ["Mesh.rules = {'L': 'x'}", "Mesh.shape = (2,)", "Data.source_length = 31"]
+    assert any("source_ids" in text for text in problems(DoctorRequest("demo", lengths), "mesh"))
 
 
 def test_prepared_data_with_another_vocabulary_and_longer_rows(tmp_path):
