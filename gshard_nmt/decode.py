@@ -81,19 +81,21 @@ class Job:
 
     def origin(self, checkpoint: str) -> dict[str, str]:
         """Returns what the translations depend on besides the input, in words for a user."""
-        origin = {
+        protected = {"protected text": self.protection.digest} if self.protection else {}
+        return {
             "checkpoint": checkpoint,
             "search": f"{self.config.decode}, {self.nbest} best",
             "direction": f"{self.source}-{self.target}",
             "format": self.form,
             "version of gshard-nmt": gshard_nmt.__version__,
-        }
-        protected = {"protected text": self.protection.digest} if self.protection else {}
-        return origin | protected
+        } | protected
 
 
-def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
-    """Translates a file or stdin to a file or stdout; or writes the score of each given translation."""
+def decode_file(job: Job, source: Path | None, target: Path | None) -> str:
+    """Translates a file or stdin to a file or stdout; or writes the score of each given translation.
+
+    Returns the label of the checkpoint.
+    """
     name = f"--input {source}" if source else "stdin"
     known = survey(source, name) if source and source.is_file() else None
     flag, path = job.beside or ("", Path())
@@ -125,6 +127,11 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> None:
                 raise InputChanged(
                     f"{name} was changed while it was translated. Start again when it is complete."
                 )
+            if texts and beside and texts.sha256 != beside.sha256:
+                raise InputChanged(
+                    f"--{flag} {path} was changed while it was read. Start again when it is complete."
+                )
+    return translator.checkpoint
 
 
 def decode_document(job: Job, source: Path, target: Path, everything: bool) -> None:
@@ -144,7 +151,7 @@ def decode_document(job: Job, source: Path, target: Path, everything: bool) -> N
             return document.filled(text.split("\n")[:-1])
 
         with ResumableFile(target, made_of, finished) as output:
-            decode(job, translator, lines, output, progress)
+            decode(job, translator, lines, output, progress, what="text")
 
 
 def show_check(job: Job, source: Path | None) -> None:
@@ -180,18 +187,19 @@ def decode(
     output: "ResumableFile | _Stream",
     progress: DecodingProgress,
     beside: SourceLines | None = None,
+    what: str = "line",
 ) -> None:
     """Translates or scores lines, in order, from the first that the output does not have yet.
 
     A line of `beside` begins the translation of each line, and an empty one leaves it free; or with
-    --score it is the translation to score.
+    --score it is the translation to score. `what` is the word for a line in notes.
 
     Raises:
       UserError: a line is not UTF-8 or is too long, `beside` does not have as many lines as the input, or
         the numbers of the model are not finite.
     """
     flag = job.beside[0] if job.beside else ""
-    for stream in (lines, beside) if beside else (lines,):
+    for stream in filter(None, (lines, beside)):
         stream.skip(output.lines)
     progress.begin(output.lines)
     in_pieces: list[int] = []
@@ -224,9 +232,9 @@ def decode(
         more_lines = f"has more lines than the input, which has {output.lines}"
         raise UserError(f"the file of --{flag} {more_lines}. {_ONE_EACH}")
     if in_pieces:
-        sys.stderr.write(f"{pieces_note(in_pieces, translator.longest_source)}\n")
+        sys.stderr.write(f"{pieces_note(in_pieces, translator.longest_source, what)}\n")
     if lost:
-        sys.stderr.write(f"{lost_note(lost)}\n")
+        sys.stderr.write(f"{lost_note(lost, what)}\n")
 
 
 def chunk_size(done: int, rows: int) -> int:

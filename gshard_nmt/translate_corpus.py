@@ -158,5 +158,5 @@ def _candidates(out: Files, report: Report) -> Iterator[SentencePair]:
 
 
 def _in_one_cell(text: str) -> str:
-    """A byte token of a translation can also be a tab or a carriage return."""
+    """A source can have a tab or a carriage return."""
     return re.sub(r"[\t\r]", " ", text).strip()

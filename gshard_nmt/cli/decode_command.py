@@ -317,8 +317,9 @@ def _translate(values: FlagValues) -> None:
     else:
         # If this program dies before the last line, the next start must not trust the facts of before.
         files.record({"file": made_of["file"]})
-        decode_file(job, source_file, files.decoded)
-        files.record(made_of)
+        # Training may have saved a better checkpoint meanwhile.
+        used = decode_file(job, source_file, files.decoded)
+        files.record(made_of | {"checkpoint": used})
     translate_corpus.translate_corpus(files, values.min_score, values.max_ratio)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from gshard_nmt import json_shape
-from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, number, text
+from gshard_nmt.json_shape import anything, entries, fields, mapping_of, number, text
 
 FILE = "confidence.json"
 GOOD = 50
@@ -70,15 +70,9 @@ class Confidence:
     @classmethod
     def read(cls, folder: Path) -> Self | None:
         """Returns that of a run folder, if it has one. Raises UserError if the file is damaged."""
-        shapes = {
-            "checkpoint": text(),
-            "made_by": text(),
-            "bias": _ANY,
-            "weights": list_of(_ANY, 4),
-        }
-        shape = fields(
-            {**shapes, "directions": mapping_of(_ANY), "measured": anything()}, closed=True
-        )
+        shapes = {"checkpoint": text(), "made_by": text(), "bias": _ANY, "measured": anything()}
+        shapes |= {"weights": entries(*[_ANY] * 4), "directions": mapping_of(_ANY)}
+        shape = fields(shapes, closed=True)
         remedy = "Make it again with gshard-eval --calibrate, or remove it."
         file = folder / FILE
         return cls(**json_shape.read(file, shape, remedy)) if file.is_file() else None

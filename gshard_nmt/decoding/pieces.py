@@ -56,7 +56,14 @@ def split(line: str, measure: Measure, limit: int) -> list[str]:
     """
     if measure([line])[0] <= limit:
         return [line]
-    sentences = [sentence.strip() for sentence in _parts(line, _SENTENCE_END)]
+    parts: list[str] = []
+    for part in _parts(line, _SENTENCE_END):
+        # A model would invent text for a piece of marks alone.
+        if parts and not any(map(str.isalnum, part)):
+            parts[-1] += part
+        else:
+            parts.append(part)
+    sentences = list(map(str.strip, parts))
     pieces: list[str] = []
     for sentence, length in zip(sentences, measure(sentences), strict=True):
         if length <= limit:
@@ -107,27 +114,19 @@ def join(
     return joined
 
 
-def pieces_note(numbers: Sequence[int], longest: int) -> str:
-    """Returns the sentence that tells a user which lines were translated in pieces."""
-    first = listed([f"{number:,}" for number in numbers], 5)
-    if len(numbers) == 1:
-        return f"line {first} has more than {longest} tokens, so it was translated in pieces."
-    return (
-        f"{len(numbers):,} lines have more than {longest} tokens, so they were translated in pieces: "
-        f"lines {first}."
-    )
+def pieces_note(numbers: Sequence[int], longest: int, what: str = "line") -> str:
+    """Returns the sentence that tells a user which lines, or other texts, were translated in pieces."""
+    return f"more than {longest} tokens, so translated in pieces: {_named(what, numbers)}."
 
 
-def lost_note(lost: Mapping[int, str]) -> str:
+def lost_note(lost: Mapping[int, str], what: str = "line") -> str:
     """Returns the sentence that tells a user which lines have lost a value, such as the given ones."""
-    number, value = next(iter(lost.items()))
-    first = listed([f"{line:,}" for line in lost], 5)
-    if len(lost) == 1:
-        return f"line {number:,} has lost {value[:40]!r}, which must not change."
-    return (
-        f"{len(lost):,} lines have lost text that must not change, such as {value[:40]!r} of line "
-        f"{number:,}: lines {first}."
-    )
+    value = next(iter(lost.values()))[:40]
+    return f"text that must not change is lost, such as {value!r}: {_named(what, [*lost])}."
+
+
+def _named(what: str, numbers: Sequence[int]) -> str:
+    return f"{what}{'s' * (len(numbers) > 1)} {listed([f'{n:,}' for n in numbers], 5)}"
 
 
 def _parts(text: str, end: re.Pattern[str]) -> Iterator[str]:

@@ -26,7 +26,6 @@ class DecodingProgress(contextlib.ExitStack):
         """Shows nothing yet, and if `quiet` never. `total` is None if the input is a stream."""
         super().__init__()
         self._total, self._quiet, self._clock = total, quiet, clock
-        self._first = self._last = (0, clock())
         self._bar: Progress | None = None
 
     def begin(self, done: int) -> None:

@@ -46,6 +46,13 @@ class Entry(NamedTuple):
     language: str = ""
 
 
+class Terms(NamedTuple):
+    """The target term of each source term, and the lengths of source terms, the longest first."""
+
+    targets: Mapping[str, str]
+    lengths: Sequence[int]
+
+
 class Protection(NamedTuple):
     """What a translator protects: placeholders of all kinds, the terms of a glossary, and numbers."""
 
@@ -53,7 +60,7 @@ class Protection(NamedTuple):
     glossary: tuple[Entry, ...] = ()
     numbers: bool = False  # with placeholders only
 
-    def terms(self, source: str, target: str) -> dict[str, str]:
+    def terms(self, source: str, target: str) -> "Terms":
         """Returns the target term of each source term in a direction.
 
         A term that begins with a small letter is also found with a capital, and then its target term
@@ -63,7 +70,8 @@ class Protection(NamedTuple):
         # The row of a language goes before that of all languages.
         rows = [row for tag in here for row in self.glossary if row.language == tag]
         terms = {_capital(row.source): _capital(row.target) for row in rows}
-        return terms | {row.source: row.target for row in rows}
+        terms |= {row.source: row.target for row in rows}
+        return Terms(terms, sorted(set(map(len, terms)), reverse=True))
 
     @property
     def digest(self) -> str:
@@ -149,12 +157,12 @@ class Line(NamedTuple):
         return tuple(missing.elements())
 
 
-def protect(line: str, placeholders: bool, terms: Mapping[str, str], numbers: bool) -> Line:
+def protect(line: str, placeholders: bool, terms: Terms, numbers: bool) -> Line:
     """Returns a line with marks for its placeholders, and numbers, and for the terms of a glossary.
 
     Terms are whole words, and the longest one at a place is taken.
     """
-    if not (placeholders or terms) or _MARKS.search(line):
+    if not (placeholders or terms.targets) or _MARKS.search(line):
         return Line(line)
     template = re.sub(f"[{LINE_BREAKS}]", " ", line)
     values: list[str] = []
@@ -167,7 +175,7 @@ def protect(line: str, placeholders: bool, terms: Mapping[str, str], numbers: bo
         marks = [chr(_FIRST_MARK + len(values) + n) for n in range(len(found))]
         template = protection.put_back(around, marks)
         values += found
-    return Line(template, tuple(values), tuple(terms.get(v, v) for v in values))
+    return Line(template, tuple(values), tuple(terms.targets.get(v, v) for v in values))
 
 
 def in_small_letters(line: Line, source: str, target: str) -> Line:
@@ -370,12 +378,11 @@ def _number(mark: str) -> int:
     return ord(mark) - _FIRST_MARK
 
 
-def _term_spans(text: str, terms: Mapping[str, str]) -> list[tuple[int, int]]:
+def _term_spans(text: str, terms: Terms) -> list[tuple[int, int]]:
     """Returns the places of terms in a text: whole words, the longest term at each place."""
-    spans = []
-    lengths, place = sorted({len(term) for term in terms}, reverse=True), 0
-    while lengths and place < len(text):
-        ends = (place + n for n in lengths if text[place : place + n] in terms)
+    spans, place = [], 0
+    while terms.lengths and place < len(text):
+        ends = (place + n for n in terms.lengths if text[place : place + n] in terms.targets)
         ends = (end for end in ends if _divides(text, place) and _divides(text, end))
         end = next(ends, 0)
         spans += [(place, end)] if end else []

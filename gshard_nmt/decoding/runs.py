@@ -18,7 +18,7 @@ from gshard_nmt.settings.config import differences
 from gshard_nmt.settings.values import Changes, read_run_config
 from gshard_nmt.spmd.processes import Processes
 
-RULES_VERSION = 3
+RULES_VERSION = 4
 """Raise it if the same weights, settings and text give other translations than before.
 
 Translations that were stored with another version are not used again."""
@@ -44,7 +44,7 @@ class Choices:
         new = differences(config.decode, self.changes.apply(config).decode)
         if protection := trained_protection(config):
             new.append(f"protected text: {protection.digest}")
-        return "\n".join([text, *new]) if new else text
+        return "\n".join([text, *new])
 
 
 class RunTranslators:

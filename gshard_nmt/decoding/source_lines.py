@@ -106,7 +106,7 @@ class SourceLines:
     def skip(self, count: int) -> None:
         """Takes lines that need no translation."""
         last = self.number + count
-        while self.number < last and self.take(last - self.number):
+        while self.number < last and self.take(min(last - self.number, 1 << 12)):
             pass
 
     def _read(self) -> None:
@@ -128,6 +128,11 @@ class SourceLines:
         for line in others:
             self._waiting.append(b"".join(self._begun))
             self._begun = [line]
+        if sum(map(len, self._begun)) > text_lines.LONGEST_LINE:
+            raise UserError(
+                f"{self._name}, line {self.number + len(self._waiting) + 1} has more than "
+                f"{text_lines.LONGEST_LINE >> 20} MiB; a line holds one sentence. Break the text up."
+            )
 
     def _is_ready(self) -> bool:
         """Returns whether the stream has more bytes, or its end, within a moment."""

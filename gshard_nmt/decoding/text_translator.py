@@ -80,6 +80,7 @@ class TextTranslator:
         for `protection` to choose from.
         """
         self._protection, self._nbest = protection, nbest
+        self._terms = functools.cache(protection.terms) if protection else None
         self._processes = processes
         # In process 0 alone, if the other processes `follow`.
         self.leads = False
@@ -199,8 +200,8 @@ class TextTranslator:
         """Returns lines with marks for what must not change."""
         if self._protection is None:
             return list(map(Line, lines))
-        terms = self._protection.terms(source, target)
-        has = self._protection
+        assert self._terms
+        terms, has = self._terms(source, target), self._protection
         return [protect(line, has.placeholders, terms, has.numbers) for line in lines]
 
     def _given(self, texts: Sequence[str], pieces: Sequence[Piece]) -> list[list[int]]:

@@ -171,7 +171,7 @@ def _refuse(problem: str) -> NoReturn:
 _LINE_BREAK = re.compile(r"(\r\n|\r|\n)")
 _SPACES = re.compile("[ \t\r\n\f]+")
 _CONTROLS = re.compile("[\0-\x08\x0b\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
-_DECLARATION = re.compile(r"[\s\ufeff]*(?:<\?xml\b[^<>]*\?>\s*)*")
+_DECLARATION = re.compile(r"[\s\ufeff]*(?:<\?xml\b[^<>]*>\s*)*")
 _IS_PAGE = re.compile(
     r"(?:\s|<!--(?:(?!-->).)*-->|<\?[^<>]*>)*+<(?:!doctype|html)\b", re.IGNORECASE | re.DOTALL
 )
@@ -214,7 +214,8 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
     text = text.removeprefix(head)
     is_page = bool(_IS_PAGE.match(text))
     parser = etree.HTMLParser(huge_tree=True, default_doctype=False)
-    root = etree.fromstring(text if is_page else f"<body>{text}", parser)
+    is_body = bool(re.match(r"\s*<(?:head|body)\b", text, re.IGNORECASE))
+    root = etree.fromstring(text if is_page or is_body else f"<body>{text}", parser)
     if root is None:
         _refuse("q is HTML without an element. Correct it.")
     if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
@@ -247,7 +248,7 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
             return "".join([head, doctype and f"{doctype}\n", *comments, _html(root)])
         # What follows the end of the body is beside it.
         return head + "".join(
-            _inner(e) + (e.tail or "") if e.tag == "body" else _html(e) for e in root
+            _html(e) if is_body or e.tag != "body" else _inner(e) + (e.tail or "") for e in root
         )
 
     return [_SPACES.sub(" ", old.strip()) for _, _, old, _ in nodes], translated

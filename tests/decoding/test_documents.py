@@ -384,6 +384,7 @@ SMALL = [
     ("a.md", "> - t  \n>   t\n>\n> t\\\n> t\n"),
     ("a.html", "<li translate=no>a<li>t</ul>"),
     ("a.html", "<hr translate=no>t<svg/><p>t<svg>v</svg>"),
+    ("a.html", '<p>t <i translate="no" title="a">b<img alt="c"></i></p>'),
     ("a.html", """<a data-x="<i alt='b'>" title="t">t</a>"""),
     (
         "a.html",

@@ -29,6 +29,7 @@ def only_sentences(line: str) -> list[str]:
             ['He said: "No."', "(Really?)", "Then he left."],
         ),
         ("Oui... «Non!» Si.", ["Oui...", "«Non!»", "Si."]),
+        ("Chapter . . . 12 . . Next!", ["Chapter . . .", "12 . .", "Next!"]),
         ("It was 1990. Then came more", ["It was 1990.", "Then came more"]),
         ("我来了。他说：“你好！”然后走了", ["我来了。", "他说：“你好！”", "然后走了"]),
         ("本当？！はい｡いいえ", ["本当？！", "はい｡", "いいえ"]),
@@ -133,10 +134,6 @@ def test_the_score_of_a_joined_line_is_renormalized_by_its_whole_length():
 
 
 def test_the_note_has_the_first_numbers_alone():
-    assert pieces_note([1234], 64) == (
-        "line 1,234 has more than 64 tokens, so it was translated in pieces."
-    )
-    assert pieces_note([*range(3, 9)], 64) == (
-        "6 lines have more than 64 tokens, so they were translated in pieces: lines 3, 4, 5, 6, 7 and 1 "
-        "more."
-    )
+    start = "more than 64 tokens, so translated in pieces: "
+    assert pieces_note([1234], 64) == f"{start}line 1,234."
+    assert pieces_note([*range(3, 9)], 64) == f"{start}lines 3, 4, 5, 6, 7 and 1 more."

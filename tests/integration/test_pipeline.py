@@ -134,5 +134,5 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
     scored = succeed(program("decode", *flags, stdin="der\n" + "elppa eert. " * 8 + "\n"))
     columns = [line.split("\t") for line in scored.stdout.splitlines()]
     assert [row[0] for row in columns] == ["1", "2"]
-    note = "line 2 has more than 16 tokens, so it was translated in pieces."
+    note = "more than 16 tokens, so translated in pieces: line 2."
     assert scored.stderr.splitlines()[-1] == note

@@ -16,16 +16,13 @@ class Text:
 class FakeTranslator:
     """The translations of "a" to "en" are "A>en" and "A>en 2", best first. "lose" loses "%s".
 
-    Attributes:
-      batches: (lines, source, target) of each call.
-      confidence: that of all lines.
-      gate: while it is cleared, calls wait.
+    While its `gate` is cleared, calls wait.
     """
 
     keeps_tags = False
 
     def __init__(self) -> None:
-        self.batches: list[tuple[list[str], str, str]] = []
+        self.batches: list[tuple[list[str], str, str]] = []  # lines, source, target of each call
         self.confidence: float | None = None
         self.gate = threading.Event()
         self.gate.set()

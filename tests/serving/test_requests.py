@@ -166,6 +166,8 @@ def test_alternatives_are_whole_texts():
             ["a"],
             '\ufeff<?xml encoding="utf-8"?>\n<?xml?><!--<c>--><html><body x>A</body></html>',
         ),
+        ("<body class='x'>a", ["a"], '<body class="x">A</body>'),
+        ('<?xml encoding="utf-8"><html>', [], '<?xml encoding="utf-8"><html></html>'),
         ("<p>a</p></body></html><p>b</p>", ["a", "b"], "<p>A</p><p>B</p>"),
         ("<!--><p>a</p></html><p>b</p>", ["a", "b"], "<!----><p>A</p><p>B</p>"),
         ('<i id="<script">a</i></body><p>b', ["a", "b"], '<i id="&lt;script">A</i><p>B</p>'),

@@ -4,6 +4,8 @@ Python knows the rules of most languages. The letter i of Turkish, the accents o
 Georgian are here.
 """
 
+import re
+
 _DOTTED_I = ("tr", "az", "crh", "tt", "gag", "kaa")
 """Languages whose capital of i is İ, and whose capital of ı is I."""
 _GEORGIAN = {0x1C90 + i: 0x10D0 + i for i in range(0x30)}
@@ -24,14 +26,18 @@ def upper(text: str, language: str) -> str:
 
 
 def lower(text: str, language: str) -> str | None:
-    """Returns a line in capitals in small letters, but for its first letter; None for any other line."""
+    """Returns a line in capitals in small letters; None for any other line.
+
+    The first letter of each sentence stays: a long line is split at sentences.
+    """
     letters = [character for character in text if character.isalpha()]
     if any("\u13a0" <= letter <= "\u13f5" for letter in letters):
         return None  # Cherokee is written in these capitals
     if len(letters) < _FEWEST or not all(map(str.isupper, letters)):
         return None
     first = text.index(letters[0]) + 1
-    rest = text[first:]
+    parts = re.split(r"(?<=[.!?\u2026])(\s+\w)", text[first:])
     if language.split("-")[0] in _DOTTED_I:
-        rest = rest.replace("I", "ı").replace("İ", "i")
-    return text[:first] + rest.lower()
+        parts[::2] = [part.replace("I", "ı").replace("İ", "i") for part in parts[::2]]
+    parts[::2] = map(str.lower, parts[::2])
+    return text[:first] + "".join(parts)

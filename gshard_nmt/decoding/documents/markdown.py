@@ -36,12 +36,11 @@ _BLOCK_START = re.compile(r"\A(\d*)([-+#>=.)]|~(?=~~))")
 """What another block could begin with."""
 
 
-def read(path: Path, target: str, everything: bool) -> Document:
+def read(path: Path, _target: str, _everything: bool) -> Document:
     """Returns the sentences of a page; front matter and the targets of links stay.
 
     The lines of a paragraph become one line, unless the break between them is a hard one.
     """
-    del target, everything
     text = re.sub(r"\r(?!\n)", "\n", path.read_bytes().decode())
     lines = text[_FRONT_MATTER.match(text).end() :].split("\n")  # type: ignore[union-attr]
     head = text[: len(text) - len("\n".join(lines))]

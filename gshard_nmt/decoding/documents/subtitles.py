@@ -15,13 +15,12 @@ _CUE = re.compile(
 """The line with the times, and the lines of text up to a blank line or to the next cue."""
 
 
-def read(path: Path, target: str, everything: bool) -> Document:
+def read(path: Path, _target: str, _everything: bool) -> Document:
     """Returns the cues of subtitles.
 
     The lines of a cue are one sentence, broken again into lines of about the same length. If each
     begins with a dash, they are of several speakers, and each is translated alone.
     """
-    del target, everything
     pieces = _CUE.split(re.sub(r"\r(?!\n)", "\n", path.read_bytes().decode()))
     rows = [_rows(text) for text in pieces[2::3]]
     parts = [part for own in rows for i in range(len(own)) for part in _part(own, i)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gshard_nmt.decoding.documents.document import Document, Part, part_of
-from gshard_nmt.decoding.documents.markup import TAG, has_letter, line_of, tagged
+from gshard_nmt.decoding.documents.markup import has_letter, line_of, tagged
 
 _INLINE = """a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|img|input|ins|kbd|label|mark|q
 |s|samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr"""
@@ -32,12 +32,11 @@ _ATTRIBUTE = re.compile(r"""(?<=\s)([\w:@.-]+)\s*=\s*("[^"]*"|'[^']*')""")
 _LANGUAGE = re.compile(r"""(?<=\s)((?:xml:)?lang)\s*=\s*("[^"]*"|'[^']*')""", re.IGNORECASE)
 
 
-def read(path: Path, target: str, everything: bool) -> Document:
+def read(path: Path, target: str, _everything: bool) -> Document:
     """Returns the sentences of a page, and the attributes alt and title of its elements.
 
     Code, scripts, styles and elements with translate="no" stay.
     """
-    del everything
     text = path.read_bytes().decode()
     pieces = _BLOCK.split(text)
     parts: list[Part] = []
@@ -94,7 +93,12 @@ def _attributes(pieces: list[str], place: int) -> list[Part]:
 
         return Part([" ".join(html.unescape(value[1:-1]).split())], fill)
 
-    tags = "".join(re.findall(TAG, pieces[place], re.DOTALL))
+    tags = "".join(
+        piece.source
+        for piece in tagged(pieces[place], _KEPT)
+        if (piece.kind in ("open", "aside") or piece.source.endswith("/>"))
+        and not _IS_KEPT.search(piece.source)
+    )
     found = [m for m in _ATTRIBUTE.finditer(tags) if m[1].lower() in ("alt", "title")]
     # With the space before it, so that data-alt="..." stays.
     return [part(tags[m.start() - 1 : m.end()], m[2]) for m in found if has_letter(m[2])]

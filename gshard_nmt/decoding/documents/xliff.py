@@ -1,6 +1,5 @@
 """XLIFF 1.2 and 2: segments without a target get one, with the state that asks for a review."""
 
-import contextlib
 import html
 import re
 from collections.abc import Sequence
@@ -26,7 +25,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
       ValueError: it is no XLIFF.
     """
     try:
-        tree = etree.parse(str(path), etree.XMLParser(resolve_entities=False))
+        with path.open("rb") as file:
+            tree = etree.parse(file, etree.XMLParser(resolve_entities=False))
     except etree.XMLSyntaxError as error:
         raise ValueError(error) from None
     root = tree.getroot()
@@ -64,12 +64,10 @@ def _part(unit: Any, opening: str, line: Line, is_new: bool, language: str) -> P
     def fill(translations: Sequence[str]) -> bool:
         # A translation may have a character that XML does not have.
         content = line.restored(translations[0], html.escape) or "<"
-        with contextlib.suppress(etree.XMLSyntaxError):
-            put(etree.fromstring(f"{opening}{content}</{re.split('[<> ]', opening)[1]}>"))
-            return True
-        return False
-
-    def put(target: Any) -> None:
+        try:
+            target = etree.fromstring(f"{opening}{content}</{re.split('[<> ]', opening)[1]}>")
+        except etree.XMLSyntaxError:
+            return False
         source, old = unit.find("{*}source"), unit.find("{*}target")
         target.tag, target.tail = re.sub("source$", "target", source.tag), source.tail
         if _XML_LANG in target.attrib:
@@ -87,5 +85,6 @@ def _part(unit: Any, opening: str, line: Line, is_new: bool, language: str) -> P
             target.set("state", "needs-review-translation")
             unit.attrib.pop("approved", None)
         etree.cleanup_namespaces(target)
+        return True
 
     return Part([line.text], fill)

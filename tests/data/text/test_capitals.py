@@ -11,6 +11,7 @@ from gshard_nmt.data.text.capitals import lower, upper
         ("fr", "Fermer la fenêtre", "FERMER LA FENÊTRE"),
         ("tr", "İki ışık ilk", "İKİ IŞIK İLK"),
         ("ru", "« открыть файл »".replace("о", "О", 1), "« ОТКРЫТЬ ФАЙЛ »"),
+        ("en", "It fits. Now 1.5 is in! I see", "IT FITS. NOW 1.5 IS IN! I SEE"),
         ("de", "Datei 2 öffnen: %", "DATEI 2 ÖFFNEN: %"),
     ],
 )
