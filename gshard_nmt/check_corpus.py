@@ -158,7 +158,7 @@ def _too_long(scans: Sequence[Scan], config: Data) -> Iterator[str]:
                 pairs, long = pairs + one.lines, long + lost / len(one.sample) * one.lines
     if long > MUCH_TOO_LONG * pairs:
         yield (
-            f"note: at least {round(long):,} of {round(pairs):,} training pairs are longer than "
+            f"note: about {round(long):,} of {round(pairs):,} training pairs are longer than "
             f"Data.source_length = {config.source_length} or Data.target_length = "
             f"{config.target_length} tokens, and gshard-data prepare would leave them out. Raise both "
             "lengths, or split the text into sentences."
@@ -182,8 +182,8 @@ def _lines(findings: Sequence[Finding], scans: Sequence[Scan], places: str) -> I
     total = _number(len(findings)) if findings else "nothing looks wrong"
     yield (
         f"{places}: {total} in {len(names)} pair{'s' * (len(names) != 1)} with {lines:,} lines. "
-        f"Languages were compared in a sample of up to {SAMPLE:,} lines of each split; everything else "
-        "saw all lines."
+        "Languages were compared, and pairs that are too long counted, in a sample of up to "
+        f"{SAMPLE:,} lines of each split; everything else saw all lines."
     )
 
 

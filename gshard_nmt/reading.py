@@ -70,6 +70,8 @@ def reading(path: Path) -> Iterator[None]:
             yield
     except FileNotFoundError:
         raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(*error.args, error.filename) from error
     except OSError as error:
         is_named = isinstance(error.filename, (str, bytes, os.PathLike))
         name = Path(os.fsdecode(error.filename if is_named else path)).name

@@ -184,7 +184,7 @@ def test_text_that_is_too_long_for_a_row_is_named_in_one_line(corpus, capsys):
     checked(corpus)
     (note,) = [line for line in capsys.readouterr().out.splitlines() if "Data." in line]
     assert re.match(
-        r"note: at least 30 of [\d,]+ training pairs are longer than Data.source_length = 64 or "
+        r"note: about 30 of [\d,]+ training pairs are longer than Data.source_length = 64 or "
         r"Data.target_length = 64 tokens, and gshard-data prepare would leave them out. Raise both",
         note,
     )

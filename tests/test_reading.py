@@ -11,7 +11,10 @@ def test_an_error_is_no_answer_to_whether_a_file_exists(tmp_path):
     (tmp_path / "file").touch()
     assert reading.exists(tmp_path / "file")
     assert not reading.exists(tmp_path / "nothing")
-    assert not reading.exists(tmp_path / "file" / "below")
+    below = tmp_path / "file" / "below"
+    assert not reading.exists(below)
+    with pytest.raises(FileNotFoundError, match="below"):
+        reading.patiently_or_fail(below.read_bytes, below, "--data x")
     (tmp_path / "link").symlink_to(tmp_path / "link")
     with pytest.raises(UnreadableError, match=r"^link cannot be read: Too many levels"):
         reading.exists(tmp_path / "link")

@@ -13,6 +13,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -78,7 +79,12 @@ class WorkerPool:
                 # A plain fork would copy the locks of the threads that draw the progress.
                 context = multiprocessing.get_context("spawn")
                 self._executor = ProcessPoolExecutor(self._count, context, _ignore_ctrl_c)
-            calls = {self._executor.submit(function, *task): i for i, task in enumerate(tasks)}
+            # New workers begin with this mask, so Ctrl-C does not meet them while they start.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+            try:
+                calls = {self._executor.submit(function, *task): i for i, task in enumerate(tasks)}
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             for call in concurrent.futures.as_completed(calls):
                 yield calls[call], self._result(call)
         except BaseException as error:
@@ -252,6 +258,13 @@ def _ignore_ctrl_c() -> None:
     """Prepares a worker process. Ctrl-C reaches all processes of a terminal; the main one decides."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends a worker whose main process was killed; it would wait for work, and keep its memory."""
+    multiprocessing.parent_process().join()  # type: ignore[union-attr]
+    os._exit(1)
 
 
 def answer() -> None:

@@ -32,6 +32,9 @@ _MARKS = frozenset("`%<{$@/\\#~_&€£°→")
 _EMOJI_BYTE = 0xF0
 """The first byte of most emoji, which have no pieces."""
 
+_RECORDED = 1 << 18
+"""The most changed examples whose texts are recorded: the last ones are shown."""
+
 Record = dict[tuple[str, str], dict[str, Any]]
 """The two texts of each changed example -> its variations, and its texts before."""
 
@@ -128,6 +131,8 @@ class Augmentation:
         if any(len(ids) > length for ids, length in zip(sides, self._lengths, strict=True)):
             return None
         if self._record is not None:
+            if len(self._record) >= _RECORDED:
+                del self._record[next(iter(self._record))]
             self._record[self._texts(*sides)] = {"augmentation": done, "before": list(before.texts)}
         arrays = [np.array(ids, example.source.dtype) for ids in sides]
         return Example(arrays[0], arrays[1], example.language)

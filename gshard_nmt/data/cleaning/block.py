@@ -38,14 +38,13 @@ _PIECE = 8192
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What filters know about the rows besides their text. The subset "" is the main corpus.
+    """What filters know about the rows besides their text.
 
     `held_out` is uint64[hashes], sorted, of dev and test text; `overlap.held_out` makes it.
     """
 
     source: str
     target: str
-    subset: str = ""
     settings: Cleaning = dataclasses.field(default_factory=Cleaning)
     held_out: NDArray[np.uint64] = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from gshard_nmt.data.cleaning import text_filters
 from gshard_nmt.data.cleaning.block import About, Block
 from gshard_nmt.data.cleaning.duplicates import hashes, of_pairs
+from gshard_nmt.data.reading.layout import is_text
 from gshard_nmt.data.sets.corpus import CorpusPair, SentencePair
 from gshard_nmt.errors import UserError
 
@@ -138,7 +139,7 @@ class Scan:
     ) -> Finding:
         """Returns a finding about the split, or about one of its sides."""
         few = tuple(itertools.islice(examples, EXAMPLES))
-        is_one_side = column is not None and len(self.files) == 2
+        is_one_side = column is not None and len(self.files) == 2 and not is_text(self.files[0])
         files = (self.files[column or 0],) if is_one_side else self.files
         return Finding(kind, self.pair.name, self.split, files, what, few)
 

@@ -53,9 +53,8 @@ class CleanText:
     def to_report(self) -> report.Direction:
         samples: report.Samples = {}
         for folder in self.folders:
-            new = json.loads((folder / _SAMPLES).read_bytes())
             # One after the other, so that no more than two sets of samples are in memory.
-            samples = report.merge([samples, new]) if new else samples
+            samples = report.merge([samples, json.loads((folder / _SAMPLES).read_bytes())])
         names = (self.text.pair.source, self.text.pair.target, self.text.pair.subset)
         return report.Direction(*names, self.text.total, self.removed, samples)
 
@@ -83,7 +82,7 @@ def clean_all(
             orders = (languages, languages[::-1]) if is_train else ()
             call = functools.partial(
                 filter_rows,
-                names=(*languages, text.pair.subset),
+                names=languages,
                 settings=settings if is_train else _OF_DEV,
                 held_out=[held_out[order] for order in orders if order in held_out],
             )
@@ -185,13 +184,13 @@ def hold_out(
 def filter_rows(
     folder: Path,
     part: Part,
-    names: tuple[str, str, str],
+    names: tuple[str, str],
     settings: Cleaning,
     held_out: Sequence[Path] = (),
 ) -> Mapping[str, Any]:
     """Writes the rows of a chunk that stay, their signatures, and samples of the other rows.
 
-    `names` are the languages and the subset. `held_out` are the files of hashes of dev and test text.
+    `names` are the languages. `held_out` are the files of hashes of dev and test text.
 
     Returns:
       `rows`, the number of rows that stay; `removed`, the number that each filter dropped.

@@ -117,7 +117,7 @@ class Job:
                 with self._pool:
                     self._make(work)
             except BaseException:
-                if not work.has_results():
+                if not any(self.partial.glob("*/*/result.json")):
                     work.remove()
                 raise
             work.remove()

@@ -348,5 +348,5 @@ def _pairs_of_old_text(
         examples = data.reader(pair, "train").read(places)
         for side in sides:
             ids = [getattr(example, side) for example in examples]
-            texts |= pairs_of(vocabulary, np.concatenate(ids)) if ids else set()
+            texts |= pairs_of(vocabulary, np.concatenate(ids))
     return texts

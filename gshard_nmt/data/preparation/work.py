@@ -163,9 +163,6 @@ class WorkFolder:
             return (value.relative_to(self.path) if inside else value).as_posix()
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
-    def has_results(self) -> bool:
-        return next(self.path.glob(f"*/*/{_RESULT}"), None) is not None
-
     def remove(self) -> None:
         # The lock goes last. If the program dies before, the next one still knows the folder.
         for path in self.path.iterdir():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from gshard_nmt.data.config import Data
+from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.data.sets.corpus import ENGLISH, CorpusPair, Listing
 from gshard_nmt.data.sets.shards import unknown_languages
 from gshard_nmt.errors import UserError
@@ -167,6 +168,5 @@ def with_one_test_set(pairs: Sequence[CorpusPair], notes: list[str]) -> list[Cor
 
 def _listed(noun: str, names: Sequence[str]) -> str:
     """Returns a number of things with the first names: "2 pairs (fr-de, it-de) are"."""
-    rest = f" and {len(names) - 5} more" if len(names) > 5 else ""
     noun, verb = (noun, "is") if len(names) == 1 else (f"{noun}s", "are")
-    return f"{len(names)} {noun} ({', '.join(names[:5])}{rest}) {verb}"
+    return f"{len(names)} {noun} ({listed(names, 5)}) {verb}"

@@ -137,7 +137,7 @@ def read_manifest(folder: Path, flag: str = "--data") -> dict[str, Any] | None:
     file = folder / MANIFEST
     try:
         content = patiently_or_fail(file.read_bytes, file, f"{flag} {folder}")
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return None
     try:
         manifest = json.loads(content)

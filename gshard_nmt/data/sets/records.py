@@ -273,4 +273,5 @@ class ShardReader:
         except FileNotFoundError as error:
             raise damaged(folder, f"{name} is missing") from error
         except UnsoundError as error:
-            raise damaged(folder, f"{name} cannot be read ({error})") from error
+            copy = f"; remove its copy {path} first" if paths.is_url(folder) else ""
+            raise damaged(folder, f"{name} cannot be read ({error}){copy}") from error

@@ -283,9 +283,10 @@ def join(old: PreparedData, new: PreparedData, language: str, out: Path) -> Prep
     known: dict[str, str] = {}
     with outputs.new_folder(out) as folder:
         for data in (old, new):
-            for name in files_of(data.manifest):
+            for name, size in files_of(data.manifest).items():
                 if name not in VOCABULARIES or data is new:
-                    link(data.folder / name, folder / name)
+                    place = data.folder / name if size is None else data._copies.path(name, size)
+                    link(place, folder / name)
                     known[name] = data.manifest.get("checksums", {}).get(name, "")
         pairs = [*old.pairs, *new.pairs]
         pairs.sort(key=lambda pair: (-pair.splits["train"].examples, pair.folder))

@@ -144,8 +144,9 @@ def first_letter(pair: Pair, _: Draw) -> Pair:
         if any(text[0] in "Iİ" for text in pair.texts):
             return pair  # the small letter depends on the language
         return pair.with_texts(*(text[0].lower() + text[1:] for text in pair.texts))
-    if all(text[:1].islower() for text in pair.texts):
-        return _cased(pair, re.compile(r"^\w"))
+    if all(text[:1].islower() and 0 not in dict(spans(text)) for text in pair.texts):
+        sides = zip(pair.texts, pair.languages, strict=True)
+        return pair.with_texts(*(upper(text[0], language) + text[1:] for text, language in sides))
     return pair
 
 

@@ -47,7 +47,7 @@ def test_filters_then_duplicates_of_all_chunks(tmp_path):
         file = write(tmp_path / f"in{number}", *sides)
         folders.append(made(tmp_path / f"clean{number}"))
         hashes = tmp_path / "hashes" / filtering.HELD_OUT
-        part, names = Part(file, 4), ("fr", "en", "")
+        part, names = Part(file, 4), ("fr", "en")
         result = filter_rows(folders[-1], part, names, settings=settings, held_out=[hashes])
         parts.append(part_of(Finished(folders[-1], result)))
         if number == 0:
