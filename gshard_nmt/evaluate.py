@@ -62,7 +62,7 @@ class Request:
 
 def evaluate(
     workdir: Path,
-    corpus: Path | Mapping[str, Path] | None,
+    corpus: Mapping[str, Path] | None,
     split: str,
     folder: Path,
     translate: Translate,
@@ -70,8 +70,8 @@ def evaluate(
 ) -> None:
     """Scores a run on a split of a corpus or on a published test set, and writes the report to a folder.
 
-    `corpus` is the folder of the text, or the folders by the names of their subsets; None with a
-    published test set. The report says if it is not the text that the run was trained on. `translate`
+    `corpus` has the folders of the text by the names of their subsets; None with a published test set.
+    The report says if it is not the text that the run was trained on. `translate`
     translates lines with the model of a run folder, which keeps the translations.
     """
     # Decoding takes long, so what may be wrong with the report is checked before.
@@ -126,15 +126,16 @@ def evaluate(
 
 
 def _read_text(
-    run: RunFolder, corpus: Path | Mapping[str, Path] | None, split: str, request: Request
+    run: RunFolder, corpus: Mapping[str, Path] | None, split: str, request: Request
 ) -> tuple[list[TestSet], list[tuple[str, str]], list[str]]:
     """Returns the test sets, what the report says about the text, and alarms about it."""
     if published := request.published:
         tests, notes = test_sets.read(published, run.data["pairs"], request.sentences)
         for note in (*published.notes, *notes):
             Terminal(stderr=True).print(f"--test_set: {note}")
-        return tests, test_sets.facts(published, tests, notes), []
-    folders = corpus if isinstance(corpus, Mapping) else {"": corpus} if corpus else {}
+        alarms = [note for note in notes if "is not scored" in note]
+        return tests, test_sets.facts(published, tests, notes), alarms
+    folders = corpus or {}
     pairs = corpora.pairs_of(run, folders)
     facts, alarms = corpora.facts(run, folders, pairs, split)
     tests, notes = corpora.test_sets(run, folders, pairs, split, request.sentences)

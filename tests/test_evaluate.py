@@ -56,7 +56,7 @@ class Translator:
 
 def scores_of(folders, translate, **asked):
     """Returns the bleu.json of the run, with these fields of the request."""
-    words = (folders / "run", folders / "corpus", "test", folders / "report", translate)
+    words = (folders / "run", {"": folders / "corpus"}, "test", folders / "report", translate)
     evaluate(*words, Request(**asked))
     return json.loads((folders / "report" / "bleu.json").read_text())
 

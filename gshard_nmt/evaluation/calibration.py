@@ -58,7 +58,10 @@ def calibrate(
     rows: dict[str, list[Row]] = {}
     for split in ("dev", "test"):
         rows[split] = []
-        for test in corpora.test_sets(run, folders, pairs, split, sentences)[0]:
+        tests, notes = corpora.test_sets(run, folders, pairs, split, sentences)
+        for note in notes:
+            Terminal(stderr=True).print(note)
+        for test in tests:
             best, made_by, label = work(
                 str(run.path), test.source, test.target, test.sources, checkpoint
             )

@@ -34,12 +34,13 @@ def pairs_of(run: RunFolder, folders: Folders) -> dict[str, list[CorpusPair]]:
     all_pairs = [p for subset, place in folders.items() for p in find_pairs(place, True, subset)]
     direction = run.data.get("direction", "")
     names = {(d["source"], d["target"]): d["language"] for d in run.data["pairs"]}
-    if direction != "as-named":
-        names |= {(target, source): name for (source, target), name in names.items()}
     by_name: dict[str, list[CorpusPair]] = {}
     for pair in with_one_test_set(joined(direction, all_pairs, []), []):
-        name = names.get((pair.source, pair.target), pair.language)
-        by_name.setdefault(name, []).append(dataclasses.replace(pair, label=name))
+        ends = [(pair.source, pair.target)]
+        ends += [ends[0][::-1]] if direction != "as-named" else []
+        # An imported model has a name for each of the two directions.
+        for name in dict.fromkeys(names[d] for d in ends if d in names) or [pair.language]:
+            by_name.setdefault(name, []).append(dataclasses.replace(pair, label=name))
     return by_name
 
 

@@ -73,21 +73,13 @@ def _statistics(output: DevOutput) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How weights translate dev text: the new ones, or an average of the old and the new ones.
+    """How weights translate dev text: the new ones, or an average of the old and the new ones."""
 
-    Attributes:
-      share: the share of the new weights; the rest is that of the old ones.
-      scores: dev BLEU by the names of the scores of a checkpoint.
-      bleu: that of the new language.
-      changes: those of the old directions, see `compare`.
-      rows: `significance.statistics` of the new language.
-    """
-
-    share: float
-    scores: Mapping[str, float]
-    bleu: float
-    changes: Sequence[Change]
-    rows: np.ndarray
+    share: float  # the share of the new weights; the rest is that of the old ones
+    scores: Mapping[str, float]  # dev BLEU by the names of the scores of a checkpoint
+    bleu: float  # that of the new language
+    changes: Sequence[Change]  # those of the old directions, see `compare`
+    rows: np.ndarray  # `significance.statistics` of the new language
 
     def is_as_good_as(self, best: "Outcome") -> bool:
         """Returns whether BLEU of the new language is lower by at most one standard error."""

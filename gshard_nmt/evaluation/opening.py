@@ -77,9 +77,9 @@ def _open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]
         )
     if path.is_dir():
         languages = dict.fromkeys(test.language for test in tests)
-        runs = {
-            tag: RunFolder(path / tag) for tag in languages if (path / tag / "data.json").exists()
-        }
+        there = [RunFolder(path / tag) for tag in languages if (path / tag / "data.json").exists()]
+        # A baseline that has just begun has no checkpoint.
+        runs = {run.path.name: run for run in there if run.budget() or not run.identity()["data"]}
         if not runs:
             raise UserError(
                 f"--baselines {path} has no run folder of {', '.join(languages)}; name each folder by "
@@ -101,6 +101,12 @@ def _open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]
             f'--baselines {path} is not JSON like {{"fr": 30.1, "de": 28.4}}: {error}.'
         ) from None
     own = [test for test in tests if key_of(scores, test)]
+    keys = [key_of(scores, test) for test in own]
+    if several := [key for key in keys if keys.count(key) > 1]:
+        raise UserError(
+            f"--baselines {path}: {several[0]} is the score of several directions; name each score by "
+            f"its direction, such as {own[keys.index(several[0])].direction_name}."
+        )
     if not own:
         raise UserError(
             f"--baselines {path} has scores of {', '.join(scores) or 'nothing'}, and of none of "

@@ -124,10 +124,6 @@ class Result:
         return self.test.source, self.test.target
 
     @property
-    def baseline_bleu(self) -> float | None:
-        return self.baseline.bleu if self.baseline else None
-
-    @property
     def delta(self) -> float | None:
         """The gain in BLEU over the baseline; None without one."""
         return None if self.baseline is None else self.bleu - self.baseline.bleu
@@ -158,7 +154,7 @@ class Result:
                 {
                     "bleu": self.bleu,
                     "chrf": self.chrf,
-                    "baseline_bleu": self.baseline_bleu,
+                    "baseline_bleu": self.baseline.bleu if self.baseline else None,
                     "delta_bleu": self.delta,
                     "delta_ci95": self.delta_ci95,
                     "difference": self.difference,
@@ -172,27 +168,18 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class System:
-    """A system of a report: a trained run, or the known scores of baselines.
+    """A system of a report: a trained run, or the known scores of baselines."""
 
-    Attributes:
-      name: its name in tables and figures, different from all others.
-      tests: the test sets of its directions.
-      run: its run folder; None for known scores.
-      bleu: known scores by language, or by direction such as "fr-en".
-      budget: its size and cost.
-      lines: its translations by direction, after it has translated.
-      made_by: how they were made.
-      results: its scores, after it was scored.
-    """
-
-    name: str
-    tests: Sequence[TestSet] = ()
-    run: RunFolder | None = None
+    name: str  # its name in tables and figures, different from all others
+    tests: Sequence[TestSet] = ()  # the test sets of its directions
+    run: RunFolder | None = None  # None for known scores
+    # known scores by language, or by direction such as "fr-en"
     bleu: Mapping[str, float] = dataclasses.field(default_factory=dict)
     budget: Budget = dataclasses.field(default_factory=Budget)
+    # its translations by direction, after it has translated
     lines: Mapping[Direction, Sequence[str]] = dataclasses.field(default_factory=dict)
-    made_by: str = ""
-    results: Sequence[Result] = ()
+    made_by: str = ""  # how they were made
+    results: Sequence[Result] = ()  # its scores, after it was scored
 
     @property
     def is_dense(self) -> bool:
@@ -250,17 +237,11 @@ class System:
 
 @dataclasses.dataclass(frozen=True)
 class Systems:
-    """All systems of a report.
+    """All systems of a report."""
 
-    Attributes:
-      main: the run that the report describes in full.
-      others: the runs beside it.
-      baselines: the bilingual baselines: a run of each language, or known scores.
-    """
-
-    main: System
-    others: Sequence[System] = ()
-    baselines: Sequence[System] = ()
+    main: System  # the run that the report describes in full
+    others: Sequence[System] = ()  # the runs beside it
+    baselines: Sequence[System] = ()  # the bilingual ones: a run of each language, or known scores
 
     @property
     def compared(self) -> list[System]:
@@ -380,16 +361,6 @@ def resource_groups(main: System) -> dict[str, list[Direction]]:
     parts = np.array_split(np.arange(len(directions)), len(RESOURCES))
     named = zip(RESOURCES, parts, strict=True)
     return {name: [directions[n] for n in part] for name, part in named} if parts[-1].size else {}
-
-
-def common_directions(systems: Sequence[System]) -> list[Direction]:
-    """Returns the directions that every system has, in the order of the report."""
-    of_each = [system.by_direction() for system in systems]
-    return [
-        result.direction
-        for result in systems[0].ordered()
-        if all(result.direction in own for own in of_each)
-    ]
 
 
 def missing_labels(main: System, system: System) -> list[str]:

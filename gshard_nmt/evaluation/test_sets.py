@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gshard_nmt.data.language_codes import same, understand
+from gshard_nmt.data.language_codes import canonical, understand
 from gshard_nmt.data.reading import text_lines
 from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.errors import UserError
@@ -27,19 +27,13 @@ _PLAIN = r"(?i:(?P<side>src|ref)(?P<number>\d*)\.(?P<code>[\w-]+)(?:\.txt)?)"
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """A test set in a folder.
-
-    Attributes:
-      folder: the folder.
-      name: a name for its translations, such as "flores.devtest".
-      directions: the files of each direction (source, target): the source, and all references.
-      notes: what is said about codes that are unknown or occur twice.
-    """
+    """A test set in a folder."""
 
     folder: Path
-    name: str
+    name: str  # a name for its translations, such as "flores.devtest"
+    # the files of each direction (source, target): the source, and all references
     directions: dict[tuple[str, str], tuple[Path, list[Path]]]
-    notes: list[str]
+    notes: list[str]  # what is said about codes that are unknown or occur twice
 
     @property
     def tags(self) -> list[str]:
@@ -110,16 +104,20 @@ def read(
     Each has the first `sentences` sentences; 0 means all.
     """
     tests, notes, missing, used = [], [], [], set()
+    named: dict[tuple[tuple[str, ...], ...], tuple[str, str]] = {}
+    for direction in published.directions:
+        named.setdefault(tuple(map(canonical, direction)), direction)
     for pair in pairs:
         source, target = pair["source"], pair["target"]
         # The run's own tag comes first, because a run may have both zh and zh-CN.
-        matches = [d for d in published.directions if d == (source, target)]
-        matches += [d for d in published.directions if same(d[0], source) and same(d[1], target)]
-        if not matches:
+        match: tuple[str, str] | None = (source, target)
+        if match not in published.directions:
+            match = named.get((canonical(source), canonical(target)))
+        if not match:
             missing.append(f"{source}-{target}")
             continue
-        used |= set(matches[0])
-        path, references = published.directions[matches[0]]
+        used |= set(match)
+        path, references = published.directions[match]
         try:
             texts = _read([path, *references])
         except UserError as error:

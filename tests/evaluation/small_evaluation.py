@@ -21,18 +21,12 @@ Rows = list[tuple[str, str]]
 
 @dataclasses.dataclass
 class SmallEvaluation:
-    """A run and its baselines, whose texts a test may change.
+    """A run and its baselines, whose texts a test may change."""
 
-    Attributes:
-      test: sentence pairs (source, English) of each language.
-      outputs, baseline_outputs: the translations of the test sources of each language.
-      baselines: the languages that have a baseline.
-    """
-
-    test: dict[str, Rows]
-    outputs: dict[str, list[str]]
+    test: dict[str, Rows]  # sentence pairs (source, English) of each language
+    outputs: dict[str, list[str]]  # the translations of the test sources of each language
     baseline_outputs: dict[str, list[str]]
-    baselines: list[str]
+    baselines: list[str]  # the languages that have a baseline
 
     def alarms(self) -> list[str]:
         """Returns the alarms about outputs, test sets and baselines."""

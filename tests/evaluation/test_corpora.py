@@ -98,3 +98,13 @@ def test_test_text_comes_from_the_first_folder_that_has_it(run, folders):
         ("de", ["test main"]),
     ]
     assert notes == []
+
+
+def test_an_imported_model_has_a_name_for_each_direction_of_a_pair(tmp_path):
+    both = [("de-fr", "de", "fr"), ("fr-de", "fr", "de")]
+    counts = dict.fromkeys(("train_pairs", "dev_pairs", "test_pairs"), 0)
+    pairs = [{"language": name, "source": a, "target": b} | counts for name, a, b in both]
+    run = make_run(tmp_path / "run", pairs=pairs, direction="all")
+    write_pairs(tmp_path / "c" / "de-fr", "test", "de", "fr", [("Haus", "maison")])
+    own = pairs_of(run, {"": tmp_path / "c"})
+    assert {name: len(found) for name, found in own.items()} == {"de-fr": 1, "fr-de": 1}

@@ -46,6 +46,8 @@ def test_only_shared_directions_are_compared(tmp_path, run):
 
 def test_baselines_are_runs_that_are_named_by_language(tmp_path):
     fr = make_run(tmp_path / "fr", ["fr"])
+    begun = make_run(tmp_path / "de", ["de"])
+    (begun.path / "budget.json").unlink()
     (system,) = _open_baselines(tmp_path, TESTS)
     assert (system.name, system.run, system.tests) == ("fr", fr, TESTS[:1])
     back = translations.TestSet("fr", "en", "fr", 9, ["one"], ["UN"])

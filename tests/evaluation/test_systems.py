@@ -40,7 +40,6 @@ def test_means_and_gaps_of_a_system_without_all_languages():
     assert set(other.average([("l1", "en")]).values()) == {None}
     assert systems.missing_labels(main, other) == ["l1"]
     assert systems.labels([result_of(0, 1.0), back, result_of(1, 1.0)]) == ["l0-en", "en-l0", "l1"]
-    assert systems.common_directions([main, other]) == [("l0", "en"), ("l2", "en")]
     of_both = systems.as_json([main, other])
     assert [part["missing"] for part in of_both] == [[], ["l1"]]
     middle = of_both[1]["resources"]["middle"]

@@ -46,7 +46,7 @@ def evaluate(disk: Path, run_folder: str, corpus: str) -> int:
         return [f"{line} {source}" for line in lines], "by hand", "step 6"
 
     def command(_: object) -> None:
-        evaluate(workdir, Path(corpus), "test", disk / "out", translate, Request())
+        evaluate(workdir, {"": Path(corpus)}, "test", disk / "out", translate, Request())
 
     return _run("gshard-eval", command)
 

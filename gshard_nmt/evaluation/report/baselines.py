@@ -34,8 +34,8 @@ Records = Mapping[str, Mapping[str, Any]]
 
 
 def records_of(baselines: Sequence[System]) -> dict[str, dict[str, Any]]:
-    records = {each.name: read_record(each.run.path) for each in baselines if each.run}
-    return {language: record for language, record in records.items() if record}
+    runs = {each.name: each.run.path for each in baselines if each.run}
+    return {language: record for language, path in runs.items() if (record := read_record(path))}
 
 
 def kind_text(records: Records, languages: int) -> str:

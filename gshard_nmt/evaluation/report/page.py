@@ -1,4 +1,4 @@
-"""Writes the files of a report. Its page needs no network, and reads well without its script."""
+"""Writes the files of a report. Its page needs no network."""
 
 import hashlib
 import html
@@ -110,7 +110,7 @@ def _language_table(report: Report) -> Iterator[str]:
             _number(len(result.lines), ","),
             _number(result.bleu, ".1f"),
             _number(result.chrf, ".1f"),
-            _number(result.baseline_bleu, ".1f"),
+            _number(result.baseline.bleu if result.baseline else None, ".1f"),
             _number(result.delta, "+.1f"),
             _minus(interval_text(result.delta_ci95)),
             *(_number(value, ".1f") for value in result.others.values()),

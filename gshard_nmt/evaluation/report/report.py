@@ -33,20 +33,14 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """An evaluation of all languages.
+    """An evaluation of all languages."""
 
-    Attributes:
-      systems: the systems with their scores. The report describes the main one in full.
-      title: title of the page.
-      facts: rows of (name, value) that say what was evaluated: run, checkpoint, budgets, fingerprint.
-      sections: the studies, in the order of the page.
-      caution: a sentence for the headline about the baselines; "" if they are what they should be.
-    """
-
-    systems: Systems
-    title: str
+    systems: Systems  # those with their scores; the report describes the main one in full
+    title: str  # title of the page
+    # rows of (name, value) that say what was evaluated: run, checkpoint, budgets, fingerprint
     facts: Sequence[tuple[str, str]] = ()
-    sections: Sequence[Section] = ()
+    sections: Sequence[Section] = ()  # the studies, in the order of the page
+    # a sentence for the headline about the baselines; "" if they are what they should be
     caution: str = ""
 
     @functools.cached_property
@@ -62,7 +56,7 @@ class Report:
     def average(self) -> dict[str, Any]:
         """The means over languages with their intervals, see `System.average`."""
         average = self.systems.main.average()
-        return rounded({name: value for name, value in average.items() if "difference" not in name})
+        return {name: value for name, value in average.items() if "difference" not in name}
 
     @property
     def headline(self) -> str:
@@ -94,7 +88,7 @@ class Report:
         return {
             "signature": self.signatures,
             "languages": [_row(result) for result in self.results],
-            "average": self.average,
+            "average": rounded(self.average),
             "provenance": dict(self.facts),
             **{section.name: section.data for section in self.sections},
         }

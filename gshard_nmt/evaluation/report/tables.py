@@ -7,14 +7,7 @@ from gshard_nmt import quantities
 from gshard_nmt.evaluation.report import figures, web_page
 from gshard_nmt.evaluation.report.figures import cost_unit
 from gshard_nmt.evaluation.report.report import Section, average_text, has_gains
-from gshard_nmt.evaluation.systems import (
-    System,
-    Systems,
-    as_json,
-    common_directions,
-    missing_labels,
-    resource_groups,
-)
+from gshard_nmt.evaluation.systems import System, Systems, as_json, missing_labels, resource_groups
 from gshard_nmt.quantities import YEAR_DAYS
 
 _DASH = "–"
@@ -27,7 +20,7 @@ def systems_section(every: Systems, alarms: Iterable[str] = ()) -> Section:
     """Returns the table of size, cost and quality of each system, as GShard Table 3."""
     systems = every.compared
     main, baselines = systems[0], every.baselines_together()
-    everywhere = common_directions(systems)
+    everywhere = set.intersection(*(set(system.by_direction()) for system in systems))
     differ = any(len(system.results) != len(everywhere) for system in systems)
     rows = [*systems, *([baselines] if baselines else [])]
     cost, per_year = cost_unit(_largest(s.budget.device_years for s in rows))
@@ -73,7 +66,11 @@ def systems_section(every: Systems, alarms: Iterable[str] = ()) -> Section:
     content = [table, *(f"<p>{html.escape(note)}</p>" for note in notes)]
     # Two points would say no more than the table.
     known = sum(system.budget.device_years is not None for system in rows)
-    content += [_resources_table(systems), _cost_figure(systems, baselines) if known > 2 else ""]
+    content.append(_resources_table(systems))
+    if known > 2:
+        image = figures.image(lambda: figures.draw_cost(systems, baselines), "png")
+        alt = "Quality of each system above the cost of its training"
+        content.append(f"<h3>Cost and quality</h3>\n{web_page.image(image, 'png', alt)}")
     return Section("systems", "Systems", "\n".join(content), as_json(systems), tuple(alarms))
 
 
@@ -101,13 +98,6 @@ def _resources_table(systems: Sequence[System]) -> str:
         f"<h3>High, middle and low resources</h3>\n{web_page.table(['system', *heads], rows)}\n"
         f"<p>Mean {what}. The directions are sorted by training pairs and cut into thirds.</p>"
     )
-
-
-def _cost_figure(systems: Sequence[System], baselines: System | None) -> str:
-    """Returns cost against quality as an image."""
-    image = figures.image(lambda: figures.draw_cost(systems, baselines), "png")
-    alt = "Quality of each system above the cost of its training"
-    return f"<h3>Cost and quality</h3>\n{web_page.image(image, 'png', alt)}"
 
 
 def _largest(values: Iterable[float | None]) -> float:
