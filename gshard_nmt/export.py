@@ -123,6 +123,11 @@ def _huggingface(config: Config, run: RunFolder) -> _Write:
     changed: Mapping[str, bytes] = {}
     new_tokens = 0
     if imported.is_dir() and hf.has_layout(contents := hf.read_config(imported), config.model):
+        if hf.model_of(contents).positions != config.model.positions:
+            Terminal(stderr=True).print(
+                "the model has --marian_positions, which transformers lacks, so its translations differ "
+                "there; --format ctranslate2 keeps them"
+            )
         grown = tokenizers.with_new_tokens(imported, contents, vocabularies)
         layout, changed = hf.Layout(grown.config, config.model, grown.orders), grown.files
         new_tokens = grown.config["vocab_size"] - contents["vocab_size"]

@@ -3,7 +3,6 @@
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl.flags import FlagValues
@@ -61,7 +60,15 @@ def _export(values: FlagValues) -> None:
             f"{values.format}. Give --format native, and then export that folder in the other format."
         )
     if is_native:
-        _export_smaller(workdir, out, values)
+        if not any(values.languages) or not values.corpus:
+            raise UserError(
+                "--format native makes a smaller model and needs --languages and --corpus. Name the "
+                "languages, and give a corpus folder with their text, as gshard-data prepare takes it."
+            )
+        corpus = existing_folder(values, "corpus", "gshard-data harvest")
+        from gshard_nmt.export import export_smaller
+
+        export_smaller(workdir, out, values.languages, corpus, values.checkpoint)
         return
     changes = _beam_search(values.gin, ("Decode",))
     from gshard_nmt.export import export
@@ -80,18 +87,6 @@ def _beam_search(statements: Sequence[str], classes: Sequence[str]) -> "Changes"
                 f"--gin: Decode.{name} has no effect, for this is beam search. Leave it out."
             )
     return changes
-
-
-def _export_smaller(workdir: Path, out: Path, values: FlagValues) -> None:
-    if not any(values.languages) or not values.corpus:
-        raise UserError(
-            "--format native makes a smaller model and needs --languages and --corpus. Name the "
-            "languages, and give a corpus folder with their text, as gshard-data prepare takes it."
-        )
-    corpus = existing_folder(values, "corpus", "gshard-data harvest")
-    from gshard_nmt.export import export_smaller
-
-    export_smaller(workdir, out, values.languages, corpus, values.checkpoint)
 
 
 EXPORT = Command(

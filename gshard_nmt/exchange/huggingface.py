@@ -194,6 +194,7 @@ _LAYOUT = (
     *("encoder_layers", "decoder_layers", "model_dim", "hidden_dim", "heads", "head_dim"),
     *("activation", "biases", "norm", "norm_place", "shared_embedding", "output_bias", "positions"),
     *("position_offset", "experts", "moe_every", "moe_place", "expert_stacks", "start_token"),
+    *("routing", "eval_second_expert", "expert_hidden_dim", "shared_expert_dim"),
 )
 """The settings of `Model` that config.json fixes."""
 

@@ -68,9 +68,8 @@ _SPECIAL_TOKENS = fields(
         "added_tokens_decoder": mapping_of(anything()),
     },
 )
-_BPE = fields(
-    {"type": text("BPE", "'BPE'"), "vocab": mapping_of(whole()), "merges": list_of(anything())}
-)
+_BPE = {"type": text("BPE", "'BPE'"), "vocab": mapping_of(whole()), "merges": list_of(anything())}
+_TOKENIZER_JSON = fields({"model": fields(_BPE)})
 """The part of tokenizer.json that can take the place of a SentencePiece model."""
 
 
@@ -119,13 +118,16 @@ def _fairseq_pieces(folder: Path) -> bytes:
     content = {} if (folder / "vocab.json").is_file() else read_object(folder / "tokenizer.json")
     if file.is_file() or not content:
         return _bytes(file)
-    if not (problem := json_shape.problem(_BPE, content.get("model", {}))):
+    if not (problem := json_shape.problem(_TOKENIZER_JSON, content)):
         ids = [content["model"]["vocab"].get(name) for name in _FAIRSEQ_TOKENS]
-        if ids == [0, 1, 2, 3]:
-            return _of_bpe(content)
         problem = f"its ids of {', '.join(_FAIRSEQ_TOKENS)} are {ids}, not 0 to 3"
+        if ids == [0, 1, 2, 3]:
+            try:
+                return _of_bpe(content)
+            except (AttributeError, TypeError, ValueError) as error:
+                problem = f"a merge or a normalizer is damaged ({error})"
     raise UserError(
-        f"{file} is missing, and tokenizer.json cannot take its place: in model, {problem}. Copy "
+        f"{file} is missing, and tokenizer.json cannot take its place: {problem}. Copy "
         f"{file.name} from where the model was published."
     )
 

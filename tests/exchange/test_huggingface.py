@@ -20,6 +20,7 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import (
     GENERATION,
     Layout,
+    has_layout,
     model_of,
     read_config,
     read_generation,
@@ -129,6 +130,12 @@ def test_the_tokens_choose_the_experts_of_transformers(monkeypatch):
             assert ours[row, : len(theirs)].tolist() == theirs
             visited |= set(np.ravel(theirs).tolist())
     assert visited == {0, 1, 2, 3}
+
+
+def test_a_model_with_another_routing_has_not_the_layout_any_more():
+    model, config = imported("nllb_moe").model, read_config(GOLDENS / "nllb_moe")
+    routings = [dataclasses.replace(model, routing=routing) for routing in ("top2", "switch")]
+    assert [has_layout(config, routing) for routing in routings] == [True, False]
 
 
 def test_a_start_that_is_eos_reads_its_embedding():

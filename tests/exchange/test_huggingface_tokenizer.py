@@ -201,8 +201,9 @@ def test_the_tokenizer_of_nllb_may_be_a_tokenizer_json(tmp_path):
     lines = [*Path(__file__).read_text().splitlines(), "Le  dossier est vide \u2603"]
     assert ours.encode(lines) == theirs.encode(lines)
     for change, message in (
-        ({"type": "Unigram"}, "in model, type is \"Unigram\"; it must be 'BPE'"),
+        ({"type": "Unigram"}, "model.type is \"Unigram\"; it must be 'BPE'"),
         ({"vocab": {"<s>": 0}}, r"its ids of <s>, <pad>, </s>, <unk> are \[0, None, None, None\]"),
+        ({"merges": [1]}, "a merge or a normalizer is damaged"),
     ):
         write_json(folder / "tokenizer.json", {"model": content["model"] | change})
         with pytest.raises(
