@@ -286,7 +286,6 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
         devices = runtime.start(config.mesh, new.programs_to_decode, ALONE)
         point = StartingPoint.open(request.init, config, data, functions)
         kept, old_origin = point.weights_beside(learned, devices)
-        specs = weight_specs(functions)
 
         def averaged(share: float) -> dict[str, Any]:
             return average(((1 - share, kept), (share, learned)))
@@ -306,7 +305,7 @@ def _keep_old_languages(request: Request, config: Config, data: PreparedData) ->
             f"{1 - chosen.share:g} of {old_origin} of {old.path}",
             f"{chosen.share:g} of {origin}",
         )
-        weights, letters = averaged(chosen.share), letters_of(specs)
+        weights, letters = averaged(chosen.share), letters_of(weight_specs(functions))
         folder = save_average(new, config.train, weights, letters, chosen.scores, names)
         is_best = config.train.metric in chosen.scores
         use = "gshard-decode uses it" if is_best else f"decode with --checkpoint {folder.name}"

@@ -143,7 +143,9 @@ class _Trainer:
         if record:
             self._check_same(config, run, record)
         limits = {name: getattr(config.train, name) for name in files.LIMITS}
-        if not record or not _has_ended(record, limits):
+        # A limit may have been changed since the model ended.
+        names = ("patience",) if record and "cooldown" in record else files.LIMITS
+        if not record or any(record["limits"].get(name) != limits[name] for name in names):
             if not self._train(config, run):
                 return False
             record = self._recorded(run, config, facts | {"limits": limits})
@@ -171,7 +173,7 @@ class _Trainer:
         self, run: RunFolder, config: Config, facts: Mapping[str, Any], **end: str
     ) -> dict[str, Any]:
         """Writes the record of a model whose training has ended, and returns it."""
-        record = {**facts, **files.outcome(run.path, config.train), **end}
+        record = {**facts, **files.outcome(run, config.train), **end}
         run.write_json(files.RECORD, record)
         return record
 
@@ -212,9 +214,3 @@ class _Trainer:
             "vocabulary": "own" if is_alone else "shared",
             "train_pairs": pairs,
         }
-
-
-def _has_ended(record: Mapping[str, Any], limits: Mapping[str, int]) -> bool:
-    """Returns whether no limit of a model has been changed since it ended."""
-    names = ("patience",) if "cooldown" in record else files.LIMITS
-    return all(record["limits"].get(name) == limits[name] for name in names)

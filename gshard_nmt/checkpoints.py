@@ -72,6 +72,9 @@ def verify(workdir: Path, step: int | None = None) -> None:
             tensors = _find_problems(checkpoints, number, workdir, problems)
             outcome = "damaged" if problems else "sound"
         except UnreadableError as problem:
+            if number not in checkpoints.steps():
+                Terminal().print(f"step {number}: its run has removed it meanwhile")
+                continue
             outcome, unread = "cannot be read", failure(folder, problem)
         if problems:
             damaged[folder] = problems

@@ -88,4 +88,6 @@ def reported_as(what: str) -> Iterator[None]:
 
 def is_stream(path: Path) -> bool:
     """Returns whether a path is a pipe or a device, whose content cannot be replaced."""
-    return (path.exists() and not path.is_file()) or path.absolute().is_relative_to("/dev")
+    place = path.absolute()
+    is_device = place.is_relative_to("/dev") and not place.is_relative_to("/dev/shm")
+    return (path.exists() and not path.is_file()) or is_device

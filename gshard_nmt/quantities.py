@@ -51,7 +51,7 @@ def duration_text(seconds: float) -> str:
     if minutes < 90:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    if hours < 36:
+    if hours < 48:
         return f"{hours} h {minutes} min"
     days, hours = divmod(hours, 24)
     return f"{days} days {hours} h"

@@ -22,7 +22,7 @@ class Terminal(Console):
     """Prints text without colors of its own. What goes to a file or a pipe has lines of any length."""
 
     def __init__(self, stderr: bool = False) -> None:
-        super().__init__(highlight=False, markup=False, soft_wrap=True, stderr=stderr)
+        super().__init__(markup=False, emoji=False, highlight=False, soft_wrap=True, stderr=stderr)
         if not self.is_terminal:
             self.width = _WIDEST
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -42,6 +43,7 @@ class Start:
     command: str = ""  # what the user typed, for the run folder
     init: Init | None = None
     set_by_user: Collection[Key] = ()  # the settings of --gin
+    is_part: bool = False  # whether the program goes on when the run is finished
 
 
 def train(
@@ -151,8 +153,7 @@ class _Trainer:
         self.rows = devices.local_rows(self.programs.batch_specs["source_ids"]).tolist()
         interrupt = Interrupt(self.processes)
         self.validation = Validation(run, self.programs, self.prepared, interrupt.stops_at_once)
-        has_dev_text = not self.validation.warning
-        self.has_validations = bool(config.train.dev_every) and has_dev_text
+        self.has_validations = bool(config.train.dev_every) and not self.validation.warning
         notes = messages.void_settings(config, self.start.set_by_user)
         for line in filter(None, (self.validation.warning, *notes)):
             note(line)
@@ -179,7 +180,11 @@ class _Trainer:
                 self.checkpoints.close()
             finally:
                 self._release()
-        return self._end(ending)
+        is_finished = self._end(ending)
+        # A signal may have come while the last checkpoint was saved.
+        if self.start.is_part and interrupt.requested:
+            raise KeyboardInterrupt(f"{workdir} is saved; the same command goes on from there")
+        return is_finished
 
     def _loop(self, interrupt: Interrupt) -> str:
         """Trains until the run or this start of it ends.
@@ -263,6 +268,8 @@ class _Trainer:
     def _diverges(self) -> bool:
         """Records the steps whose update was withheld. Returns whether there were too many in a row."""
         diverges = False
+        if self.watch.bad:
+            self.lock.check()
         for step, metrics in self.watch.bad:
             reason = reason_of(metrics)
             diverges = self.state.count_bad_step(step)
@@ -282,6 +289,7 @@ class _Trainer:
             line, scores = self.validation.run(self.state.counters, self.state.arrays, self.log)
         except Stopped:
             return "interrupted"
+        self.lock.check()  # a validation takes minutes
         self.state.owes_validation = False
         self.progress.note(line)
         self.state.patience.count(scores)
@@ -313,10 +321,10 @@ class _Trainer:
         self.log.close()
         if line := self.profile.close():
             self.progress.note(line)
-        if self.processes.count == 1:
+        if self.processes.count == 1 and not isinstance(sys.exception(), Stopped):
             # If the run ends because of an error, an error of the last checkpoint comes second. To close
             # is to remove old checkpoints, so it needs the lock.
-            with contextlib.suppress(UserError):
+            with contextlib.suppress(UserError, TryAgain, OSError):
                 self.lock.check()
                 self.checkpoints.close()
 

@@ -69,7 +69,7 @@ def no_punctuation(source: str, target: str, _: random.Random) -> Rows:
 
 
 def typing_errors(source: str, target: str, draw: random.Random) -> Rows:
-    """Makes an error in each 40 characters: swaps, drops or doubles a letter, or hits the next key."""
+    """Makes an error in each 40 characters: doubles or drops a letter, repeats the next, or mistypes."""
     letters = list(source)
     inside = [match.start() + 1 for match in re.finditer(r"(?=[^\W\d_]{3})", source)]
     for place in draw.sample(inside, min(len(inside), 1 + len(source) // 40)):

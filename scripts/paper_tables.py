@@ -73,10 +73,10 @@ def compared(page: str, figure: str) -> Iterator[tuple[str, float, float]]:
         title = next((title for title in KEY_CELLS if section.startswith(title)), "")
         for line in lines:
             cells = line.split(" | ")
-            numbers = [re.match(r"[\d.,]*\d", cell) for cell in cells[column : column + 2]]
-            if all(numbers):
+            numbers = list(map(paper_facts.number, cells[column : column + 2]))
+            if max(numbers) < float("inf"):
                 name = f"{title}: {', '.join(cells[: KEY_CELLS[title]])}" if title else cells[0]
-                yield name, *(float(number[0].replace(",", "")) for number in numbers)
+                yield name, *numbers
 
 
 def with_contradictions(page: str) -> str:

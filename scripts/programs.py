@@ -26,10 +26,6 @@ class Job:
     command: Sequence[str | Path]
     log: Path | None = None
 
-    @property
-    def text(self) -> str:
-        return shlex.join(map(str, self.command))
-
 
 def run(jobs: Iterable[Job], at_a_time: int = 1) -> list[int]:
     """Runs programs, and returns their exit codes in the order of the jobs."""
@@ -54,7 +50,8 @@ def run(jobs: Iterable[Job], at_a_time: int = 1) -> list[int]:
 
 
 def _start(job: Job) -> subprocess.Popen:
-    print(f"\n$ {job.text}{f' > {job.log}' if job.log else ''}", flush=True)
+    text = shlex.join(map(str, job.command))
+    print(f"\n$ {text}{f' > {job.log}' if job.log else ''}", flush=True)
     program, *flags = map(str, job.command)
     with _output(job.log) as output:
         return subprocess.Popen(

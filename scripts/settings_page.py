@@ -30,15 +30,8 @@ is whole if its default is, and at least 0 if nothing is said. A config sets the
 `python scripts/settings_page.py`; a test keeps it current."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Field:
-    """One setting, as its class declares it.
-
-    Attributes:
-      name: name of the field.
-      group: the title of its group.
-      words: the text that explains it.
-    """
+class Field(typing.NamedTuple):
+    """A setting as its class declares it: the title of its group, and the text that explains it."""
 
     name: str
     group: str

@@ -36,20 +36,14 @@ def full_disk(largest_file: int = 0) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a command did on a small disk, and then on the same disk with enough room.
+    """What a command did on a small disk, and then on the same disk with enough room."""
 
-    Attributes:
-      limit: the room, such as "3 files" or "64 kB".
-      code: exit code on the small disk.
-      stderr: what it printed there.
-      left: the files and folders below the small disk after that, without those of the root's name.
-      second_code: exit code of the same command when there was room; 0 if it needed no second start.
-    """
-
-    limit: str
-    code: int
-    stderr: str
+    limit: str  # the room, such as "3 files" or "64 kB"
+    code: int  # exit code on the small disk
+    stderr: str  # what it printed there
+    # the files and folders below the small disk after that, without those of the root's name
     left: list[str]
+    # exit code of the same command when there was room; 0 if it needed no second start
     second_code: int
 
 
@@ -62,12 +56,7 @@ def small_disks(
 ) -> list[Outcome]:
     """Runs a command of `tests.integration.on_small_disks` on one small disk after the other.
 
-    Args:
-      command: name of the function.
-      arguments: its arguments after the folder of the disk.
-      scratch: an empty folder.
-      files: the numbers of files and folders that the disks have room for.
-      kb: the sizes of further disks, in units of 1,000 bytes.
+    The disks have room for these numbers of files and folders, or of 1,000 bytes. `scratch` is empty.
     """
     words = [sys.executable, "-m", "tests.integration.on_small_disks", command]
     request = {"arguments": [str(a) for a in arguments], "files": list(files), "kb": list(kb)}

@@ -263,7 +263,7 @@ def test_the_end_of_a_run_is_read_from_its_newest_checkpoint(tmp_path, monkeypat
     checkpoints.save(7, {"parameters": {"w": np.zeros((4, 2), np.float32)}}, {}, facts)
     checkpoints.close()
     write_budget(RunFolder(tmp_path), checkpoints.newest())
-    of = baselines.outcome(tmp_path, CONFIG.replace(train={"patience": 0}).train)
+    of = baselines.outcome(RunFolder(tmp_path), CONFIG.replace(train={"patience": 0}).train)
     end = {"weights": 8, "steps": 7, "tokens": 90, "seconds": 1.5}
     assert of == end | {"dev_bleu": 12.5, "ended": "steps"}
     for limits, ended in (
@@ -274,13 +274,13 @@ def test_the_end_of_a_run_is_read_from_its_newest_checkpoint(tmp_path, monkeypat
         ({"steps": 7}, "steps"),
     ):
         train = CONFIG.replace(train={"patience": 0} | limits).train
-        assert baselines.outcome(tmp_path, train)["ended"] == ended
+        assert baselines.outcome(RunFolder(tmp_path), train)["ended"] == ended
 
 
 def test_a_score_that_is_not_bleu_is_not_called_bleu(tmp_path, monkeypatch):
     patience = {"metric": "dev_nll", "best": 1.5}
     monkeypatch.setattr(baselines, "patience_of", lambda run: patience)
-    assert baselines.outcome(tmp_path, CONFIG.train)["dev_bleu"] is None
+    assert baselines.outcome(RunFolder(tmp_path), CONFIG.train)["dev_bleu"] is None
 
 
 def test_a_damaged_record_names_the_file(tmp_path):

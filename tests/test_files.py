@@ -1,6 +1,7 @@
 import os
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,11 @@ def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path, through_a_link):
     assert read == ["content"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+def test_only_pipes_and_devices_are_streams():
+    paths = map(Path, ("/dev/null", "/dev/new", "/dev/shm", "/dev/shm/new.json"))
+    assert list(map(files.is_stream, paths)) == [True, True, True, False]
 
 
 def test_a_failed_write_leaves_no_temporary_file(tmp_path):

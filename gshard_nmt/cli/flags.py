@@ -20,26 +20,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command that a user types, such as `gshard-train` or `gshard-data prepare`.
+    """A command that a user types, such as `gshard-train` or `gshard-data prepare`."""
 
-    Attributes:
-      name: the words that the user types.
-      about: what the command does, in a sentence or two.
-      example: a command line that works.
-      required: names of the flags that must be given.
-      define: defines the flags.
-      run: does the work with the values of the flags.
-      replaced: required flags that another flag makes needless: {flag: the other flag}.
-      needs: flags that have no effect without another one: {flag: the other flag}.
-    """
-
-    name: str
-    about: str
-    example: str
-    required: Sequence[str]
-    define: Callable[["Flags"], None]
-    run: Callable[[flags.FlagValues], None]
+    name: str  # the words that the user types
+    about: str  # what the command does, in a sentence or two
+    example: str  # a command line that works
+    required: Sequence[str]  # names of the flags that must be given
+    define: Callable[["Flags"], None]  # defines the flags
+    run: Callable[[flags.FlagValues], None]  # does the work with the values of the flags
+    # required flags that another flag makes needless: {flag: the other flag}
     replaced: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # flags that have no effect without another one: {flag: the other flag}
     needs: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

@@ -77,8 +77,10 @@ def _train(values: FlagValues) -> None:
     if values.add_language:
         _add_language(values)
         return
+    from gshard_nmt.run.progress import TimeLimit
     from gshard_nmt.spmd.processes import ALONE
 
+    limit = TimeLimit(values.max_minutes)  # to wait for the other processes takes its time too
     processes = ALONE if values.baselines_of else join(values, "gshard-train", trains=True)
     from gshard_nmt.settings.gin_reader import read_settings
     from gshard_nmt.settings.values import build
@@ -93,13 +95,11 @@ def _train(values: FlagValues) -> None:
     compare(values, config, processes)
     if processes.is_first:  # its check must not see the temporary folder of another process's check
         outputs.check_folder("--workdir", workdir)
-    from gshard_nmt.run.progress import TimeLimit
     from gshard_nmt.train import Start, train
 
-    limit = TimeLimit(values.max_minutes)
     set_by_user = [key for key, setting in settings.items() if setting.where.startswith("--gin ")]
     command = command_text("gshard-train", values)
-    start = Start(limit, values.profile, command, init, set_by_user=set_by_user)
+    start = Start(limit, values.profile, command, init, set_by_user, is_part=request is not None)
 
     def train_one(config: "Config", data: Path, workdir: Path) -> bool:
         return train(config, data, workdir, processes, start)
@@ -144,7 +144,8 @@ def _add_language(values: FlagValues) -> None:
     limit = TimeLimit(values.max_minutes)
 
     def train_one(config: "Config", data: Path, init: "Init | None", command: str) -> bool:
-        return train(config, data, workdir, ALONE, Start(limit, values.profile, command, init))
+        start = Start(limit, values.profile, command, init, is_part=True)
+        return train(config, data, workdir, ALONE, start)
 
     pieces, settings = values.new_pieces, tuple(values.gin)
     request = adding.Request(values.add_language, init, corpus, workdir, replay, pieces, settings)

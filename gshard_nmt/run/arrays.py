@@ -31,9 +31,6 @@ CONTROL = {
 _BY_NAME_IN_THE_MODEL = ("parameters", "ema")
 """The parts of a state that have an array for each weight. Each is a group of its own in a checkpoint."""
 
-_LANGUAGES_OF_THE_PAPER = 100
-"""The number of languages of GShard's experiments (section 4)."""
-
 
 def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> StepFunctions:
     """Returns the functions of a run: initialize, train, evaluate.
@@ -43,7 +40,7 @@ def step_functions(config: Config, data: Mapping[str, Any] | None = None) -> Ste
     for 100 languages, as in the paper, if it names none.
     """
     sizes: Mapping[str, Any] = dataclasses.asdict(config.data)
-    number = len(set(config.data.languages)) or _LANGUAGES_OF_THE_PAPER
+    number = len(set(config.data.languages)) or 100  # GShard, section 4
     if data is not None:
         sizes, number = data, len({pair["language"] for pair in data["pairs"]})
     functions = StepFunctions(

@@ -59,12 +59,11 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     return json_shape.read_if_there(folder / RECORD, _RECORD, remedy)
 
 
-def outcome(folder: Path, train: Train) -> dict[str, Any]:
+def outcome(run: RunFolder, train: Train) -> dict[str, Any]:
     """Returns the entries of baseline.json about how far a run has come.
 
     "ended" is "patience" or "tokens" if this limit holds, otherwise "steps".
     """
-    run = RunFolder(folder)
     budget, patience = run.budget(), patience_of(run)
     tokens = sum(budget.get("tokens_by_language", {}).values())
     ended = "tokens" if train.tokens and tokens >= train.tokens else "steps"

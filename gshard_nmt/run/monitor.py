@@ -18,8 +18,6 @@ from gshard_nmt.spmd.processes import Processes
 LINES = 3
 """The number of log lines in a row that must agree before an alarm."""
 
-FIGURE = "effective_experts"
-
 
 def fewest_effective_experts(experts: int) -> float:
     """Returns the effective experts, exp(entropy of the load), below which a layer has collapsed.
@@ -41,7 +39,7 @@ class CollapseAlarm:
         """Returns a warning about the figures of a log line, once for each collapse; or ""."""
         collapsed = []
         for layer, lines in self._lines.items():
-            value = values[f"{FIGURE}/{layer}"]
+            value = values[f"effective_experts/{layer}"]
             self._lines[layer] = lines + 1 if value < self._limit else 0
             if self._lines[layer] == LINES:
                 collapsed.append(f"{layer} ({value:.1f} effective experts of {self._experts})")

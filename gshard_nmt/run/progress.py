@@ -8,7 +8,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gshard_nmt.quantities import duration_text
@@ -18,6 +17,7 @@ from gshard_nmt.settings.config import Config, Key
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.processes import Processes
 from gshard_nmt.spmd.program import Program
+from gshard_nmt.terminal import Terminal
 
 
 class TimeLimit:
@@ -89,7 +89,8 @@ class TrainingProgress:
     """
 
     def __init__(self, title: str, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False, markup=False, quiet=quiet)
+        self._console = Terminal(stderr=True)
+        self._console.quiet = quiet
         self._plain = not self._console.is_terminal
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
@@ -103,7 +104,7 @@ class TrainingProgress:
         self._task = self.bar.add_task(title, total=None, metrics="")
 
     def note(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
+        self._console.print(text)
 
     def advance(self, step: int) -> None:
         self.bar.update(self._task, completed=step)

@@ -1,10 +1,8 @@
 """The configuration of a run: its seven parts, its text in the run folder, and its file."""
 
-import collections.abc
 import dataclasses
 import pathlib
 import pprint
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -35,9 +33,6 @@ PRECISIONS = ("model", "bfloat16")
 
 EXPANSIONS = ("eos_aside", "fairseq", "lingvo")
 """How beam search selects the next beams; decoding/beam_search.py explains them."""
-
-DECODING_METHODS = ("beam", "sample")
-"""How translations are found: decoding/beam_search.py and decoding/sampling.py."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +211,7 @@ class Decode:
         size("beam", "rows", "source_lengths"),
         size("length_margin", least=0),
         between(0, 1000, "length_ratio"),
-        one_of(DECODING_METHODS, "method"),
+        one_of(("beam", "sample"), "method"),
         one_of(EXPANSIONS, "expansion"),
         one_of(LENGTH_NORMS, "length_norm"),
         one_of(PRECISIONS, "precision"),
@@ -292,9 +287,9 @@ class Config:
         return dataclasses.replace(self, **changed)
 
 
-CLASSES: Mapping[str, type] = types.MappingProxyType(
-    {cls.__name__: cls for cls in (Model, Mesh, Data, Optimizer, Train, Decode, Cleaning)}
-)
+CLASSES: Mapping[str, type] = {
+    cls.__name__: cls for cls in (Model, Mesh, Data, Optimizer, Train, Decode, Cleaning)
+}
 """The classes of settings by name. A part of a `Config` has the name of its class in lower case."""
 
 
@@ -337,7 +332,7 @@ def _plain(value: object) -> object:
     """Turns lists into tuples and mappings into dicts, so that equal settings have equal text."""
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
-    if isinstance(value, collections.abc.Mapping):
+    if isinstance(value, Mapping):
         return {_plain(key): _plain(entry) for key, entry in value.items()}
     return value
 

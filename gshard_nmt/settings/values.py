@@ -7,7 +7,6 @@ evaluate a run need no gin.
 """
 
 import ast
-import collections.abc
 import contextlib
 import dataclasses
 import functools
@@ -15,7 +14,7 @@ import math
 import pathlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gshard_nmt.errors import UserError, did_you_mean
@@ -128,7 +127,7 @@ def _kind(hint: Any) -> str:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return "union"
-    return {tuple: "list", collections.abc.Sequence: "list", None: ""}.get(origin, "dict")
+    return {tuple: "list", Sequence: "list", None: ""}.get(origin, "dict")
 
 
 _SIMPLE: Mapping[Any, str] = {

@@ -80,16 +80,10 @@ def start(
     extra: Sequence[object] = (),
     **changes: object,
 ) -> list["subprocess.Popen[str]"]:
-    """Starts the processes of a training run.
+    """Starts the processes of a training run, with data and programs of `prepared`.
 
-    Args:
-      prepared: the folder with the data and the programs.
-      workdir: the run folder.
-      faults: the faults of processes by their numbers, see faulty_process/sitecustomize.py.
-      count: the number of processes.
-      own: further flags of processes by their numbers.
-      extra: further flags of all.
-      **changes: settings.
+    `faults` (see faulty_process/sitecustomize.py) and further flags, `own`, are by the number of the
+    process; `extra` flags are for all.
     """
     flags = ["train", *train_flags(prepared, workdir, **changes), *extra]
     all_flags = [[*flags, *own.get(index, ())] for index in range(count)]

@@ -29,15 +29,10 @@ class Clock:
 
 @dataclasses.dataclass
 class Report:
-    """What a campaign has tried and found.
+    """What a campaign has tried and found."""
 
-    Attributes:
-      tried: one line about everything that was tried.
-      defects: one text for each defect; none if the campaign has found nothing.
-    """
-
-    tried: str
-    defects: list[str]
+    tried: str  # one line about everything that was tried
+    defects: list[str]  # one text for each defect; none if the campaign has found nothing
 
 
 def say(text: str) -> None:

@@ -181,7 +181,7 @@ class Checkpoints:
 
         Raises:
           UserError: none of them is sound. The message says what is wrong with each.
-          TryAgain: one of them cannot be read now.
+          TryAgain: none of them is sound, and one cannot be read now.
         """
         problems: dict[int, UnsoundError] = {}
         for restored in self.sound(groups, problems, steps):

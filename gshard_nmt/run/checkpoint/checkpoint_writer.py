@@ -215,7 +215,12 @@ class CheckpointWriter(Checkpoints):
         super()._note(step, problem)
 
     def _remove(self, step: int) -> None:
-        tensor_files.remove(self.folder / str(step), manifests.NAME)
+        """Removes a checkpoint, first its commit file, then its manifest: no part looks like a whole."""
+        path = tensor_files.location(self.folder / str(step))
+        for name in (tensor_files.COMMIT_FILE, manifests.NAME):
+            (path / name).unlink(missing_ok=True)
+        if path.exists():
+            path.rmtree()
 
     def close(self) -> None:
         try:

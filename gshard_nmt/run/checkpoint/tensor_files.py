@@ -233,15 +233,6 @@ def problem_of(error: Exception) -> UnsoundError:
     return UnreadableError(message, DENIED if is_denied else "")
 
 
-def remove(folder: Path, manifest: str) -> None:
-    """Removes a checkpoint, first its commit file, then its manifest: no part looks like a whole."""
-    path = location(folder)
-    for name in (COMMIT_FILE, manifest):
-        (path / name).unlink(missing_ok=True)
-    if path.exists():
-        path.rmtree()
-
-
 def location(folder: Path) -> Any:
     from etils import epath
 

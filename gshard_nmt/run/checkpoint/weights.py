@@ -13,9 +13,6 @@ from gshard_nmt.reading import UnsoundError
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, Restored, Wanted
 from gshard_nmt.run.checkpoint.manifest import Manifest
 
-CHECKPOINT_WORDS = "best, last, a step such as 500, or average:N for the mean of the last N"
-"""The values of --checkpoint, in words."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
@@ -30,7 +27,10 @@ class Chosen:
         number = "([0-9]{1,18})"
         match = re.fullmatch(f"(best|last)|{number}|average:{number}", text.strip().lower())
         if match is None:
-            raise UserError(f"--checkpoint is {text!r}; it must be {CHECKPOINT_WORDS}.")
+            raise UserError(
+                f"--checkpoint is {text!r}; it must be best, last, a step such as 500, or average:N for "
+                "the mean of the last N."
+            )
         word, step, count = match.groups()
         if count is not None and int(count) < 2:
             raise UserError(

@@ -97,11 +97,12 @@ def test_a_removed_checkpoint_first_loses_its_commit_file_and_manifest(tmp_path,
     (tmp_path / "5" / "data").touch()
     path = type(tensor_files.location(tmp_path))
     monkeypatch.setattr(path, "rmtree", lambda folder: None)
-    tensor_files.remove(tmp_path / "5", "manifest.json")
+    writer = CheckpointWriter(tmp_path)
+    writer._remove(5)
     assert [file.name for file in (tmp_path / "5").iterdir()] == ["data"]
     monkeypatch.undo()
-    tensor_files.remove(tmp_path / "5", "manifest.json")
-    tensor_files.remove(tmp_path / "5", "manifest.json")
+    writer._remove(5)
+    writer._remove(5)
     assert not (tmp_path / "5").exists()
 
 
