@@ -49,27 +49,21 @@ _ONE_EACH = "Give it one line for each line of the input."
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a command asks for, after its flags have been checked.
-
-    Attributes:
-      form: the name of the output format.
-      fits: whether another mesh is chosen if that of the config does not fit this machine.
-      beside: the flag --prefix or --score, and the file that it names, if there is one.
-      rates: whether each line gets the confidence of the run, if it has one.
-    """
+    """What a command asks for, after its flags have been checked."""
 
     config: Config
     run: RunFolder
     source: str
     target: str
     nbest: int
-    form: str
+    form: str  # the name of the output format
     checkpoint: str
     processes: Processes
-    fits: bool
+    fits: bool  # whether another mesh is chosen if that of the config does not fit this machine
+    # the flag --prefix or --score, and the file that it names, if there is one
     beside: tuple[str, Path] | None = None
     protection: Protection | None = None
-    rates: bool = False
+    rates: bool = False  # whether each line gets the confidence of the run, if it has one
 
     def load(self) -> TextTranslator:
         model = (self.config, self.run, self.nbest, self.checkpoint, self.processes, self.fits)

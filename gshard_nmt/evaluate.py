@@ -35,28 +35,20 @@ __all__ = ["Request", "calibrate", "check_names", "evaluate", "open_folder"]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the user asks of a report.
+    """What the user asks of a report."""
 
-    Attributes:
-      baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
-      sentences: number of sentences of each language, from the start of the split; 0 means all.
-      choices: the weights of the runs, and changed settings. Each baseline uses its best checkpoint.
-      metrics: names of metrics in addition to BLEU and chrF.
-      published: a test set that takes the place of the corpus.
-      others: the folders of other runs to compare the run with.
-      names: names of the runs in the report, the main run first.
-      command: the command that makes the report. The page shows it.
-      count_experts: counts which experts the main run uses for the test sets; None leaves this out.
-    """
-
+    # a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}
     baselines: Path | None = None
+    # number of sentences of each language, from the start of the split; 0 means all
     sentences: int = 0
+    # the weights of the runs, and changed settings. Each baseline uses its best checkpoint
     choices: Choices = dataclasses.field(default_factory=Choices)
-    metrics: Sequence[str] = ()
-    published: Published | None = None
-    others: Sequence[Path] = ()
-    names: Sequence[str] = ()
-    command: str = ""
+    metrics: Sequence[str] = ()  # names of metrics in addition to BLEU and chrF
+    published: Published | None = None  # a test set that takes the place of the corpus
+    others: Sequence[Path] = ()  # the folders of other runs to compare the run with
+    names: Sequence[str] = ()  # names of the runs in the report, the main run first
+    command: str = ""  # the command that makes the report. The page shows it
+    # counts which experts the main run uses for the test sets; None leaves this out
     count_experts: CountExperts | None = None
 
 

@@ -31,26 +31,18 @@ RESOURCES = ("high", "middle", "low")
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The size of a system and the cost of its training, as GShard Table 3 has them. None is unknown.
+    """The size of a system and the cost of its training, as GShard Table 3 has them. None is unknown."""
 
-    Attributes:
-      weights: number of trained parameters.
-      experts: experts of each MoE layer; 0 for a dense model.
-      layers: layers of the encoder and of the decoder together.
-      tokens: tokens of source and target that the system has seen, without padding.
-      batch_tokens: tokens of a step, counted as `tokens`.
-      device_years: devices multiplied by years of training.
-    """
-
-    weights: int | None = None
-    experts: int | None = None
-    layers: int | None = None
+    weights: int | None = None  # number of trained parameters
+    experts: int | None = None  # experts of each MoE layer; 0 for a dense model
+    layers: int | None = None  # layers of the encoder and of the decoder together
     steps: int | None = None
+    # tokens of source and target that the system has seen, without padding
     tokens: int | None = None
     devices: int | None = None
     steps_per_second: float | None = None
-    batch_tokens: float | None = None
-    device_years: float | None = None
+    batch_tokens: float | None = None  # tokens of a step, counted as `tokens`
+    device_years: float | None = None  # devices multiplied by years of training
     days: float | None = None
 
     @classmethod

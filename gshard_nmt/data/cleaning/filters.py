@@ -56,19 +56,12 @@ def identity(settings: Cleaning) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Cleaned:
-    """What cleaning leaves of a block of rows.
+    """What cleaning leaves of a block of rows."""
 
-    Attributes:
-      rows: the remaining rows.
-      indices: int64[row], their places in the block.
-      removed: the number of rows that each filter dropped, without zeros.
-      samples: samples of the dropped rows of each filter.
-    """
-
-    rows: Sequence[SentencePair]
-    indices: NDArray[np.int64]
-    removed: collections.Counter[str]
-    samples: report.Samples
+    rows: Sequence[SentencePair]  # the remaining rows
+    indices: NDArray[np.int64]  # int64[row], their places in the block
+    removed: collections.Counter[str]  # the number of rows that each filter dropped, without zeros
+    samples: report.Samples  # samples of the dropped rows of each filter
 
 
 def clean(rows: Sequence[SentencePair], about: About) -> Cleaned:

@@ -46,17 +46,12 @@ _NO_TEXT = re.compile(r"\..*|readme.*|license.*|copying.*|.*\.md", re.IGNORECASE
 
 @dataclasses.dataclass(frozen=True)
 class PairFiles:
-    """The text of a language pair in one folder.
+    """The text of a language pair in one folder."""
 
-    Attributes:
-      inputs: the inputs of all splits, in the order of their names.
-      problems: splits that cannot be read -> what is wrong, as a sentence for a message.
-      notes: files that look like text and are not read, with the reason.
-    """
-
-    inputs: tuple[Input, ...]
+    inputs: tuple[Input, ...]  # the inputs of all splits, in the order of their names
+    # splits that cannot be read -> what is wrong, as a sentence for a message
     problems: Mapping[str, str]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # files that look like text and are not read, with the reason
 
 
 def find_inputs(
