@@ -23,8 +23,8 @@ def write(path: Path, content: bytes | str) -> None:
     that has this name already is never opened.
 
     If `path` is a symbolic link, the link stays and the file that it points to is replaced. Pipes,
-    devices and everything under /dev cannot be replaced, because other programs have them open. The
-    content is written into them instead. An object of a bucket is replaced in one step by its store.
+    devices and what is under /dev, but not in /dev/shm, cannot be replaced, because other programs have
+    them open: the content is written into them. A store replaces an object of a bucket in one step.
 
     Raises:
       OSError: the file cannot be written.

@@ -78,13 +78,15 @@ def inspect(request: Request, json_file: Path | None = None) -> None:
         check_divides(target.config, training_arrays(target.config, target.functions))
     ahead_of_time.check_available(topologies)
     inspections = []
-    for target in targets:
-        inspections.append(inspect_one(request, target))
-        sys.stdout.write(report.report(inspections[-1], request.tokens) + "\n")
-        sys.stdout.flush()
+    try:
+        for target in targets:
+            inspections.append(inspect_one(request, target))
+            sys.stdout.write(report.report(inspections[-1], request.tokens) + "\n")
+            sys.stdout.flush()
+    finally:
         # What is there stays, if a compiler refuses the next program.
-        records = list(map(as_json, inspections))
-        _write_json(json_file, records if len(targets) > 1 else records[0])
+        if records := list(map(as_json, inspections)):
+            _write_json(json_file, records if len(targets) > 1 else records[0])
     if len(inspections) > 1:
         sys.stdout.write(report.growth(inspections))
 
@@ -118,10 +120,11 @@ def advise(request: Request, best: int, json_file: Path | None) -> None:
         try:
             compiled.append((candidate, inspect_one(request, target)))
         except UserError as error:
-            refused = error
-            sys.stderr.write(f"{error}\n")
+            refused = refused or error
     if refused and not compiled:
         raise refused
+    if refused:
+        sys.stderr.write(f"not all of them are compiled: {refused}\n")
     compiled = ranking.compiled_first(compiled)
     sys.stdout.write(ranking.report(ranked, compiled, request.name, topology))
     records = [as_json(inspection) for _, inspection in compiled]

@@ -13,7 +13,7 @@ def jobs(monkeypatch, tmp_path):
 
     def run(jobs, at_a_time):
         assert at_a_time == len(jobs)
-        started.append([job.text for job in jobs])
+        started.append([" ".join(map(str, job.command)) for job in jobs])
         return codes.get(len(started), [0] * len(jobs))
 
     monkeypatch.setattr(demo, "run", run)

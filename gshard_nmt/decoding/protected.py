@@ -60,7 +60,7 @@ class Protection(NamedTuple):
     glossary: tuple[Entry, ...] = ()
     numbers: bool = False  # with placeholders only
 
-    def terms(self, source: str, target: str) -> "Terms":
+    def terms(self, source: str, target: str) -> Terms:
         """Returns the target term of each source term in a direction.
 
         A term that begins with a small letter is also found with a capital, and then its target term
@@ -192,6 +192,7 @@ class Piece(NamedTuple):
 
     ids: list[int]
     outputs: tuple[str, ...] = ()
+    copy: str | None = None  # the translation of a part without letters, which no model gets
 
 
 def encode_lines(vocabulary: Vocabulary, lines: Sequence[Line], *languages: str) -> list[Piece]:

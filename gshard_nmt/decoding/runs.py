@@ -69,7 +69,7 @@ class RunTranslators:
     def translate(
         self, workdir: Path | str, source: str, target: str, lines: Sequence[str], checkpoint: str
     ) -> tuple[list[str], str, str]:
-        """Translates lines with the model of a run folder, and says on stderr how many were too long.
+        """Translates lines with the model of a run folder, and says on stderr which were too long.
 
         Returns the best translation of each line, a text that names the training step and the search, and
         the label of the checkpoint.

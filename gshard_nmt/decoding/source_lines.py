@@ -88,8 +88,11 @@ class SourceLines:
           UserError: the next line is not UTF-8.
         """
         while len(self._waiting) < count and not self._ended:
-            if self._waiting and not self._is_ready():
-                break
+            is_too_long = sum(map(len, self._begun)) > text_lines.LONGEST_LINE
+            if self._waiting and (is_too_long or not self._is_ready()):
+                break  # the lines before it can be translated
+            if is_too_long:
+                raise self._too_long()
             self._read()
         lines: list[str] = []
         while self._waiting and len(lines) < count:
@@ -117,10 +120,7 @@ class SourceLines:
             self._ended = True
             if last := b"".join(self._begun):
                 if not self.number and not self._waiting and b"\r" in last.rstrip(b"\r"):
-                    raise UserError(
-                        f"{self._name} has carriage returns and no newline characters, so it is one "
-                        "line; they end the lines of old Macs. Convert it: tr '\\r' '\\n' < OLD > NEW"
-                    )
+                    raise self._of_old_mac()
                 self._waiting.append(last)
             return
         first, *others = block.split(b"\n")
@@ -128,11 +128,20 @@ class SourceLines:
         for line in others:
             self._waiting.append(b"".join(self._begun))
             self._begun = [line]
-        if sum(map(len, self._begun)) > text_lines.LONGEST_LINE:
-            raise UserError(
-                f"{self._name}, line {self.number + len(self._waiting) + 1} has more than "
-                f"{text_lines.LONGEST_LINE >> 20} MiB; a line holds one sentence. Break the text up."
-            )
+
+    def _too_long(self) -> UserError:
+        if not self.number and any(b"\r" in block for block in self._begun):
+            return self._of_old_mac()
+        return UserError(
+            f"{self._name}, line {self.number + 1} has more than {text_lines.LONGEST_LINE >> 20} MiB; a "
+            "line holds one sentence. Break the text into lines."
+        )
+
+    def _of_old_mac(self) -> UserError:
+        return UserError(
+            f"{self._name} has carriage returns and no newline characters, so it is one line; they end "
+            "the lines of old Macs. Convert it: tr '\\r' '\\n' < OLD > NEW"
+        )
 
     def _is_ready(self) -> bool:
         """Returns whether the stream has more bytes, or its end, within a moment."""

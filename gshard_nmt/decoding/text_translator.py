@@ -161,9 +161,11 @@ class TextTranslator:
             for i, piece, begin in zip(prefixed, read, given, strict=True):
                 self._check_lengths(first_line + start + i, "prefix", piece.ids, first + begin)
                 sources[i], begins[i] = [piece], begin
-            pieces = [piece for parts in sources for piece in parts]
+            # A model would invent text for a part of marks alone.
+            known = [[piece for piece in parts if piece.copy is None] for parts in sources]
+            pieces = [piece for parts in known for piece in parts]
             forced = [
-                first + begin for begin, parts in zip(begins, sources, strict=True) for _ in parts
+                first + begin for begin, parts in zip(begins, known, strict=True) for _ in parts
             ]
             nbests = self._run("translate_ids", [piece.ids for piece in pieces], forced)
             if self._protection:
@@ -173,9 +175,14 @@ class TextTranslator:
                 nbests = whole(
                     self.target_vocabulary, pieces, nbests, starts_free, longest, score, has_all
                 )
-            translations = zip(pieces, nbests, strict=True)
+            translations, most = zip(pieces, nbests, strict=True), max(map(len, nbests), default=1)
             for line, parts in zip(chunk, sources, strict=True):
-                of_parts = [self._decode(line, *next(translations)) for _ in parts]
+                of_parts = [
+                    self._decode(line, *next(translations))
+                    if part.copy is None
+                    else [Translation(part.copy, 0.0, 0)] * most
+                    for part in parts
+                ]
                 (nbest, *_) = of_parts or [[Translation(line.copy or "", 0.0, 0)]]
                 if len(parts) > 1:
                     nbest = join(of_parts, separator(target), self.of_ids.length_norms)
@@ -194,7 +201,7 @@ class TextTranslator:
         number 1.
         """
         encoded = enumerate(self._encode(self._protect(lines, source, target), source, target), 1)
-        return [(number, piece.ids) for number, pieces in encoded for piece in pieces]
+        return [(number, piece.ids) for number, pieces in encoded for piece in pieces if piece.ids]
 
     def _protect(self, lines: Sequence[str], source: str, target: str) -> list[Line]:
         """Returns lines with marks for what must not change."""
@@ -226,12 +233,9 @@ class TextTranslator:
     def _encode(self, lines: Sequence[Line], source: str, target: str) -> list[list[Piece]]:
         """Returns the pieces of each line: mostly one, none if the line is copied."""
 
-        def read(templates: Sequence[str], line: Line) -> list[Piece]:
-            parts = [line._replace(template=template) for template in templates]
-            return encode_lines(self._source, parts, source, target)
-
         def measure(templates: Sequence[str], line: Line) -> list[int]:
-            return [len(piece.ids) for piece in read(templates, line)]
+            parts = [line._replace(template=template) for template in templates]
+            return [len(piece.ids) for piece in encode_lines(self._source, parts, source, target)]
 
         (without_text,) = measure([""], Line(""))
         sources = []
@@ -240,9 +244,16 @@ class TextTranslator:
             pieces = [piece] if line.copy is None else []
             if pieces and len(piece.ids) > self.longest_source:
                 of_line = functools.partial(measure, line=line)
-                pieces = read(split(line.template, of_line, self.longest_source), line)
+                templates = split(line.template, of_line, self.longest_source)
+                parts = [line._replace(template=template) for template in templates]
+                pieces = [
+                    piece if part.copy is None else Piece([], copy=part.copy)
+                    for part, piece in zip(
+                        parts, encode_lines(self._source, parts, source, target), strict=True
+                    )
+                ]
             # A line of characters that the vocabulary ignores is empty.
-            sources.append([piece for piece in pieces if len(piece.ids) > without_text])
+            sources.append([p for p in pieces if p.copy or len(p.ids) > without_text])
         return sources
 
     def _decode(

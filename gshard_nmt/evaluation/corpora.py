@@ -93,7 +93,8 @@ def facts(
     places = " and ".join(map(str, folders.values()))
     trained = fingerprints_of(run)
     languages = dict.fromkeys(direction["language"] for direction in run.data["pairs"])
-    known = [pair for language in languages for pair in pairs.get(language, ())]
+    of_languages = [pair for language in languages for pair in pairs.get(language, ())]
+    known = list({pair.folder: pair for pair in of_languages}.values())
     try:
         own = {name: fingerprint([p for p in known if p.subset == name]) for name in ("", *folders)}
     except UserError as error:

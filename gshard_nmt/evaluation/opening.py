@@ -82,8 +82,8 @@ def _open_baselines(path: Path | None, tests: Sequence[TestSet]) -> list[System]
         runs = {run.path.name: run for run in there if run.budget() or not run.identity()["data"]}
         if not runs:
             raise UserError(
-                f"--baselines {path} has no run folder of {', '.join(languages)}; name each folder by "
-                "its language, as gshard-train --baselines_of does."
+                f"--baselines {path} has no run folder with a checkpoint of {', '.join(languages)}; "
+                "name each folder by its language, as gshard-train --baselines_of does."
             )
         of_tag = {tag: [test for test in tests if test.language == tag] for tag in runs}
         systems = [

@@ -175,6 +175,7 @@ _DECLARATION = re.compile(r"[\s\ufeff]*(?:<\?xml\b[^<>]*>\s*)*")
 _IS_PAGE = re.compile(
     r"(?:\s|<!--(?:(?!-->).)*-->|<\?[^<>]*>)*+<(?:!doctype|html)\b", re.IGNORECASE | re.DOTALL
 )
+_IS_BODY = re.compile(_IS_PAGE.pattern.replace("!doctype|html", "head|body"), _IS_PAGE.flags)
 # libxml2 drops everything after these tags. Without them, a page still ends at its end. In comments and
 # scripts they are text, which group 1 keeps.
 _END_OF_PAGE = re.compile(
@@ -214,7 +215,7 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
     text = text.removeprefix(head)
     is_page = bool(_IS_PAGE.match(text))
     parser = etree.HTMLParser(huge_tree=True, default_doctype=False)
-    is_body = bool(re.match(r"\s*<(?:head|body)\b", text, re.IGNORECASE))
+    is_body, has_body = bool(_IS_BODY.match(text)), bool(re.search(r"<body\b", text, re.IGNORECASE))
     root = etree.fromstring(text if is_page or is_body else f"<body>{text}", parser)
     if root is None:
         _refuse("q is HTML without an element. Correct it.")
@@ -248,7 +249,7 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
             return "".join([head, doctype and f"{doctype}\n", *comments, _html(root)])
         # What follows the end of the body is beside it.
         return head + "".join(
-            _html(e) if is_body or e.tag != "body" else _inner(e) + (e.tail or "") for e in root
+            _html(e) if has_body or e.tag != "body" else _inner(e) + (e.tail or "") for e in root
         )
 
     return [_SPACES.sub(" ", old.strip()) for _, _, old, _ in nodes], translated

@@ -54,7 +54,7 @@ def test_baselines_are_runs_that_are_named_by_language(tmp_path):
     assert _open_baselines(tmp_path, [*TESTS, back])[0].tests == TESTS[:1]
     with pytest.raises(UserError, match="has no run that translates en-fr; give"):
         _open_baselines(tmp_path, [back])
-    with pytest.raises(UserError, match="has no run folder of de; name each folder"):
+    with pytest.raises(UserError, match="has no run folder with a checkpoint of de; name"):
         _open_baselines(tmp_path, TESTS[1:])
     assert _open_baselines(None, TESTS) == []
 

@@ -102,7 +102,7 @@ def signatures(rows: Sequence[SentencePair], kinds: Sequence[str]) -> NDArray[np
 
 
 def buckets_for(rows: int) -> int:
-    return 1 << ((rows - 1) // _ROWS_OF_BUCKET).bit_length()
+    return 1 << (max(rows - 1, 0) // _ROWS_OF_BUCKET).bit_length()
 
 
 def write_signatures(path: Path, values: NDArray[np.uint64]) -> None:

@@ -273,5 +273,9 @@ class ShardReader:
         except FileNotFoundError as error:
             raise damaged(folder, f"{name} is missing") from error
         except UnsoundError as error:
-            copy = f"; remove its copy {path} first" if paths.is_url(folder) else ""
-            raise damaged(folder, f"{name} cannot be read ({error}){copy}") from error
+            if paths.is_url(folder):
+                raise UserError(
+                    f"{path}, a copy of {name} of --data {folder}, is damaged ({error}). Remove it and "
+                    "start again; if this does not help, copy the data into the bucket again."
+                ) from error
+            raise damaged(folder, f"{name} cannot be read ({error})") from error

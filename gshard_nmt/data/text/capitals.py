@@ -40,4 +40,5 @@ def lower(text: str, language: str) -> str | None:
     if language.split("-")[0] in _DOTTED_I:
         parts[::2] = [part.replace("I", "ı").replace("İ", "i") for part in parts[::2]]
     parts[::2] = map(str.lower, parts[::2])
-    return text[:first] + "".join(parts)
+    # A sigma at the end of a word, which Python does not see if the word begins before it.
+    return re.sub(r"(?<=\w)σ\b", "ς", text[:first] + "".join(parts))

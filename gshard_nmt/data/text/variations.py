@@ -146,7 +146,8 @@ def first_letter(pair: Pair, _: Draw) -> Pair:
         return pair.with_texts(*(text[0].lower() + text[1:] for text in pair.texts))
     if all(text[:1].islower() and 0 not in dict(spans(text)) for text in pair.texts):
         sides = zip(pair.texts, pair.languages, strict=True)
-        return pair.with_texts(*(upper(text[0], language) + text[1:] for text, language in sides))
+        source, target = (upper(text[0], language) + text[1:] for text, language in sides)
+        return pair.with_texts(source, target) if source != pair.source else pair
     return pair
 
 

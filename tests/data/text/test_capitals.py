@@ -12,6 +12,7 @@ from gshard_nmt.data.text.capitals import lower, upper
         ("tr", "İki ışık ilk", "İKİ IŞIK İLK"),
         ("ru", "« открыть файл »".replace("о", "О", 1), "« ОТКРЫТЬ ФАЙЛ »"),
         ("en", "It fits. Now 1.5 is in! I see", "IT FITS. NOW 1.5 IS IN! I SEE"),
+        ("el", "Το τελος. Ας παμε. Ως", "ΤΟ ΤΕΛΟΣ. ΑΣ ΠΑΜΕ. ΩΣ"),
         ("de", "Datei 2 öffnen: %", "DATEI 2 ÖFFNEN: %"),
     ],
 )

@@ -54,6 +54,7 @@ def test_what_must_not_change_stays_and_equal_draws_give_equal_pairs(name):
         ("first_letter", "fr", "Ouvrir été", "Open PDF", "ouvrir été", "open PDF"),
         ("first_letter", "tr", "il", "in", "İl", "In"),
         ("first_letter", "fr", "un <b>x</b> y", "a <b>x</b> y", "Un <b>x</b> y", "A <b>x</b> y"),
+        ("first_letter", "ka", "ფაილი აქ", "file here", "ფაილი აქ", "file here"),
         ("first_letter", "fr", "PDF ouvert", "PDF open", "PDF ouvert", "PDF open"),
         ("final_punctuation", "fr", "Fini !", "Done!", "Fini", "Done"),
         ("final_punctuation", "zh", "完成。", "Done", "完成", "Done"),
