@@ -292,9 +292,12 @@ def race(arguments: argparse.Namespace) -> int:
         Figure.of(name, "test BLEU", [own.test for own in runs if own.test is not None])
         for name, runs in finals.items()
     ]
-    usual = (DEMO_CORPUS, "fr", 10.0)
-    is_usual = (arguments.corpus, arguments.language, arguments.minutes) == usual
-    is_whole = is_usual and len(names) == len(RACERS)
+    usual = (DEMO_CORPUS, "fr", 10.0, 500, 60.0)
+    asked = (arguments.corpus, arguments.language, arguments.minutes, arguments.sentences)
+    is_usual = (*asked, arguments.pace) == usual
+    # A racer that fails has no score that counts.
+    runs = [run for of in (trials, finals) for own_runs in of.values() for run in own_runs]
+    is_whole = is_usual and len(names) == len(RACERS) and all(run.updates for run in runs)
     section = page.Section("race", summary, figures, arguments.seeds, is_whole)
     with alone(folder):
         page.publish(section, arguments.page, busy)

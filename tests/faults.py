@@ -2,11 +2,10 @@
 
 `full_disk` limits the size of files in this process. It works everywhere, and a write fails with EFBIG.
 
-`small_disks` runs a command on real small disks in a child process, one after the other: a tmpfs in a
-user namespace of its own. It has room for N files, so the creation of the N+1st fails with ENOSPC. With
-N = 1, 2, 3 and so on, each file of a program fails in turn. It does the same with sizes in bytes, so that
-writes stop in the middle of a file. If the system allows no user namespaces, the child limits the size
-of files instead.
+`small_disks` runs a command on real small disks in a child process: each a tmpfs in a user namespace. It
+has room for N files, so the creation of the N+1st fails with ENOSPC. With N = 1, 2, 3 and so on, each
+file of a program fails in turn; sizes in bytes stop writes in the middle of a file. If the system allows
+no user namespaces, the child limits the size of files instead.
 """
 
 import contextlib

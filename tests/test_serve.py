@@ -82,7 +82,7 @@ def test_hostile_bodies_make_no_other_client_wait():
     with serving() as (server, _, _):
         tried = attack(server.port, seed=0, enough=60)
     assert tried.requests == 60
-    assert tried.statuses <= {200, 400, 413, 415, 429}
+    assert {200} < tried.statuses <= {200, 400, 413, 415, 429}
     # Other tests run beside this one. `make soak` has the bound itself.
     assert tried.longest_wait < 10 * LONGEST_WAIT
 

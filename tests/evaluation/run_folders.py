@@ -13,11 +13,7 @@ def make_run(
 ) -> RunFolder:
     """Makes a run folder of a small MoE model from these languages to English.
 
-    Args:
-      folder: the folder to make.
-      languages: the source languages.
-      config: lines of the config.
-      facts: other values of data.json.
+    `config` has lines of its config, and `facts` are other values of data.json.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.gin").write_text(config or "Model.heads = 4\nModel.experts = 8\n")

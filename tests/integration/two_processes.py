@@ -54,10 +54,7 @@ def start_all(
 ) -> list["subprocess.Popen[str]"]:
     """Starts processes that connect to process 0 over the loopback; they write to pipes.
 
-    Args:
-      flags: for each process, the name of its program, and the flags that do not name the processes.
-      environments: further environment variables of processes by their numbers.
-      **options: options of Popen.
+    `flags` has the name of the program of each and its flags, but those that name the processes.
     """
     address, started = f"127.0.0.1:{free_port()}", []
     for index, words in enumerate(flags):

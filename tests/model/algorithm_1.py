@@ -21,15 +21,11 @@ def top2_gating(
     is_token: np.ndarray | None = None,
     dropped_takes_slot: bool = True,
 ) -> Gated:
-    """Computes Algorithm 1, line by line.
+    """Computes Algorithm 1, line by line, from float[S, E] gates.
 
-    Args:
-      gates: float[S, E], softmax of the logits.
-      capacity: C.
-      draw: float[S] in [0, 1), `rnd` of the second pass; None keeps every second choice.
-      is_token: bool[S], False for padding, which the paper leaves out of its discussion.
-      dropped_takes_slot: as printed, `c_e2 += 1` stands outside the `if`. False is the authors' code:
-        a second choice that the draw drops is not counted.
+    `draw`, float[S] in [0, 1), is `rnd` of the second pass; None keeps every second choice. `is_token` is
+    False for padding, which the paper leaves out. As printed, `c_e2 += 1` stands outside the `if`. In the
+    authors' code (not `dropped_takes_slot`) a second choice that the draw drops is not counted.
     """
     tokens, experts = gates.shape
     is_token = np.ones(tokens, bool) if is_token is None else is_token

@@ -1,10 +1,9 @@
 """The papers' models: each config has the printed size, fits its mesh, and trains at a reduced size.
 
-The training steps are run eagerly and without a mesh, so a scan is not compiled. Counts are
-of weight matrices, without norm scales and position tables. Sources: GShard (arXiv 2006.16668) tables 1
-to 3, GSPMD (arXiv 2105.04663) tables 2, 3, 6 and 7, the Switch Transformer (arXiv 2101.03961) table 9,
-and NLLB (arXiv 2207.04672). Dimensions that the papers do not print are chosen so that the printed sizes
-come out.
+The training steps run eagerly and without a mesh. Counts are of weight matrices, without norm scales and
+position tables. Sources: GShard (arXiv 2006.16668) tables 1 to 3, GSPMD (arXiv 2105.04663) tables 2, 3,
+6 and 7, the Switch Transformer (arXiv 2101.03961) table 9, and NLLB (arXiv 2207.04672). Dimensions that
+the papers do not print are chosen so that the printed sizes come out.
 """
 
 import dataclasses

@@ -50,6 +50,17 @@ def test_a_norm_jumps_only_above_the_factor_and_only_when_the_guard_is_armed():
     assert int(verdict(early, norm=201.0).status) == guard.FINE
 
 
+def test_the_usual_norm_is_first_the_geometric_mean_of_all_norms():
+    _, usual, reference = after(NEW, [1.0, 10.0, 100.0])
+    assert usual == pytest.approx(10, rel=1e-5)
+    assert int(reference["norms"]) == 3
+
+
+def test_a_norm_that_stays_a_thousand_times_higher_is_accepted_in_the_end():
+    statuses, _, _ = after(ARMED, [2000.0] * 40)
+    assert statuses == [guard.JUMP] * 25 + [guard.FINE] * 15
+
+
 def test_all_arrays_of_a_bad_update_keep_their_values():
     old, new = {"a": tf.constant([1.0, 2.0])}, {"a": tf.constant([float("nan"), 3.0])}
     assert applied(tf.constant(False), new, old)["a"].numpy().tolist() == [1, 2]

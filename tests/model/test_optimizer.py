@@ -13,16 +13,11 @@ SMALL = Optimizer(min_factored_size=1)
 
 
 def reference(x, g, row, column, t, optimizer, rate, experts):
-    """Computes one step of Adafactor (Shazeer and Stern 2018, Algorithm 4; GShard A.2) in float64.
+    """Computes step t of Adafactor (Shazeer and Stern 2018, Algorithm 4; GShard A.2) in float64.
 
-    Args:
-      x, g: float64[experts, rows, columns], parameter and gradient.
-      row, column: the moments, float64[experts, rows] and [experts, columns]. If the parameter is not
-        factored, `row` is the whole second moment and `column` is None.
-      t: the step, 1 for the first.
-      optimizer: the settings.
-      rate: the learning rate.
-      experts: whether each expert has its own root mean squares.
+    Parameter and gradient are float64[experts, rows, columns], the moments [experts, rows] and [experts,
+    columns]. If the parameter is not factored, `row` is the whole second moment and `column` is None.
+    With `experts`, each expert has its own root mean squares.
     """
     beta2 = min(1 - t**-optimizer.decay_exponent, optimizer.maximum_beta2)
     square = g**2 + optimizer.epsilon1

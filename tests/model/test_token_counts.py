@@ -26,6 +26,8 @@ def test_the_tokens_of_both_sides_are_counted_by_language():
     first = len(ONE[0]) + len(ONE[1]) + len(TWO[0]) + len(TWO[1])
     second = len(TWO[0]) + len(TWO[1])
     assert token_counts.count(batch, 3).numpy().tolist() == [first, second, 0]
+    sums = token_counts.to_numbers(tf.constant([[2**32 - 1, 7]], tf.uint32)) + 2
+    assert token_counts.to_words(sums).numpy().tolist() == [[1, 8]]
 
 
 @settings(deadline=None, max_examples=200)

@@ -66,7 +66,7 @@ def attack(port: int, seed: int, enough: int, until: float = float("inf")) -> At
     def watch() -> None:
         while not is_over.wait(0.005):
             start = time.monotonic()
-            _ask(port, "GET", "/health", b"", {})
+            result.statuses.add(_ask(port, "GET", "/health", b"", {}))
             wait = time.monotonic() - start
             if wait > result.longest_wait:
                 result.longest_wait, result.slowest = wait, said
@@ -117,7 +117,9 @@ def _ask(port: int, method: str, path: str, body: bytes, headers: dict[str, str]
         response = connection.getresponse()
         response.read()
         return response.status
-    except ConnectionError:
-        return 413  # the server has answered and closed the connection before the body was sent
+    except ConnectionError as error:
+        # The server may answer, and close the connection before the whole body was sent.
+        is_early = isinstance(error, BrokenPipeError | ConnectionResetError)
+        return 413 if is_early and len(body) > Limits().body_bytes else 0
     finally:
         connection.close()

@@ -74,9 +74,9 @@ class TooLong(BaseException):
 def defect_of(case: Case, folder: Path) -> tuple[str, str] | None:
     """Runs a case; returns (what kind of defect, what was said), or None if it ended as it should.
 
-    The files of the folder must not be lost.
+    The files of the case, and the good ones beside it, must not be lost.
     """
-    before = contents(folder)
+    before = contents(folder.parent)
 
     def too_long(*_: object) -> None:
         raise TooLong
@@ -102,7 +102,7 @@ def defect_of(case: Case, folder: Path) -> tuple[str, str] | None:
         return "a traceback on stderr", said.getvalue()
     if code == 2 and not said.getvalue().strip():
         return "exit code 2 without a message", ""
-    if gone := lost(case, code, before, contents(folder)):
+    if gone := lost(case, code, before, contents(folder.parent)):
         return f"files lost or changed by {case.program}", f"{gone[:5]}\n{said.getvalue()}"
     return None
 

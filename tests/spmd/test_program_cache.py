@@ -17,11 +17,13 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_cache_of_the_user_is_in_the_home_folder_and_private(home):
+def test_the_cache_of_the_user_is_in_the_home_folder_and_private(home, monkeypatch):
     folder = program_cache.user_cache()
     assert folder == home / ".cache" / "gshard-nmt" / "programs"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert program_cache.user_cache() == folder
+    monkeypatch.setattr(program_cache.os, "geteuid", lambda: os.getuid() + 1)
+    assert program_cache.user_cache() is None
 
 
 @pytest.mark.parametrize("part", ["gshard-nmt", "gshard-nmt/programs"])
