@@ -32,7 +32,7 @@ from gshard_nmt.evaluation.language_guard import SHARES, Comparison, Outcome, ch
 from gshard_nmt.run.arrays import letters_of, step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.weights import average
-from gshard_nmt.run.folder import INIT, RunFolder, data_differences
+from gshard_nmt.run.folder import RunFolder, data_differences
 from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config, read_settings
@@ -101,12 +101,9 @@ def add_language(request: Request, train: Train) -> bool:
     else:
         data = _make_data(request, old)
         config = _config(request, old, data)
-    # A start may have died after it made the run folder, and before it recorded the old run there.
-    is_recorded = (request.workdir / INIT).exists()
-    init = None if is_recorded else request.init
     flags = {"config": run.config, "data": data.folder, "workdir": request.workdir}
     command = ["gshard-train", *(f"--{flag}={value}" for flag, value in flags.items())]
-    is_finished = train(config, data.folder, init, shlex.join(command))
+    is_finished = train(config, data.folder, request.init, shlex.join(command))
     if is_finished:
         _keep_old_languages(request, config, data)
     return is_finished
@@ -252,7 +249,7 @@ def _schedule(language: str, config: Config, data: PreparedData) -> list[dict[st
     rates = phase.rates(components)
     share = sum(rates[[component.language == language for component in components]])
     weight = SHARE / (1 - SHARE) * (1 - share) / share
-    weights = {**phase.weights, language: round(float(weight), 4)}
+    weights = {**phase.weights, language: float(f"{weight:.4g}")}
     return [{"from_step": 0, "temperature": phase.temperature, "weights": weights}]
 
 

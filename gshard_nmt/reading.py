@@ -20,6 +20,9 @@ Result = TypeVar("Result")
 PAUSES = (0.5, 2.0)
 """Seconds to wait before each further attempt to read a file."""
 
+AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EREMOTEIO)
+"""Errors of a disk or a file server that may pass by themselves."""
+
 _DENIED = (errno.EACCES, errno.EPERM)
 _LASTING = {
     **dict.fromkeys(_DENIED, "Give this user permission for all files in it"),

@@ -161,7 +161,9 @@ class _Trainer:
         if is_first:
             run.write_config(config)
             run.record_command(self.start.command)
-        self.log = MetricsLog(run, self.state.counters.step, is_first, note)
+        self.log = MetricsLog(
+            run, self.state.counters.step, is_first, note, self.state.owes_validation
+        )
         names = FigureNames(moe_layer_names(functions.model), self.languages)
         self.monitor = Monitor(
             self.log, self.progress, self.processes, self.start.limit, names, config.model.experts
@@ -286,10 +288,13 @@ class _Trainer:
         If a signal stops the validation ("interrupted"), the next start does it.
         """
         try:
-            line, scores = self.validation.run(self.state.counters, self.state.arrays, self.log)
+            line, scores, values = self.validation.run(self.state.counters, self.state.arrays)
         except Stopped:
             return "interrupted"
         self.lock.check()  # a validation takes minutes
+        if values:
+            self.log.write(self.state.counters.step, values)
+            self.log.flush()
         self.state.owes_validation = False
         self.progress.note(line)
         self.state.patience.count(scores)

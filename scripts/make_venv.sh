@@ -13,7 +13,7 @@ fail() {
 
 [[ "$(uname -s)-$(uname -m)" == Linux-x86_64 ]] || fail \
   "this is $(uname -s) on $(uname -m); requirements.lock pins wheels for Linux on x86-64." \
-  "On another platform, try 'pip install -e .[demo,dev]' in your own virtual environment."
+  "Other platforms lack tensorflow-text or system calls that the programs need. Use Linux on x86-64."
 
 supported='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 python=""

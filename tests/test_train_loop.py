@@ -138,8 +138,8 @@ def test_a_run_ends_if_its_score_does_not_improve(run, monkeypatch, capsys):
         def __init__(self, *_):
             pass
 
-        def run(self, counters, state, log):
-            return f"step {counters.step}", Scores({"dev_nll": next(scores)}, {})
+        def run(self, counters, state):
+            return f"step {counters.step}", Scores({"dev_nll": next(scores)}, {}), {}
 
     monkeypatch.setattr(train, "Validation", Validation)
     assert run(dev_every=1, patience=2)

@@ -102,7 +102,7 @@ CHECKPOINT_VERBS = {
         "", "workdir", _define_verify, _verify),
     "diff": _command("diff",
         "shows which tensors and experts of two checkpoints differ, and by how much.",
-        " --steps 1500,2000", "workdir", _define_diff, _diff),
+        " --steps 2000,2500", "workdir", _define_diff, _diff),
     "average": _command("average",
         "makes a run folder with the mean of the weights of several checkpoints.",
         " --last 2 --out runs/averaged", "workdir out", _define_average, _average),

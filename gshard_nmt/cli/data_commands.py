@@ -179,7 +179,7 @@ DATA_VERBS = {
     "prepare": Command(
         "gshard-data prepare",
         "makes the vocabularies and the tokenized shards of a corpus folder.",
-        "gshard-data prepare --config demo --corpus corpus --out data",
+        "gshard-data prepare --config demo --corpus corpus --out prepared",
         ("config", "corpus", "out"),
         _define_prepare,
         _prepare,
@@ -187,7 +187,7 @@ DATA_VERBS = {
     "show": Command(
         "gshard-data show",
         "prints training batches as text, exactly as training sees them.",
-        "gshard-data show --config demo --data data --rows 2",
+        "gshard-data show --config demo --data prepared --rows 2",
         ("config", "data"),
         _define_show,
         _show,
@@ -195,7 +195,7 @@ DATA_VERBS = {
     "plan": Command(
         "gshard-data plan",
         "computes before training how often each language will be seen, and warns of extremes.",
-        "gshard-data plan --config demo --data data --out plan.json",
+        "gshard-data plan --config demo --data prepared --out plan.json",
         ("config", "data"),
         _define_plan,
         _plan,

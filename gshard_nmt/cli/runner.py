@@ -20,6 +20,7 @@ from typing import Any
 import gshard_nmt
 from gshard_nmt.cli.flags import Command, help_text, parse_flags
 from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.reading import AWAY
 from gshard_nmt.run import together
 from gshard_nmt.run.together import Stopped, leave_terminal, stop_signals
 from gshard_nmt.spmd.waiting import work_goes_on
@@ -242,9 +243,6 @@ _ADVICE = {
     errno.EISDIR: "It is a folder; give a file.",
 }
 """What the user can do about an error of the operating system."""
-
-AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EREMOTEIO)
-"""Errors of a disk or a file server that may pass by themselves."""
 
 _ALWAYS = (*_OF_MACHINE, errno.EIO, errno.ESTALE)
 """Errors that only the user can mend, even if the exception names no file."""

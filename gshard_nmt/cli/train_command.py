@@ -168,7 +168,7 @@ def _read_request(values: FlagValues) -> "Request":
 TRAIN = Command(
     "gshard-train",
     "trains a model, or resumes the run in --workdir.",
-    "gshard-train --config demo --data data --workdir runs/demo",
+    "gshard-train --config demo --data prepared --workdir runs/demo",
     ("config", "data", "workdir"),
     _define_train,
     _train,

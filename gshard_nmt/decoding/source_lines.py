@@ -26,9 +26,10 @@ _BLOCK = 1 << 16
 _PATIENCE = 50
 """Milliseconds to wait for more lines before the lines that have come are translated."""
 
-INVISIBLE = "\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+INVISIBLE = "\xad\u061c\u180e\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 """Characters without a shape that no language needs, as ranges of a regular expression: the soft hyphen,
-spaces of no width, marks of direction. They would split a word into pieces that no training text has."""
+joiners of no width, marks of direction. They would split a word into pieces that no training text has.
+The space of no width stays, as in training: it stands between the words of Khmer."""
 
 
 def visible(line: str) -> str:
@@ -91,8 +92,13 @@ class SourceLines:
             is_too_long = sum(map(len, self._begun)) > text_lines.LONGEST_LINE
             if self._waiting and (is_too_long or not self._is_ready()):
                 break  # the lines before it can be translated
+            if is_too_long and not self.number and any(b"\r" in block for block in self._begun):
+                raise self._of_old_mac()
             if is_too_long:
-                raise self._too_long()
+                raise UserError(
+                    f"{self._name}, line {self.number + 1} has more than "
+                    f"{text_lines.LONGEST_LINE >> 20} MiB; a line holds one sentence. Break it up."
+                )
             self._read()
         lines: list[str] = []
         while self._waiting and len(lines) < count:
@@ -128,14 +134,6 @@ class SourceLines:
         for line in others:
             self._waiting.append(b"".join(self._begun))
             self._begun = [line]
-
-    def _too_long(self) -> UserError:
-        if not self.number and any(b"\r" in block for block in self._begun):
-            return self._of_old_mac()
-        return UserError(
-            f"{self._name}, line {self.number + 1} has more than {text_lines.LONGEST_LINE >> 20} MiB; a "
-            "line holds one sentence. Break the text into lines."
-        )
 
     def _of_old_mac(self) -> UserError:
         return UserError(

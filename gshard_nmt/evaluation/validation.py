@@ -19,7 +19,6 @@ from gshard_nmt.run.arrays import weights_to_decode
 from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.log import MetricsLog
 from gshard_nmt.run.training_state import RunCounters
 from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd.program import Program
@@ -53,22 +52,28 @@ class Validation:
         )
 
     def run(
-        self, counters: RunCounters, state: Mapping[str, Any], log: MetricsLog
-    ) -> tuple[str, Scores]:
-        """Scores the weights of a state, or their average; returns a line to show, and the scores."""
+        self, counters: RunCounters, state: Mapping[str, Any]
+    ) -> tuple[str, Scores, dict[str, float]]:
+        """Scores the weights of a state, or their average.
+
+        Returns a line to show, the scores, and the values for the log.
+        """
         config = self._programs.config.train
         values = self._scored(weights_to_decode(state))
         if not values:
-            return f"step {counters.step}: no dev text fits into the rows, so no scores", Scores()
+            return (
+                f"step {counters.step}: no dev text fits into the rows, so no scores",
+                Scores(),
+                {},
+            )
         line = f"step {counters.step}: dev nll {values['dev_nll']:.3f}"
         if config.bleu_sentences:
             number = config.bleu_sentences
             line += f", dev BLEU {values['dev_bleu']:.1f} on {number} sentences a direction"
         if config.ema:
             line += " (Train.ema)"
-        log.write(counters.step, values)
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
-        return line, Scores(finite, self._settings())
+        return line, Scores(finite, self._settings()), values
 
     def _scored(self, weights: Mapping[str, Any]) -> dict[str, float]:
         """Returns the scores of weights, none without dev text."""

@@ -144,7 +144,6 @@ class Routing:
     entropy: "tf.Tensor"
     # float32[E], the share of first choices that each expert got, overflow included
     load: "tf.Tensor"
-    logits: "tf.Tensor"  # float32[G, S, E], the logits of the gate
 
 
 def route(
@@ -257,7 +256,6 @@ def assign(
         overflow_fraction=tf.reduce_sum(lost_choices) / tf.maximum(num_wanted, 1.0),
         entropy=tf.stop_gradient(_mean_over_tokens(entropy, is_token)),
         load=tf.reduce_sum(density, axis=0) / tf.maximum(tf.reduce_sum(density), 1e-9),
-        logits=logits,
     )
 
 

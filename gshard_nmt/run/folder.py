@@ -176,7 +176,9 @@ class RunFolder:
     def record_command(self, command: str) -> None:
         """Adds a command to command.txt, unless the last start had the same one, or it is empty."""
         commands = self.commands()
-        if command and commands[-1:] != [command]:
+        # What cannot be read now must not be lost.
+        is_known = commands or not (self.path / _COMMANDS).exists()
+        if command and is_known and commands[-1:] != [command]:
             self.write_text(_COMMANDS, "".join(f"{line}\n" for line in [*commands, command]))
 
     def commands(self) -> list[str]:

@@ -33,11 +33,16 @@ class MetricsLog:
     """
 
     def __init__(
-        self, run: RunFolder, step: int, writes: bool = True, say: Say = lambda _: None
+        self,
+        run: RunFolder,
+        step: int,
+        writes: bool = True,
+        say: Say = lambda _: None,
+        validates: bool = False,
     ) -> None:
         """Removes the lines after `step`, from which the run resumes: it logs these steps again.
 
-        Only the first process of a run `writes`.
+        Only the first process of a run `writes`. If it `validates` this step anew, its scores go too.
         """
         self._run, self._writes, self._say = run, writes, say
         self._folder = run.path
@@ -57,7 +62,7 @@ class MetricsLog:
                 (self._folder / run.metrics.name).write_bytes(run.metrics.read_bytes())
         self._lines = self._folder / run.metrics.name
         with self._tolerated(self._lines), contextlib.suppress(FileNotFoundError):
-            _cut(self._lines, step)
+            _cut(self._lines, step, validates)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes a line to metrics.jsonl and to TensorBoard."""
@@ -158,8 +163,8 @@ class MetricsLog:
         self._events = None
 
 
-def _cut(path: Path, step: int) -> None:
-    """Removes the lines after a step, and lines that are damaged.
+def _cut(path: Path, step: int, validates: bool) -> None:
+    """Removes the lines after a step, perhaps its dev scores, and lines that are damaged.
 
     A line may be cut if the process is killed or the machine loses power. The file is changed in place,
     which needs no room, a line at a time: a log may be large.
@@ -168,7 +173,7 @@ def _cut(path: Path, step: int) -> None:
     with path.open("r+b") as file:
         for line in iter(file.readline, b""):
             following = file.tell()
-            if not _stays(line, step):
+            if not _stays(line, step, validates):
                 continue
             if kept < following - len(line):
                 file.seek(kept)
@@ -178,8 +183,10 @@ def _cut(path: Path, step: int) -> None:
         file.truncate(kept)
 
 
-def _stays(line: bytes, step: int) -> bool:
+def _stays(line: bytes, step: int, validates: bool) -> bool:
     try:
-        return line.endswith(b"\n") and bool(parse(line, LINE)["step"] <= step)
+        values = parse(line, LINE)
     except ValueError:
         return False
+    is_owed = validates and values["step"] == step and "dev_nll" in values
+    return line.endswith(b"\n") and bool(values["step"] <= step) and not is_owed

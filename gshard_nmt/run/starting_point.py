@@ -94,7 +94,7 @@ class StartingPoint:
         """
         record = _recorded(run)
         recorded = Init(record["from"], record["checkpoint"]) if record else None
-        has_started = bool(run.budget())
+        has_started = bool(run.budget() or Checkpoints(run.checkpoints).steps())
         if wanted and wanted != recorded and has_started:
             raise UserError(
                 f"--init_from is {wanted}, but the run in --workdir {run.path} started from "

@@ -10,6 +10,7 @@ from tests.evaluation.run_folders import make_run
 TESTS = [
     translations.TestSet(tag, tag, "en", 9, ["UN", "DEUX"], ["one", "two"]) for tag in ("fr", "de")
 ]
+BACK = translations.TestSet("fr", "en", "fr", 9, ["one"], ["UN"])
 
 
 @pytest.fixture
@@ -50,10 +51,9 @@ def test_baselines_are_runs_that_are_named_by_language(tmp_path):
     (begun.path / "budget.json").unlink()
     (system,) = _open_baselines(tmp_path, TESTS)
     assert (system.name, system.run, system.tests) == ("fr", fr, TESTS[:1])
-    back = translations.TestSet("fr", "en", "fr", 9, ["one"], ["UN"])
-    assert _open_baselines(tmp_path, [*TESTS, back])[0].tests == TESTS[:1]
+    assert _open_baselines(tmp_path, [*TESTS, BACK])[0].tests == TESTS[:1]
     with pytest.raises(UserError, match="has no run that translates en-fr; give"):
-        _open_baselines(tmp_path, [back])
+        _open_baselines(tmp_path, [BACK])
     with pytest.raises(UserError, match="has no run folder with a checkpoint of de; name"):
         _open_baselines(tmp_path, TESTS[1:])
     assert _open_baselines(None, TESTS) == []
@@ -70,6 +70,9 @@ def test_scores_of_baselines_are_by_language_or_direction(tmp_path):
     (tmp_path / "scores.json").write_text('{"fr-en": 30, "xx": 2}')
     (system,) = _open_baselines(tmp_path / "scores.json", TESTS)
     assert (system.tests, system.run, system.bleu["fr-en"]) == (TESTS[:1], None, 30)
+    (tmp_path / "fr.json").write_text('{"fr": 30}')
+    with pytest.raises(UserError, match=r"fr is the score of several directions.* such as fr-en"):
+        _open_baselines(tmp_path / "fr.json", [*TESTS, BACK])
     with pytest.raises(UserError, match=r"--baselines .*: there is no such folder or file; give"):
         _open_baselines(tmp_path / "x.json", TESTS)
     (tmp_path / "scores.json").write_text('{"xx": 30}')

@@ -27,13 +27,6 @@ class FakeTranslator:
         self.compiled.append(sources)
 
 
-class Log(dict):
-    """The metrics of each step."""
-
-    def write(self, step, values):
-        self[step] = dict(values)
-
-
 @pytest.fixture
 def validate(monkeypatch):
     """Returns a function that makes a validation whose nats per token the test sets."""
@@ -78,14 +71,14 @@ def validate(monkeypatch):
 
 
 def test_the_score_is_the_mean_over_languages_of_nats_per_token(validate):
-    log, counters = Log(), RunCounters(step=5)
+    counters = RunCounters(step=5)
     validate.nats |= {"fr": [1.0, 4.0], "de": [2.0]}
-    line, scores = validate().run(counters, STATE, log)
+    line, scores, values = validate().run(counters, STATE)
     # French has 10 tokens of 1 nat and 20 of 4 nats.
-    assert log[5] == {"dev_nll/fr": 3.0, "dev_nll/de": 2.0, "dev_nll": 2.5}
+    assert values == {"dev_nll/fr": 3.0, "dev_nll/de": 2.0, "dev_nll": 2.5}
     assert line == "step 5: dev nll 2.500"
     assert scores == Scores(
-        log[5], {"dev_batches": 2, "bleu_sentences": 0, "expert_capacity": None}
+        values, {"dev_batches": 2, "bleu_sentences": 0, "expert_capacity": None}
     )
 
 
@@ -93,18 +86,17 @@ def test_the_moving_average_is_scored_if_there_is_one(validate):
     """`eval_step` accepts no other weights."""
     state = {"parameters/w": "not these", "ema/w": "weights", "step": 1}
     validation = validate(DEMO.replace(train={"ema": 0.99}))
-    line, _ = validation.run(RunCounters(step=5), state, Log())
+    line, *_ = validation.run(RunCounters(step=5), state)
     assert line == "step 5: dev nll 1.000 (Train.ema)"
 
 
 def test_without_dev_text_there_are_no_scores(validate):
     """Scores of 0 would make the first checkpoint the best for ever."""
-    log = Log()
     validate.nats |= {"fr": [], "de": []}
-    line, scores = validate().run(RunCounters(step=5), STATE, log)
+    line, scores, values = validate().run(RunCounters(step=5), STATE)
     assert line == "step 5: no dev text fits into the rows, so no scores"
     assert scores == Scores()
-    assert log == {}
+    assert values == {}
 
 
 @pytest.mark.parametrize(
@@ -119,10 +111,9 @@ def test_missing_dev_text_is_said_before_training(validate, examples, dev_every,
 
 
 def test_a_score_that_is_not_finite_is_logged_and_does_not_count(validate):
-    log = Log()
     validate.nats |= {"fr": [math.nan], "de": [1.0]}
-    _, scores = validate().run(RunCounters(step=5), STATE, log)
-    assert math.isnan(log[5]["dev_nll"])
+    _, scores, values = validate().run(RunCounters(step=5), STATE)
+    assert math.isnan(values["dev_nll"])
     assert scores.values == {"dev_nll/de": 1.0}
 
 
@@ -162,20 +153,19 @@ def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
 
     monkeypatch.setattr(validation, "Translator", CopyingTranslator)
     monkeypatch.setattr(validation, "dev_examples", dev_examples)
-    log = Log()
     config = DEMO.replace(train={"bleu_sentences": 3})
     run = validate(config, RUN)
-    line, scores = run.run(RunCounters(step=1), STATE, log)
-    assert log[1]["dev_bleu/de"] == pytest.approx(100)
-    assert log[1]["dev_bleu/fr"] < 1
-    assert log[1]["dev_bleu"] == (log[1]["dev_bleu/de"] + log[1]["dev_bleu/fr"]) / 2
+    line, scores, values = run.run(RunCounters(step=1), STATE)
+    assert values["dev_bleu/de"] == pytest.approx(100)
+    assert values["dev_bleu/fr"] < 1
+    assert values["dev_bleu"] == (values["dev_bleu/de"] + values["dev_bleu/fr"]) / 2
     assert line == "step 1: dev nll 1.000, dev BLEU 50.0 on 3 sentences a direction"
-    assert scores.values == log[1]
+    assert scores.values == values
     assert scores.scored_with["beam"] == config.decode.beam
     # Other settings of the search make scores that cannot be compared.
     other = validate(config.replace(decode={"alpha": 0.0}), RUN)
-    assert other.run(RunCounters(step=1), STATE, Log())[1].scored_with != scores.scored_with
-    run.run(RunCounters(step=2), {**STATE, "parameters/w": "later weights"}, log)
+    assert other.run(RunCounters(step=1), STATE)[1].scored_with != scores.scored_with
+    run.run(RunCounters(step=2), {**STATE, "parameters/w": "later weights"})
     assert len(translators) == 2
     # Its programs were compiled once, while the program of the loss was.
     assert [len(sources) for sources in translators[0].compiled] == [6]
@@ -190,7 +180,7 @@ def test_weights_that_give_no_hypothesis_score_0(validate, monkeypatch):
     monkeypatch.setattr(validation, "Translator", SilentTranslator)
     monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [EXAMPLE])
     run = validate(DEMO.replace(train={"bleu_sentences": 1}), RUN)
-    assert run.run(RunCounters(step=1), STATE, Log())[1].values["dev_bleu"] == 0
+    assert run.run(RunCounters(step=1), STATE)[1].values["dev_bleu"] == 0
 
 
 def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_scored(
@@ -214,6 +204,6 @@ def test_a_language_has_the_mean_score_of_its_directions_each_as_its_target_is_s
     monkeypatch.setattr(validation, "dev_examples", lambda *arguments: [EXAMPLE])
     monkeypatch.setattr(validation.metrics, "bleu", score)
     run = validate(DEMO.replace(train={"bleu_sentences": 1}), RUN)
-    scores = run.run(RunCounters(step=1), STATE, Log())[1].values
+    scores = run.run(RunCounters(step=1), STATE)[1].values
     names = ("dev_bleu/de", "dev_bleu/fr", "dev_bleu")
     assert [scores[name] for name in names] == [10.0, 25.0, 17.5]

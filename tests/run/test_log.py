@@ -47,6 +47,13 @@ def test_damaged_lines_are_dropped_and_the_lines_after_them_stay(run, damage):
     assert resumed(run, b"".join(lines)) == UNTIL_10 + NEXT
 
 
+def test_the_scores_of_a_step_that_is_validated_anew_go(run):
+    scores, other = b'{"step": 10, "dev_nll": 1.0}\n', b'{"step": 10, "loss": 1.0}\n'
+    run.metrics.write_bytes(scores + other)
+    MetricsLog(run, step=10, validates=True).close()
+    assert run.metrics.read_bytes() == other
+
+
 def test_only_the_process_that_writes_touches_the_log(run):
     log = MetricsLog(run, step=0, writes=False)
     log.write(1, {"nll": 1.0})

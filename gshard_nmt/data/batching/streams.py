@@ -189,6 +189,9 @@ class Streams:
     def _begin(self, streams: list[Stream]) -> None:
         for stream in streams:
             phase = phase_at(self._config.phases, int(stream.position[STEPS]))
+            if stream.position[CHUNKS:].any():
+                # In a run that was made longer, a phase that has begun goes on.
+                phase = max(phase, _last_phase(stream))
             stream.position[CHUNKS + phase] += 1
             stream.position[ROWS] = 0
         self._read(streams)

@@ -76,7 +76,8 @@ def tokenize_all(
         call = functools.partial(
             tokenize,
             is_reversed=d.is_reversed,
-            names=(d.source, d.target, d.pair.subset),
+            # Text to translate has no tag of a subset, so dev text has none.
+            names=(d.source, d.target, d.pair.subset if split == "train" else ""),
             models=models,
             limits=(config.source_length, config.target_length),
         )

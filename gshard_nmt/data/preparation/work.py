@@ -104,7 +104,7 @@ class WorkFolder:
         self._unfinished.mkdir(parents=True, exist_ok=True)
         self._lock.enter_context(outputs.locked(self._unfinished / "lock"))
         shutil.rmtree(self._files, ignore_errors=True)
-        self._files.mkdir()
+        self._files.mkdir(exist_ok=True)  # a worker that nobody stopped may still write
         return self
 
     def __exit__(self, *_: object) -> None:

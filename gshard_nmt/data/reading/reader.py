@@ -122,8 +122,11 @@ def read_tmx(source: Input) -> Iterator[list[SentencePair]]:
     parents: list[ElementTree.Element] = []
     count = 0
     try:
-        for block in blocks(path):
-            parser.feed(block)
+        for block in itertools.chain(blocks(path), [b""]):
+            if block:
+                parser.feed(block)
+            elif hasattr(parser, "flush"):  # Expat from 2.6 on keeps the last token back
+                parser.flush()
             rows = []
             for event, element in parser.read_events():
                 if event == "start":

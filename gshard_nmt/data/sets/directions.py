@@ -118,7 +118,11 @@ def choose(
         )
     if config.maximum_languages and len(enough) > config.maximum_languages:
         places = np.linspace(0, len(enough) - 1, config.maximum_languages)
-        enough = [enough[round(place)] for place in places]
+        kept = [enough[round(place)] for place in places]
+        cut = [language for language in enough if language not in kept]
+        limit = f"Data.maximum_languages is {config.maximum_languages}"
+        notes.append(f"{_listed('language', cut)} left out: {limit}")
+        enough = kept
     return sorted(
         (pair for pair in pairs if pair.language in enough),
         key=lambda pair: enough.index(pair.language),

@@ -51,11 +51,14 @@ def kind_text(records: Records, languages: int) -> str:
         )
         if ended < len(searched):
             parts.append(f"{len(searched) - ended} ended at a limit before")
-    if budgets := len(records) - len(searched):
+    if budgets := [record for record in records.values() if record["kind"] != "converged"]:
+        same = sum(record["ended"] == "tokens" for record in budgets)
         parts.append(
-            f"{budgets} of {languages} baselines saw the same number of tokens of their language as the "
+            f"{same} of {languages} baselines saw the same number of tokens of their language as the "
             "multilingual model, and are not converged"
         )
+        if same < len(budgets):
+            parts.append(f"{len(budgets) - same} ended before they had seen as many")
     if missing := languages - len(records):
         parts.append(f"of {missing} it is not recorded how they were trained")
     return "; ".join(parts) + "."

@@ -17,7 +17,7 @@ import numpy as np
 from gshard_nmt import files
 from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.reading import UnreadableError, UnsoundError, exists, failure, patiently
+from gshard_nmt.reading import AWAY, UnreadableError, UnsoundError, exists, failure, patiently
 from gshard_nmt.run.checkpoint import manifest as manifests
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, flat, usable
@@ -206,7 +206,9 @@ class CheckpointWriter(Checkpoints):
             if problem.is_damage and sum(other > step for other in scores) >= self.retention.last
         }
         for step in sorted(superseded - {newest}):
-            self._remove(step)
+            # A file that somebody reads may not be removed now; the next start removes the rest.
+            with contextlib.suppress(OSError):
+                self._remove(step)
 
     def _note(self, step: int, problem: UnsoundError) -> None:
         """Raises an error if a checkpoint cannot be read now: it may be the one to go on from."""
@@ -260,7 +262,8 @@ class CheckpointWriter(Checkpoints):
             self._remove_failed(step)
             lines = str(error).strip().splitlines() or [type(error).__name__]
             reason = getattr(error, "strerror", None) or lines[-1]
-            raise UserError(
+            kind = TryAgain if getattr(error, "errno", None) in AWAY else UserError
+            raise kind(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}. Free some "
                 "space or mend the disk, then start the same command again; the earlier checkpoints are "
                 "still there."

@@ -117,8 +117,12 @@ class Manifest:
 
     @property
     def label(self) -> str:
-        """The step and the SHA-256 of the manifest. No other checkpoint has the same label."""
-        return f"step {self.step}, {hashlib.sha256(self.text.encode()).hexdigest()}"
+        """The step and a SHA-256 of the manifest. No other checkpoint has the same label.
+
+        Facts and scores, which may change after the save, do not count.
+        """
+        text = dataclasses.replace(self, facts={}, scores=Scores()).text
+        return f"step {self.step}, {hashlib.sha256(text.encode()).hexdigest()}"
 
     @property
     def text(self) -> str:

@@ -1,6 +1,7 @@
 """Streams: whole chunks in rows, positions that suffice, and bounded work at the scale of the paper."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -69,6 +70,17 @@ def test_a_position_is_all_that_a_stream_needs(steps):
     for number in (1, 3):
         np.testing.assert_array_equal(after[number], positions_of(whole)[number])
         assert after[number][STEPS] == steps + 3
+
+
+def test_a_phase_that_has_begun_goes_on_in_a_run_that_was_made_longer():
+    streams = streams_at({number: new_position(CONFIG)[0] for number in range(4)})
+    for _ in range(6):
+        streams.next_rows()
+    (phase,) = CONFIG.schedule
+    longer = dataclasses.replace(CONFIG, schedule=(phase | {"from_step": 99},))
+    again = streams_at(positions_of(streams), config=longer)
+    for _ in range(9):
+        assert pairs_of(again.next_rows()[0]) == pairs_of(streams.next_rows()[0])
 
 
 def paper_scale() -> tuple[Data, list[Component], list[list[int]]]:

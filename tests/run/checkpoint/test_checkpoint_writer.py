@@ -282,7 +282,7 @@ def test_a_save_that_takes_too_long_is_no_mistake_of_the_user(open_writer):
         raise TimeoutError("at the barrier")
     # The file server of a network file system does not answer.
     message = "the checkpoint of step 7 cannot be written to .*: Connection timed out"
-    with pytest.raises(UserError, match=message), writer._writing(7):
+    with pytest.raises(TryAgain, match=message), writer._writing(7):
         raise OSError(110, "Connection timed out")
     with pytest.raises(UserError, match=r": RuntimeError\. Free some"), writer._writing(7):
         raise RuntimeError  # a library that gives no reason
