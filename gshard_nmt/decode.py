@@ -117,14 +117,10 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> str:
                 texts = SourceLines(until.enter_context(opened(path)), f"--{flag} {path}")
             output = until.enter_context(_open_output(target, known, origin))
             decode(job, translator, lines, output, progress, texts)
-            if known and lines.sha256 != known.sha256:
-                raise InputChanged(
-                    f"{name} was changed while it was translated. Start again when it is complete."
-                )
-            if texts and beside and texts.sha256 != beside.sha256:
-                raise InputChanged(
-                    f"--{flag} {path} was changed while it was read. Start again when it is complete."
-                )
+            for read, expected in ((lines, known), (texts, beside)):
+                if read and expected and read.sha256 != expected.sha256:
+                    changed = f"{read.name} was changed while it was translated"
+                    raise InputChanged(f"{changed}. Start again when it is complete.")
     return translator.checkpoint
 
 

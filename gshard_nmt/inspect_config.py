@@ -120,7 +120,7 @@ def advise(request: Request, best: int, json_file: Path | None) -> None:
         try:
             compiled.append((candidate, inspect_one(request, target)))
         except UserError as error:
-            refused = refused or error
+            refused = refused or UserError(f"{candidate.title}: {error}")
     if refused and not compiled:
         raise refused
     if refused:

@@ -255,7 +255,7 @@ class OtherRun:
 
 def test_a_run_starts_from_another_one_once(run, monkeypatch, capsys):
     other = OtherRun()
-    # As if budget.json were lost too, so that the folder does not say that the run has started.
+    # As if the folder did not say that the run has started.
     monkeypatch.setattr(train.StartingPoint, "find", lambda *_: other)
     moment_steps = []
     monkeypatch.setattr(

@@ -58,7 +58,7 @@ def split(line: str, measure: Measure, limit: int) -> list[str]:
         return [line]
     parts: list[str] = []
     for part in _parts(line, _SENTENCE_END):
-        # A model would invent text for a piece of marks alone.
+        # Marks stay beside their sentence.
         if parts and not any(map(str.isalnum, part)):
             parts[-1] += part
         else:

@@ -28,7 +28,7 @@ _PATIENCE = 50
 
 INVISIBLE = "\xad\u061c\u180e\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 """Characters without a shape that no language needs, as ranges of a regular expression: the soft hyphen,
-joiners of no width, marks of direction. They would split a word into pieces that no training text has.
+word joiners, marks of direction. They would split a word into pieces that no training text has.
 The space of no width stays, as in training: it stands between the words of Khmer."""
 
 
@@ -68,7 +68,7 @@ class SourceLines:
     def __init__(self, stream: IO[bytes], name: str) -> None:
         """Reads nothing yet. `name` is the name of the stream in messages."""
         self.number = 0
-        self._stream, self._name = stream, name
+        self._stream, self.name = stream, name
         self._digest = hashlib.sha256()
         self._waiting: collections.deque[bytes] = collections.deque()
         self._begun: list[bytes] = []
@@ -86,17 +86,15 @@ class SourceLines:
         and waits for the translations gets them.
 
         Raises:
-          UserError: the next line is not UTF-8.
+          UserError: the next line is not UTF-8, or too long.
         """
         while len(self._waiting) < count and not self._ended:
             is_too_long = sum(map(len, self._begun)) > text_lines.LONGEST_LINE
             if self._waiting and (is_too_long or not self._is_ready()):
                 break  # the lines before it can be translated
-            if is_too_long and not self.number and any(b"\r" in block for block in self._begun):
-                raise self._of_old_mac()
             if is_too_long:
                 raise UserError(
-                    f"{self._name}, line {self.number + 1} has more than "
+                    f"{self.name}, line {self.number + 1} has more than "
                     f"{text_lines.LONGEST_LINE >> 20} MiB; a line holds one sentence. Break it up."
                 )
             self._read()
@@ -126,7 +124,10 @@ class SourceLines:
             self._ended = True
             if last := b"".join(self._begun):
                 if not self.number and not self._waiting and b"\r" in last.rstrip(b"\r"):
-                    raise self._of_old_mac()
+                    raise UserError(
+                        f"{self.name} has carriage returns and no newline characters, so it is one "
+                        "line; they end the lines of old Macs. Convert it: tr '\\r' '\\n' < OLD > NEW"
+                    )
                 self._waiting.append(last)
             return
         first, *others = block.split(b"\n")
@@ -134,12 +135,6 @@ class SourceLines:
         for line in others:
             self._waiting.append(b"".join(self._begun))
             self._begun = [line]
-
-    def _of_old_mac(self) -> UserError:
-        return UserError(
-            f"{self._name} has carriage returns and no newline characters, so it is one line; they end "
-            "the lines of old Macs. Convert it: tr '\\r' '\\n' < OLD > NEW"
-        )
 
     def _is_ready(self) -> bool:
         """Returns whether the stream has more bytes, or its end, within a moment."""
@@ -157,11 +152,11 @@ class SourceLines:
         except UnicodeDecodeError as error:
             if self.number == 0 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                 raise UserError(
-                    f"{self._name} is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16 "
+                    f"{self.name} is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16 "
                     "-t UTF-8."
                 ) from None
             raise UserError(
-                f"{self._name}, line {self.number + 1}, byte {error.start + 1}: "
+                f"{self.name}, line {self.number + 1}, byte {error.start + 1}: "
                 f"0x{line[error.start]:02x} is not UTF-8. Convert the text, for instance with iconv -f "
                 "ISO-8859-1 -t UTF-8."
             ) from None

@@ -25,7 +25,7 @@ from gshard_nmt.decoding.protected import (
     protect,
     whole,
 )
-from gshard_nmt.decoding.source_lines import Hypothesis
+from gshard_nmt.decoding.source_lines import Hypothesis, copied
 from gshard_nmt.decoding.translator import Translator, restrictions
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import step_functions, weight_specs
@@ -132,11 +132,11 @@ class TextTranslator:
         mended, see `protected.whole`. A score is that of the ids with symbols in the place of values.
         With protection, a line in capitals is read in small letters, and its translation is in capitals.
 
-        A line that is too long is translated in pieces, and the n-th best translations of all pieces are
-        joined, or the n-th samples of all pieces. The score is the sum of their log-probabilities,
-        divided by the length norm of the sum of their lengths. `chunk_size` lines are sorted by length
-        and translated together; `prefixes` begin their translations, and `first_line` is the number of
-        the first in messages.
+        A line that is too long is translated in pieces, of which marks alone are copied, and the n-th
+        best translations of all pieces are joined, or the n-th samples. The score is the sum of their
+        log-probabilities, divided by the length norm of the sum of their lengths. `chunk_size` lines
+        are sorted by length and translated together; `prefixes` begin their translations, and
+        `first_line` is the number of the first in messages.
 
         Raises:
           UserError: the weights have values that are not finite. Or a prefix, or a line that has one, is
@@ -197,18 +197,18 @@ class TextTranslator:
     ) -> list[tuple[int, list[int]]]:
         """Returns all sentences of these lines: line number and ids, EOS included.
 
-        A long line has several sentences, and a line that is copied has none. The first line has
-        number 1.
+        A long line has several sentences; a line, or a piece, that is copied has none. The first line
+        has number 1.
         """
         encoded = enumerate(self._encode(self._protect(lines, source, target), source, target), 1)
         return [(number, piece.ids) for number, pieces in encoded for piece in pieces if piece.ids]
 
     def _protect(self, lines: Sequence[str], source: str, target: str) -> list[Line]:
         """Returns lines with marks for what must not change."""
-        if self._protection is None:
+        has, terms_of = self._protection, self._terms
+        if has is None or terms_of is None:
             return list(map(Line, lines))
-        assert self._terms
-        terms, has = self._terms(source, target), self._protection
+        terms = terms_of(source, target)
         return [protect(line, has.placeholders, terms, has.numbers) for line in lines]
 
     def _given(self, texts: Sequence[str], pieces: Sequence[Piece]) -> list[list[int]]:
@@ -244,7 +244,12 @@ class TextTranslator:
             pieces = [piece] if line.copy is None else []
             if pieces and len(piece.ids) > self.longest_source:
                 of_line = functools.partial(measure, line=line)
-                templates = split(line.template, of_line, self.longest_source)
+                templates: list[str] = []
+                for text in split(line.template, of_line, self.longest_source):
+                    # Marks that stood together stay together.
+                    both = templates[-1] + text if templates else ""
+                    is_run = both and both in line.template and copied(both) is not None
+                    templates[-1:] = [both] if is_run else [*templates[-1:], text]
                 parts = [line._replace(template=template) for template in templates]
                 pieces = [
                     piece if part.copy is None else Piece([], copy=part.copy)

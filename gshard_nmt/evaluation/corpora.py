@@ -94,7 +94,7 @@ def facts(
     trained = fingerprints_of(run)
     languages = dict.fromkeys(direction["language"] for direction in run.data["pairs"])
     of_languages = [pair for language in languages for pair in pairs.get(language, ())]
-    known = list({pair.folder: pair for pair in of_languages}.values())
+    known = list({(pair.subset, pair.folder): pair for pair in of_languages}.values())
     try:
         own = {name: fingerprint([p for p in known if p.subset == name]) for name in ("", *folders)}
     except UserError as error:

@@ -110,9 +110,8 @@ def read(
     for pair in pairs:
         source, target = pair["source"], pair["target"]
         # The run's own tag comes first, because a run may have both zh and zh-CN.
-        match: tuple[str, str] | None = (source, target)
-        if match not in published.directions:
-            match = named.get((canonical(source), canonical(target)))
+        meant = named.get((canonical(source), canonical(target)))
+        match = (source, target) if (source, target) in published.directions else meant
         if not match:
             missing.append(f"{source}-{target}")
             continue

@@ -175,11 +175,14 @@ class RunFolder:
 
     def record_command(self, command: str) -> None:
         """Adds a command to command.txt, unless the last start had the same one, or it is empty."""
-        commands = self.commands()
-        # What cannot be read now must not be lost.
-        is_known = commands or not (self.path / _COMMANDS).exists()
-        if command and is_known and commands[-1:] != [command]:
-            self.write_text(_COMMANDS, "".join(f"{line}\n" for line in [*commands, command]))
+        file = self.path / _COMMANDS
+        try:
+            text = file.read_text(encoding="utf-8") if file.exists() else ""
+        except (OSError, UnicodeDecodeError):
+            return  # what cannot be read now must not be lost
+        if command and self.commands()[-1:] != [command]:
+            end = "" if text.endswith("\n") or not text else "\n"
+            self.write_text(_COMMANDS, f"{text}{end}{command}\n")
 
     def commands(self) -> list[str]:
         """Returns the commands that trained the run, in order; [] if none is recorded or can be read.

@@ -99,7 +99,7 @@ class StartingPoint:
             raise UserError(
                 f"--init_from is {wanted}, but the run in --workdir {run.path} started from "
                 f"{recorded or 'random weights'}. Leave out --init_from to resume it, or give another "
-                "--workdir."
+                f"--workdir. If that run was moved, correct its path in {run.path / INIT}."
             )
         init = wanted or recorded
         return cls.open(init, config, data, functions) if init and not has_started else None
@@ -135,7 +135,7 @@ class StartingPoint:
     def record(self, run: RunFolder) -> None:
         """Records in a run folder where the run starts from. Process 0 calls it."""
         record = {"from": self.init.run, "checkpoint": self.init.checkpoint}
-        # A complete record stays, if a run comes here again because its budget.json is lost.
+        # A complete record stays, if a run comes here again before its first checkpoint.
         if record.items() <= (_recorded(run) or {}).items():
             return
         if self.inherited and (self.run.path / IMPORTED).is_dir():

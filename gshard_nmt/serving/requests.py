@@ -215,7 +215,8 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
     text = text.removeprefix(head)
     is_page = bool(_IS_PAGE.match(text))
     parser = etree.HTMLParser(huge_tree=True, default_doctype=False)
-    is_body, has_body = bool(_IS_BODY.match(text)), bool(re.search(r"<body\b", text, re.IGNORECASE))
+    is_body = bool(_IS_BODY.match(text))
+    has_body = is_body and bool(re.search(r"<body\b", text, re.IGNORECASE))
     root = etree.fromstring(text if is_page or is_body else f"<body>{text}", parser)
     if root is None:
         _refuse("q is HTML without an element. Correct it.")
@@ -243,13 +244,18 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
                     element[:], element.text = [], "".join(body.itertext())
             else:
                 setattr(element, place, new)
+        comments = "".join(map(_html, [*root.itersiblings(preceding=True)][::-1]))
         if is_page:
-            comments = map(_html, [*root.itersiblings(preceding=True)][::-1])
             doctype = root.getroottree().docinfo.doctype
-            return "".join([head, doctype and f"{doctype}\n", *comments, _html(root)])
+            return "".join([head, doctype and f"{doctype}\n", comments, _html(root)])
         # What follows the end of the body is beside it.
-        return head + "".join(
-            _html(e) if has_body or e.tag != "body" else _inner(e) + (e.tail or "") for e in root
+        return (
+            head
+            + comments
+            + "".join(
+                _html(e) if has_body or e.tag != "body" else _inner(e) + (e.tail or "")
+                for e in root
+            )
         )
 
     return [_SPACES.sub(" ", old.strip()) for _, _, old, _ in nodes], translated

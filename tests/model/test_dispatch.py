@@ -31,7 +31,6 @@ def routing(slot=SLOT, weight=WEIGHT) -> Routing:
         overflow_fraction=zero,
         entropy=zero,
         load=tf.zeros([EXPERTS]),
-        logits=tf.zeros([*weight.shape[:2], EXPERTS]),
     )
 
 

@@ -2,7 +2,8 @@
 
 Stream s fills the rows s * w to s * w + w - 1 of each batch. It reads its draws of the mixture in chunks,
 packs a chunk into as few rows as it can, and delivers these rows in random order, w in each batch. A
-chunk belongs to the phase of the schedule that holds when its first row is due.
+chunk belongs to the phase of the schedule that holds when its first row is due, or to a later one that
+has begun.
 
 So a few numbers are the whole position of a stream, whatever its chunks hold:
 

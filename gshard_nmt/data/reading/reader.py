@@ -123,10 +123,8 @@ def read_tmx(source: Input) -> Iterator[list[SentencePair]]:
     count = 0
     try:
         for block in itertools.chain(blocks(path), [b""]):
-            if block:
-                parser.feed(block)
-            elif hasattr(parser, "flush"):  # Expat from 2.6 on keeps the last token back
-                parser.flush()
+            # Expat from 2.6 on keeps the last token back until the end.
+            parser.feed(block) if block else parser.close()
             rows = []
             for event, element in parser.read_events():
                 if event == "start":
@@ -145,7 +143,6 @@ def read_tmx(source: Input) -> Iterator[list[SentencePair]]:
                         parents[-1].clear()  # all units before are done
             yield rows
             count += len(rows)
-        parser.close()
     except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
         if isinstance(error, UserError):
             raise

@@ -41,4 +41,4 @@ def lower(text: str, language: str) -> str | None:
         parts[::2] = [part.replace("I", "ı").replace("İ", "i") for part in parts[::2]]
     parts[::2] = map(str.lower, parts[::2])
     # A sigma at the end of a word, which Python does not see if the word begins before it.
-    return re.sub(r"(?<=\w)σ\b", "ς", text[:first] + "".join(parts))
+    return re.sub(r"(?<=[^\W\d_])σ\b", "ς", text[:first] + "".join(parts))

@@ -93,12 +93,9 @@ def _attributes(pieces: list[str], place: int) -> list[Part]:
 
         return Part([" ".join(html.unescape(value[1:-1]).split())], fill)
 
-    tags = "".join(
-        piece.source
-        for piece in tagged(pieces[place], _KEPT)
-        if (piece.kind in ("open", "aside") or piece.source.endswith("/>"))
-        and not _IS_KEPT.search(piece.source)
-    )
+    own = [p for p in tagged(pieces[place], _KEPT) if not _IS_KEPT.search(p.source)]
+    own = [p for p in own if p.kind in ("open", "aside") or p.source.endswith("/>")]
+    tags = "".join(piece.source for piece in own)
     found = [m for m in _ATTRIBUTE.finditer(tags) if m[1].lower() in ("alt", "title")]
     # With the space before it, so that data-alt="..." stays.
     return [part(tags[m.start() - 1 : m.end()], m[2]) for m in found if has_letter(m[2])]

@@ -85,7 +85,8 @@ class CheckpointWriter(Checkpoints):
         except UnsoundError as problem:
             if not problem.is_damage:
                 return False
-        self._remove(step)
+        with contextlib.suppress(OSError):  # somebody may read a file of it now
+            self._remove(step)
         return True
 
     def save(
@@ -105,7 +106,7 @@ class CheckpointWriter(Checkpoints):
 
         Raises:
           NotFiniteError: a value is infinite or not a number. Nothing is written.
-          UserError: this checkpoint or the previous one cannot be written.
+          UserError: this checkpoint or the previous one cannot be written. TryAgain: nor read, now.
         """
         if self._writer is None:
             self.start_saving()

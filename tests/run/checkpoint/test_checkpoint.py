@@ -309,7 +309,8 @@ def test_all_processes_read_the_manifest_of_process_0(written):
     scored = dataclasses.replace(alone, scores=Scores({"dev_nll": 1.0}))
     checkpoints = Checkpoints(written, processes=OtherProcesses(None, scored.text, None))
     manifest, arrays = checkpoints._read(2, specs())
-    assert manifest.label == scored.label
+    assert manifest.text == scored.text
+    assert manifest.label == alone.label
     assert arrays.keys() == specs().keys()
 
 
