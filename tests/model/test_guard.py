@@ -54,6 +54,7 @@ def test_the_usual_norm_is_first_the_geometric_mean_of_all_norms():
     _, usual, reference = after(NEW, [1.0, 10.0, 100.0])
     assert usual == pytest.approx(10, rel=1e-5)
     assert int(reference["norms"]) == 3
+    assert after(ARMED, [2.1])[1] == pytest.approx(2 * 1.05**0.05, rel=1e-6)
 
 
 def test_a_norm_that_stays_a_thousand_times_higher_is_accepted_in_the_end():
