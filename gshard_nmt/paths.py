@@ -142,7 +142,7 @@ def entries(folder: Path) -> list[Path]:
     """
     try:
         return sorted(folder.iterdir())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
