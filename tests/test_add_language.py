@@ -77,8 +77,7 @@ def test_a_run_gets_the_data_of_all_languages_and_starts_from_the_old_one(made, 
         assert all(match.sources)
     assert match_rows(before[0], after[0]).means > 0
     # Nothing is left of the work.
-    folders = sorted(path.name for path in request.workdir.parent.iterdir())
-    assert folders == ["run", "run-data"]
+    assert sorted(path.name for path in request.workdir.parent.iterdir()) == ["run", "run-data"]
     # The new model can be made and fits the data.
     assert list(data.misfits(trained.config.data)) == []
 
@@ -132,27 +131,18 @@ def test_lengths_and_rates_follow_the_number_of_steps_and_of_directions(request_
         assert config.train.bleu_sentences == sentences
 
 
-@pytest.fixture
-def two_phases(made, tmp_path):
-    """A copy of the run whose mixture, patience and limits are not the defaults."""
+def test_the_end_of_the_old_mixture_goes_on_beside_the_new_language(
+    request_for, made, tmp_path, monkeypatch
+):
+    old = [
+        {"from_step": 0, "temperature": 1.0},
+        {"from_step": 10, "temperature": 5.0, "weights": {"fr": 3.0}},
+    ]
     config = CONFIG.replace(
-        data={
-            "schedule": [
-                {"from_step": 0, "temperature": 1.0},
-                {"from_step": 10, "temperature": 5.0, "weights": {"fr": 3.0}},
-            ]
-        },
-        train={"patience": 2, "tokens": 10_000},
-        cleaning={"ratio": 4.5},
+        data={"schedule": old}, train={"patience": 2, "tokens": 10_000}, cleaning={"ratio": 4.5}
     )
     run = RunFolder(Path(shutil.copytree(made[1].path, tmp_path / "two phases")))
     run.write_text("config.gin", config.text)
-    return run
-
-
-def test_the_end_of_the_old_mixture_goes_on_beside_the_new_language(
-    request_for, two_phases, monkeypatch
-):
     jobs, job, newcomers, grow = [], program.Job, [], program.grow_pair
 
     def recorded_job(*arguments):
@@ -166,7 +156,7 @@ def test_the_end_of_the_old_mixture_goes_on_beside_the_new_language(
     monkeypatch.setattr(program, "Job", recorded_job)
     monkeypatch.setattr(program, "grow_pair", recorded_growth)
     trained = Trainer()
-    add_language(request_for(init=Init.of(two_phases.path, "best")), trained)
+    add_language(request_for(init=Init.of(run.path, "best")), trained)
     data, (phase,) = PreparedData.open(trained.data), trained.config.data.phases
     assert (phase.from_step, phase.temperature) == (0, 5.0)
     components = data.components(trained.config.data)
@@ -202,8 +192,7 @@ class FakeComparison:
 
     def outcome(self, translator, share):
         change = Change("fr-en", 20.0, 20.0 + self.changes[share], 0.01)
-        rows = np.ones((3, 10))
-        return Outcome(share, {"dev_bleu/el": 10 * share}, 10 * share, [change], rows)
+        return Outcome(share, {"dev_bleu/el": 10 * share}, 10 * share, [change], np.ones((3, 10)))
 
 
 def keep(made, tmp_path, monkeypatch, changes, settings=()) -> list:
@@ -264,8 +253,7 @@ def test_nothing_is_saved_if_no_language_loses_or_all_averages_lose(
 ):
     assert keep(made, tmp_path, monkeypatch, {1.0: 0.5}) == []
     assert "each average" not in capsys.readouterr().out
-    changes = dict.fromkeys((1.0, *SHARES), -2.0)
-    assert keep(made, tmp_path, monkeypatch, changes) == []
+    assert keep(made, tmp_path, monkeypatch, dict.fromkeys((1.0, *SHARES), -2.0)) == []
     assert "Old languages lose with each average too, so none is saved." in capsys.readouterr().out
     assert (
         keep(made, tmp_path, monkeypatch, {}, {"bleu_sentences": 0, "best_metric": ""}.items())

@@ -41,13 +41,7 @@ class Killed(Exception):
 
 
 class FakeTrainer:
-    """Trains 10 tokens a call of `step`, and ends by the limits of the config, as `train` does.
-
-    Attributes:
-      calls: the run folder of each call, below the folder of the baselines.
-      dies_at: the number of the call that dies in the middle; 0 for none.
-      out_of_time: the numbers of the calls that the time ends.
-    """
+    """Ends by the limits of the config, as `train`; `dies_at` and `out_of_time` are numbers of calls."""
 
     def __init__(self, root, dies_at=0, out_of_time=()):
         self.root, self.dies_at, self.out_of_time = root, dies_at, out_of_time
@@ -247,8 +241,7 @@ def test_an_interrupted_cooldown_goes_on(root, prepared, how):
         with pytest.raises(Killed):
             trained(root, prepared, FakeTrainer(root, dies_at=2), FRENCH, COOLING)
     else:
-        first = FakeTrainer(root, out_of_time=[2])
-        assert not trained(root, prepared, first, FRENCH, COOLING)
+        assert not trained(root, prepared, FakeTrainer(root, out_of_time=[2]), FRENCH, COOLING)
     second = FakeTrainer(root)
     assert trained(root, prepared, second, FRENCH, COOLING)
     assert [config.train.steps for config in second.configs] == [12]
@@ -278,8 +271,7 @@ def test_the_end_of_a_run_is_read_from_its_newest_checkpoint(tmp_path, monkeypat
 
 
 def test_a_score_that_is_not_bleu_is_not_called_bleu(tmp_path, monkeypatch):
-    patience = {"metric": "dev_nll", "best": 1.5}
-    monkeypatch.setattr(baselines, "patience_of", lambda run: patience)
+    monkeypatch.setattr(baselines, "patience_of", lambda run: {"metric": "dev_nll", "best": 1.5})
     assert baselines.outcome(RunFolder(tmp_path), CONFIG.train)["dev_bleu"] is None
 
 

@@ -146,8 +146,7 @@ def test_the_report_names_the_findings_without_their_code(corpus, tmp_path, caps
     printed = capsys.readouterr().out
     assert "<b>\\x1b[31mrouge" in printed
     assert "\x1b" not in printed
-    report = json.loads((tmp_path / "check.json").read_text(encoding="utf-8"))
-    (entry,) = report["findings"]
+    (entry,) = json.loads((tmp_path / "check.json").read_text(encoding="utf-8"))["findings"]
     assert (entry["kind"], entry["examples"][0]["line"]) == ("empty", 8)
     assert entry["advice"] == ADVICE["empty"]
 
@@ -170,8 +169,7 @@ def test_a_config_chooses_the_languages(corpus):
 
 def test_a_config_chooses_a_pair_as_it_is_named(corpus):
     shutil.copytree(corpus / "fr-en", corpus / "en-fr")
-    named = Data(direction="as-named", languages=("fr-en",))
-    assert kinds(corpus, config=named) == set()
+    assert kinds(corpus, config=Data(direction="as-named", languages=("fr-en",))) == set()
 
 
 def test_text_that_is_too_long_for_a_row_is_named_in_one_line(corpus, capsys):

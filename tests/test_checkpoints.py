@@ -101,16 +101,14 @@ def test_diff_names_tensors_experts_and_sizes(run, tmp_path, capsys):
     assert row.split() == ["parameters/experts/w", "0.5", norm, "repeat", "0,", "expert", "1"]
     assert equal == "equal to the bit: 2 of 3 tensors"
     assert checkpoint("diff", "--workdir", run, "--steps", "1,2") == 0
-    out = capsys.readouterr().out
-    assert "equal to the bit: 0 of 3 tensors" in out
+    assert "equal to the bit: 0 of 3 tensors" in capsys.readouterr().out
 
 
 def test_diff_of_different_models(run, tmp_path, capsys):
     groups = state(2)
     groups["parameters"]["b"] = jax.numpy.zeros(4)
     del groups["optimizer"]
-    other = make_run(tmp_path / "other", {5: groups})
-    program.diff((run, 2), (other, None))
+    program.diff((run, 2), (make_run(tmp_path / "other", {5: groups}), None))
     words = " ".join(capsys.readouterr().out.split())
     assert f"optimizer/step only in {run}/checkpoints/2"[:40] in words
     assert "parameters/b float32[3] and float32[4]" in words

@@ -21,10 +21,7 @@ JOB = Job(CONFIG, types.SimpleNamespace(), "fr", "en", 2, "tsv", "best", ALONE, 
 
 
 class Shouting:
-    """A translator to capital letters, with the number of characters as second of the n-best.
-
-    A line with a semicolon is one that is translated in two pieces.
-    """
+    """Capital letters, and as second of the n-best their number; a semicolon makes two pieces."""
 
     longest_source = 64
 
@@ -75,8 +72,7 @@ def test_several_translations_of_a_line_have_the_same_number():
 @pytest.mark.parametrize("done", [0, 8, 16, 64, 133])
 def test_lines_that_are_done_are_skipped_and_the_chunks_stay_the_same(done):
     translator = Shouting(rows=4)
-    lines = [f"line {i}" for i in range(133)]
-    output = run(translator, "\n".join(lines), done)
+    output = run(translator, "\n".join(f"line {i}" for i in range(133)), done)
     assert output.commits == [end for end in (8, 16, 32, 64, 128, 133) if end > done]
     assert translator.chunks == np.diff([done, *output.commits]).tolist()
     assert output.text.splitlines() == [f"{i + 1}\t-0.5000\tLINE {i}" for i in range(done, 133)]
@@ -91,8 +87,7 @@ class Beginning(Shouting):
 
     def translate(self, lines, source, target, prefixes=None, first_line=None):
         assert first_line == 1 + sum(self.chunks)
-        translations = super().translate(lines, source, target)
-        for prefix, (best,) in zip(prefixes, translations, strict=True):
+        for prefix, (best,) in zip(prefixes, super().translate(lines, source, target), strict=True):
             yield [Hypothesis(prefix + best.text, best.score)]
 
     def score(self, pairs, source, target, first_line):
@@ -125,13 +120,10 @@ def test_there_is_a_prefix_for_each_line(prefixes, message):
     assert str(error.value).startswith(message)
 
 
-def scores_of(lines: str, translations: str) -> str:
-    return run(Beginning(rows=1), lines, 0, translations, "score").text
-
-
 def test_one_score_a_line():
     """Two lines are scored at a time, and the scores of this translator have the first line's number."""
-    assert scores_of("ab\nc\n\n", "d\r\n\n\n") == "-3.1250\n-2.0000\n-3.0000\n"
+    output = run(Beginning(rows=1), "ab\nc\n\n", 0, "d\r\n\n\n", "score")
+    assert output.text == "-3.1250\n-2.0000\n-3.0000\n"
 
 
 @pytest.mark.parametrize(

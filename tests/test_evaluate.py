@@ -97,8 +97,7 @@ def test_every_language_is_scored_and_compared(folders, capsys):
     assert 0 < low <= by_language["fr"]["delta_bleu"] <= high
     assert by_language["de"]["baseline_bleu"] is None
     assert by_language["de"]["delta_ci95"] is None
-    page = (folders / "report" / "index.html").read_text()
-    assert ": the same corpus" in page
+    assert ": the same corpus" in (folders / "report" / "index.html").read_text()
     out = capsys.readouterr().out
     assert "average" in out
     assert "BLEU: 0 of 1 directions are significantly better than the baseline" in out
@@ -149,8 +148,7 @@ def test_a_run_of_both_directions_counts_each_language_once(folders):
         ("en", "fr"),
     }
     assert list(contents["length_buckets"]["directions"]) == ["fr-en", "en-fr"]
-    page = (folders / "report" / "index.html").read_text()
-    assert "<summary>en-fr</summary>" in page
+    assert "<summary>en-fr</summary>" in (folders / "report" / "index.html").read_text()
     set_data(folders / "run", corpus_fingerprint="another")
     facts = scores_of(folders, Translator())["provenance"]
     assert f"fingerprint {digest} (text of the run's languages)" in facts["test text"]
@@ -246,11 +244,10 @@ def test_a_published_test_set_takes_the_place_of_the_corpus(folders, capsys):
     assert row["bleu"] == pytest.approx(100)
     facts = contents["provenance"]
     assert facts["test text"].startswith(f"flores.devtest of {folders / 'flores'}; fingerprint ")
-    left_out = (
+    assert facts["left out"] == (
         "the test set has no text of de-en, which the run was trained on; the run was not trained on nb, "
         "so they are left out"
     )
-    assert facts["left out"] == left_out
     assert "--test_set: the test set has no text of de-en" in capsys.readouterr().err
     assert (folders / "run" / "decodes" / "flores.devtest.fr-en.txt").exists()
 
@@ -265,8 +262,7 @@ def test_the_experts_of_the_run_are_a_section_of_the_report(folders):
         tokens, nothing = np.full((1, len(tests)), 900.0), np.zeros(2, int)
         return ExpertUse(["decoder_1"], tokens, chosen, chosen / 2, nothing, "step 9")
 
-    choices = Choices("last")
-    result = scores_of(folders, Translator(), choices=choices, count_experts=count)
+    result = scores_of(folders, Translator(), choices=Choices("last"), count_experts=count)
     # Both languages have equal training text.
     assert calls == [("run", [("de", "en"), ("fr", "en")], "last")]
     assert result["routing"]["load"] == [[0.3333, 0.3333, 0.3333, 0]]

@@ -77,8 +77,7 @@ def test_a_smaller_run_has_the_rows_that_its_text_needs(folders, tmp_path, capsy
     start = types.SimpleNamespace(init=init, run=small, inherited=kept)
     starting_point.StartingPoint.record(start, RunFolder(tmp_path))
     assert not (tmp_path / "imported").exists()
-    told = capsys.readouterr().out
-    assert "less); decode with gshard-decode --workdir" in told
+    assert "less); decode with gshard-decode --workdir" in capsys.readouterr().out
 
 
 def test_a_language_of_all_directions_need_not_be_named():
@@ -113,15 +112,10 @@ GERMAN = ["Die Datei wurde nicht gefunden.", "Der Ordner ist leer; öffnen Sie d
 FRENCH = ["Le fichier est introuvable.", "Ouvrez un autre fichier, le dossier est vide !"]
 
 
-@pytest.fixture(scope="module", params=["bpe", "unigram"])
-def vocabulary(request, tmp_path_factory) -> Vocabulary:
-    tags = ("<2de>", "<2fr>", "<spare1>")
-    spec = VocabularySpec(size=400, model=request.param, tags=tags)
-    path = tmp_path_factory.mktemp("vocabulary") / "source.model"
-    return train_vocabulary(GERMAN + FRENCH, spec, path)
-
-
-def test_text_is_split_as_before(vocabulary):
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_text_is_split_as_before(tmp_path, kind):
+    spec = VocabularySpec(size=400, model=kind, tags=("<2de>", "<2fr>", "<spare1>"))
+    vocabulary = train_vocabulary(GERMAN + FRENCH, spec, tmp_path / "source.model")
     kept = kept_ids(vocabulary, used_ids(vocabulary, [GERMAN]), ["fr"])
     smaller = Vocabulary(cut_vocabulary(vocabulary, kept))
     assert smaller.size == len(kept) < vocabulary.size

@@ -139,8 +139,7 @@ def test_the_variants_of_a_message_are_in_the_same_split(tmp_path):
     for noun, splits in splits_of(harvested, NOUNS).items():
         assert len(splits) == 1, noun
     # The splits keep about their shares of the messages: 0.3 of 400 messages are 120.
-    tests = sum(splits == {"test"} for splits in splits_of(harvested, NOUNS).values())
-    assert 90 < tests < 150
+    assert 90 < sum(splits == {"test"} for splits in splits_of(harvested, NOUNS).values()) < 150
 
 
 def splits_of(harvested, nouns) -> dict[str, set[str]]:

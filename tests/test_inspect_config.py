@@ -15,8 +15,7 @@ from gshard_nmt.spmd.topology import Topology
 
 
 def request(*settings: str, scale: bool = False) -> inspect.Request:
-    config = load_config("demo", ["Data.rows = 32", *settings])
-    return inspect.Request(config, "demo", [], scale)
+    return inspect.Request(load_config("demo", ["Data.rows = 32", *settings]), "demo", [], scale)
 
 
 def adapted(topology: str, *settings: str, scale: bool = False):
@@ -34,8 +33,7 @@ def test_a_mesh_of_one_axis_takes_the_topologys_size_and_says_so():
 
 
 def test_the_first_axis_of_a_mesh_takes_the_devices_that_the_others_leave():
-    mesh = ("Mesh.axes = ('x', 'y')", "Mesh.shape = (1, 2)")
-    config, _ = adapted("cpu:8", *mesh)
+    config, _ = adapted("cpu:8", "Mesh.axes = ('x', 'y')", "Mesh.shape = (1, 2)")
     assert list(config.mesh.shape) == [4, 2]
     with pytest.raises(UserError, match=r"Mesh.shape \[1, 3\] is 3 devices and cpu:8 has 8"):
         adapted("cpu:8", "Mesh.axes = ('x', 'y')", "Mesh.shape = (1, 3)")
@@ -117,8 +115,7 @@ def test_advice_compiles_the_best_meshes_and_the_configs_own_until_enough_fit(
     inspected = []
 
     def inspect_one(request, target):
-        mesh = target.config.mesh
-        inspected.append((target.notes[0].partition(" ")[0], tuple(mesh.shape)))
+        inspected.append((target.notes[0].partition(" ")[0], tuple(target.config.mesh.shape)))
         fits = len(inspected) != 1
         total = memory.Memory(*[None] * 5, 2**30, 2**30 if fits else 2**20, {}, is_estimate=True)
         return Inspection(

@@ -65,8 +65,7 @@ def test_the_shards_hold_the_text_of_the_corpus(corpus, data):
     for pair in data.pairs:
         (corpus_pair,) = [p for p in find_pairs(corpus) if p.language == pair.language]
         for split in ("train", "dev"):
-            numbers = np.arange(pair.splits[split].examples)
-            examples = data.reader(pair, split).read(numbers)
+            examples = data.reader(pair, split).read(np.arange(pair.splits[split].examples))
             texts = [
                 vocabulary.decode([getattr(example, side).tolist() for example in examples])
                 for vocabulary, side in ((source, "source"), (target, "target"))

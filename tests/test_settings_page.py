@@ -26,6 +26,5 @@ def test_every_setting_has_its_words_a_group_and_a_range():
 
 
 def test_ranges_come_from_the_rules_and_else_from_the_types():
-    ranges = settings_page.ranges_of(CLASSES["Train"])
-    assert ranges["steps"] == "a whole number, at least 1"
+    assert settings_page.ranges_of(CLASSES["Train"])["steps"] == "a whole number, at least 1"
     assert settings_page.ranges_of(CLASSES["Data"])["language_tags"] == "True or False"

@@ -116,8 +116,7 @@ def vocabulary(tmp_path_factory):
 
 def segment(vocabulary, ids, pairs=()):
     example = Example(np.array(ids), np.array([*vocabulary.encode(["red"])[0], EOS]), 1)
-    arrays = to_arrays([[example]], 40, 20)
-    first = {name: array[0] for name, array in arrays.items()}
+    first = {name: array[0] for name, array in to_arrays([[example]], 40, 20).items()}
     row = describe_row(first, pairs, ["fr", "de"], (vocabulary, vocabulary))
     assert (row["source_positions"], row["target_positions"]) == (40, 20)
     return row["segments"][0]

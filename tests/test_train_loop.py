@@ -34,8 +34,7 @@ __all__ = ["prepared", "run"]
 
 
 def test_a_schedule_changes_the_languages_at_its_step_also_after_an_interruption(run):
-    weights = {"de": 0.0}
-    first = {"from_step": 0, "temperature": 1.0, "weights": weights}
+    first = {"from_step": 0, "temperature": 1.0, "weights": {"de": 0.0}}
     data = {"schedule": (first, {"from_step": 5}), "packing_window": 1}
     assert run(data=data | {"schedule": (first, {"from_step": 5 / 12})}, steps=12)
     unbroken = [*batches]

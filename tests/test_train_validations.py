@@ -86,8 +86,7 @@ def test_a_validation_is_made_up_for_once_though_the_run_is_killed_after_it(
         with pytest.raises(Killed):
             run(dev_every=3)
     assert seen == [3]
-    checkpoints = Checkpoints(run.folder.checkpoints)
-    assert checkpoints.manifest(3).scores.values == {"dev_nll": 1.0}
+    assert Checkpoints(run.folder.checkpoints).manifest(3).scores.values == {"dev_nll": 1.0}
     assert run(dev_every=3)
     assert seen == [3, 6]
 

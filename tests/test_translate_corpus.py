@@ -32,8 +32,7 @@ def decoded(folder, back: bool = False, lines=LINES, target: str = "fr") -> File
 
 
 def test_bad_translations_are_dropped_and_counted_by_filter(tmp_path, capsys):
-    files = decoded(tmp_path)
-    report = translate_corpus(files, min_score=-1.8)
+    report = translate_corpus(decoded(tmp_path), min_score=-1.8)
     assert (report.lines, report.translations, report.passed) == (6, 7, 2)
     assert report.dropped == {"empty": 1, "loop": 1, "identical": 1, "ratio": 1, "score": 1}
     (pair,) = find_pairs(tmp_path / "out")

@@ -23,14 +23,11 @@ def worker(load, tmp_path):
     return start
 
 
-WORK = (
-    "import os; from harness.turns import take_turns; "
-    "take_turns(lambda: os.system('echo noise'), lambda: {'versions': {'library': '1.0'}})"
-)
-
-
 def test_a_worker_answers_each_turn(worker):
-    with worker(WORK) as process:
+    with worker(
+        "import os; from harness.turns import take_turns; "
+        "take_turns(lambda: os.system('echo noise'), lambda: {'versions': {'library': '1.0'}})"
+    ) as process:
         assert process.facts() == {"versions": {"library": "1.0"}}
         for _ in range(2):
             process.ask()
@@ -85,8 +82,7 @@ def measured(load, monkeypatch, capsys):
             Scripted(load, "second", (2.0, 1.0, 1.0), log),
         ],
     }
-    result = rounds.measure(systems, rounds.Limit(3))
-    return result, log, capsys.readouterr().err
+    return rounds.measure(systems, rounds.Limit(3)), log, capsys.readouterr().err
 
 
 def test_systems_take_turns_in_another_order_in_each_round(measured):

@@ -53,8 +53,7 @@ class Fake:
         return sorted(int(path.stem) for path in plan.folder.glob("*.fake"))
 
     def decoder(self, plan, step):
-        program = "import sys; print('noise'); sys.stdout.write(sys.stdin.read())"
-        return [plan.python, "-c", program]
+        return [plan.python, "-c", "import sys; print('noise'); sys.stdout.write(sys.stdin.read())"]
 
 
 @pytest.fixture

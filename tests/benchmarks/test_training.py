@@ -55,21 +55,8 @@ def test_the_dense_model_of_equal_work_has_as_many_active_weights(load):
     assert active("8 experts") == pytest.approx(active("dense, hidden width 1,536"), rel=0.005)
 
 
-@pytest.fixture
-def measured(load):
-    """Returns a function that makes the result of a measurement from seconds, two rounds each."""
-    turns, rounds = load("harness.turns"), load("harness.rounds")
-
-    def make(seconds, **facts):
-        systems = {k: [turns.Turn(s, 1.5 * s) for s in v] for k, v in seconds.items()}
-        own = {k: {"versions": {}} | facts.get(k.replace(" ", "_"), {}) for k in seconds}
-        return rounds.Measured(systems, own)
-
-    return make
-
-
-def test_the_targets_are_the_right_way_round(load, measured):
-    training = load("training")
+def test_the_targets_are_the_right_way_round(load):
+    training, turns, rounds = load("training"), load("harness.turns"), load("harness.rounds")
     seconds = {
         "8 experts": [1.2, 1.2],
         "64 experts": [1.4, 1.4],
@@ -80,7 +67,9 @@ def test_the_targets_are_the_right_way_round(load, measured):
         **{name: [s] * 2 for name, s in zip(training.GROWING.values(), GROWN, strict=True)},
     }
     assert set(seconds) == set(training.OWN)
-    text, figures = training.ratios(measured(seconds))
+    systems = {k: [turns.Turn(s, 1.5 * s) for s in v] for k, v in seconds.items()}
+    own = {k: {"versions": {}} for k in seconds}
+    text, figures = training.ratios(rounds.Measured(systems, own))
     assert [round(figure.median, 2) for figure in figures[:5]] == [1.2, 1.4, 1.5, 0.8, 1.5]
     assert [round(figure.median, 2) for figure in figures[5:]] == [1.1, 1.2, 1.25]
     assert [row.split("|")[4].strip() for row in text.splitlines()[2:7]] == [

@@ -10,10 +10,9 @@ from gshard_nmt import __version__
 from gshard_nmt.cli import commands
 
 ROOT = pathlib.Path(commands.__file__).parents[2]
-PROGRAMS = [*commands.COMMANDS, *commands.VERBS]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [*commands.COMMANDS, *commands.VERBS])
 def test_every_program_tells_its_version(capsys, monkeypatch, name):
     """A program is known by its name, and `python -m gshard_nmt` by its first word."""
     monkeypatch.setattr(sys, "argv", [f"/usr/bin/gshard-{name}", "--version"])

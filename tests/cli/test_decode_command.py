@@ -239,8 +239,7 @@ def decode_files(tmp_path, run_folder, content: bytes, *flags) -> int:
 
 def test_odd_input_is_translated_line_by_line(tmp_path, capsys, run_folder, upper):
     odd = b"\xef\xbb\xbfa\r\n \t\r\n\r\nb\0" + b"x" * 100_000
-    expected = "A\n \t\n\nB\0" + "X" * 100_000 + "\n"
-    for content, text in ((odd, expected), (b"", "")):
+    for content, text in ((odd, "A\n \t\n\nB\0" + "X" * 100_000 + "\n"), (b"", "")):
         assert decode_files(tmp_path, run_folder, content) == 0
         assert (tmp_path / "out.txt").read_text() == text
     assert capsys.readouterr() == ("", "")
@@ -406,8 +405,7 @@ def test_the_finished_lines_survive_an_interruption(
     upper.errors.append(error)
     output = tmp_path / "out.txt"
     output.write_text("translated before\n")
-    text = b"a\n" * 128 + b"stop\n"
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n" * 128 + b"stop\n")))
     flags = [f"--workdir={run_folder}", "--lang=fr", f"--output={output}"]
     assert commands.main(["decode", *flags]) == code
     assert output.read_text() == "translated before\n"

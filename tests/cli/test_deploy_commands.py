@@ -23,11 +23,10 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
     assert commands.main(["export", *flags]) == 0
     gin = ["--gin=Decode.rows = 8", "--gin=Decode.beam = 3"]
     assert commands.main(["export", *flags, *gin, "--checkpoint=500"]) == 0
-    settings = [
+    assert [
         {name: setting.value for (_, name), setting in changes.settings.items()}
         for _, _, changes, *_ in exported
-    ]
-    assert settings == [{}, {"rows": 8, "beam": 3}]
+    ] == [{}, {"rows": 8, "beam": 3}]
     assert [(out, checkpoint, form) for _, out, _, checkpoint, form in exported] == [
         (tmp_path / "out", checkpoint, "savedmodel") for checkpoint in ("best", "500")
     ]
@@ -81,15 +80,9 @@ def test_a_smaller_model_has_its_languages_and_corpus(monkeypatch, tmp_path):
     ]
 
 
-@pytest.fixture
-def imports(monkeypatch):
-    """The arguments of each import."""
-    calls = []
-    monkeypatch.setattr("gshard_nmt.import_model.import_model", lambda *a: calls.append(a))
-    return calls
-
-
-def test_the_flags_name_the_folders_and_the_languages(imports, tmp_path):
+def test_the_flags_name_the_folders_and_the_languages(monkeypatch, tmp_path):
+    imports = []
+    monkeypatch.setattr("gshard_nmt.import_model.import_model", lambda *a: imports.append(a))
     flags = [f"--from={tmp_path}", f"--workdir={tmp_path / 'run'}"]
     assert commands.main(["import", *flags]) == 0
     assert commands.main(["import", *flags, "--marian_positions", "--languages", "en", "fr"]) == 0
@@ -179,6 +172,5 @@ def test_a_port_in_use_is_named_before_the_model_is_loaded(capsys, run_folder, s
 
 
 def test_other_machines_are_a_warning(capsys, run_folder, started):
-    flags = [f"--workdir={run_folder}", "--port=0", "--host=0.0.0.0"]
-    assert commands.main(["serve", *flags]) == 0
+    assert commands.main(["serve", f"--workdir={run_folder}", "--port=0", "--host=0.0.0.0"]) == 0
     assert "gshard-serve: --host 0.0.0.0: every machine" in capsys.readouterr().err

@@ -114,8 +114,7 @@ def test_the_text_of_a_command_gives_the_same_values_again():
     program, *words = shlex.split(text)
     assert program == "gshard-try"
     assert "alpha" not in text
-    again = parse_flags(command(), words)
-    assert again.flag_values_dict() == values.flag_values_dict()
+    assert parse_flags(command(), words).flag_values_dict() == values.flag_values_dict()
     # A default that was given may say more than one that was not, as --num_processes 1 does.
     given = parse_flags(command(), ["--out=a", "--beam=4"])
     assert command_text("x", given) == "x --beam=4 --out=a"

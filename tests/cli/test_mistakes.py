@@ -1,8 +1,4 @@
-"""Every flag of every program that takes a path, with every kind of wrong path.
-
-Each ends with exit code 2 and a message of one line that names the flag, before the long work, and leaves
-every file as it was.
-"""
+"""Every wrong path of every flag: exit code 2, one line that names the flag, and no changed file."""
 
 import hashlib
 import os

@@ -50,15 +50,13 @@ LONG = tuple(f"{tag}-Latn-x-region{tag}" for tag in ("aa", "bb", "cc", "dd", "ee
 
 def test_settings_data_and_packages_are_what_processes_have_in_common(tmp_path):
     """Every setting is compared, however long it is: the text of a config has it on several lines."""
-    flags = ["--config=demo", "--workdir=a run", f"--data={tmp_path}"]
-    values = parse_flags(TRAIN, flags)
+    values = parse_flags(TRAIN, ["--config=demo", "--workdir=a run", f"--data={tmp_path}"])
     config = load_config("demo").replace(data={"languages": LONG})
     facts = processes.facts(values, config)
     assert facts["--workdir"] == "a run"
     assert {"gshard-nmt", "jax", "jaxlib"} < facts.keys()
     (tmp_path / "manifest.json").write_text("{}")
-    changed = config.replace(data={"languages": (*LONG[:-1], "fr")})
-    after = processes.facts(values, changed)
+    after = processes.facts(values, config.replace(data={"languages": (*LONG[:-1], "fr")}))
     assert different(facts, after) == {"Data.languages", "manifest.json of --data"}
 
 

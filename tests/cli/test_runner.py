@@ -62,19 +62,17 @@ def python_command(code: str) -> list[str]:
             command = Command("gshard-try", "", "", (), nothing, lambda values: action())
             sys.exit(run(command, []))
     """
-    text = textwrap.dedent(setup) + textwrap.dedent(code)
-    return [sys.executable, "-c", text]
+    return [sys.executable, "-c", textwrap.dedent(setup) + textwrap.dedent(code)]
 
 
 def python(code: str, stdout=subprocess.PIPE) -> subprocess.Popen[str]:
-    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
     return subprocess.Popen(
         python_command(code),
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=buffered,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
     )
 
 
@@ -202,7 +200,7 @@ def test_an_interruption_of_an_import_has_no_traceback():
 
 def test_an_interruption_in_a_callback_is_not_lost():
     """Python ignores the exceptions of such a callback, and jax has one."""
-    result = result_of("""
+    assert result_of("""
         import gc, signal
         # Python ignores SIGINT if its parent did, as a shell does for background jobs.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -215,8 +213,7 @@ def test_an_interruption_in_a_callback_is_not_lost():
             time.sleep(1)
             print("went on")
         end(action)
-    """)
-    assert result == (130, "", "gshard-try: interrupted\n")
+    """) == (130, "", "gshard-try: interrupted\n")
 
 
 COMPILING = """
@@ -270,15 +267,14 @@ def test_ctrl_c_is_heard_while_a_library_works_and_never_returns(message):
 
 
 def test_a_second_ctrl_c_waits_for_no_thread():
-    result = result_of("""
+    assert result_of("""
         import threading, time
         from gshard_nmt.run.together import Stopped
         def action():
             threading.Thread(target=time.sleep, args=[600]).start()  # as if it wrote a checkpoint
             raise Stopped("stopped at once")
         end(action)
-    """)
-    assert result == (130, "", "gshard-try: stopped at once\n")
+    """) == (130, "", "gshard-try: stopped at once\n")
 
 
 def test_another_broken_pipe_is_an_unexpected_error():

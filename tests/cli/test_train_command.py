@@ -19,8 +19,7 @@ HERE = pathlib.Path()
 
 
 def request(*words):
-    values = parse_flags(TRAIN, [*NEEDED, "--baselines_of=.", *words])
-    return train_command._read_request(values)
+    return train_command._read_request(parse_flags(TRAIN, [*NEEDED, "--baselines_of=.", *words]))
 
 
 def test_by_default_baselines_converge_and_all_languages_are_trained():

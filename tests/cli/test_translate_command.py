@@ -118,6 +118,5 @@ def test_another_input_of_the_same_name_is_refused(tmp_path, words, model, capsy
     assert commands.main(["data", *words]) == 0
     (tmp_path / "other").mkdir()
     (tmp_path / "mono.fr.gz").rename(tmp_path / "other" / "mono.fr.gz")
-    moved = f"--input={tmp_path / 'other' / 'mono.fr.gz'}"
-    assert commands.main(["data", *words, moved]) == 2
+    assert commands.main(["data", *words, f"--input={tmp_path / 'other' / 'mono.fr.gz'}"]) == 2
     assert "which has the same name as" in capsys.readouterr().err

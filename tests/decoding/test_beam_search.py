@@ -177,12 +177,9 @@ def test_eager_compiled_lowered_and_partitioned_searches_agree():
     compiled = function.lower(inputs["limits"], inputs["table"]).compile()
     results = dict(zip(sorted(FIELDS), compiled(inputs["limits"], inputs["table"]), strict=True))
     check_same(eager, Hypotheses(**results))
-    collectives = re.findall(
+    assert re.findall(
         r" = (\S+) (all-\w+|collective-permute|reduce-scatter)\(", compiled.as_text()
-    )
-    assert collectives == [("pred[]", "all-reduce")], (
-        "rows meet only in the question whether any row continues"
-    )
+    ) == [("pred[]", "all-reduce")], "rows meet only in the question whether any row continues"
 
 
 # Scripted decoders, run eagerly.
@@ -300,8 +297,7 @@ def test_a_prefix_is_the_beginning_of_every_translation_and_its_end_is_the_only_
     expected = np.log([0.2 * 0.3 * 0.5, 0.2 * 0.3 * 0.3 * 0.5, 0.2 * 0.3 * 0.2 * 0.5])
     np.testing.assert_allclose(hypotheses.scores[0], expected, rtol=1e-5)
     np.testing.assert_allclose(hypotheses.scores[1, 0], np.log(0.2 * 0.5), rtol=1e-5)
-    impossible = run_script(rule, search, 5, prefix=tf.constant([[3, 0, 0, 0]]))
-    assert texts(impossible) == []
+    assert texts(run_script(rule, search, 5, prefix=tf.constant([[3, 0, 0, 0]]))) == []
 
 
 @pytest.mark.parametrize("expansion", EXPANSIONS)
@@ -317,8 +313,7 @@ def test_an_id_that_is_never_written_keeps_its_probability_if_it_is_forced(expan
     assert [texts(hypotheses, row)[0] for row in (1, 2)] == [[4, 1], [2, 1]]
     assert {*texts(hypotheses)[0]} <= {1, 4}
     np.testing.assert_allclose(hypotheses.scores[1:, 0], np.log([0.2 * 0.1, 0.6 * 0.1]), 1e-5)
-    tagged = dataclasses.replace(search, tags=1)
-    hypotheses = run_script(rule, tagged, 5, rows=3, prefix=prefix)
+    hypotheses = run_script(rule, dataclasses.replace(search, tags=1), 5, rows=3, prefix=prefix)
     np.testing.assert_allclose(hypotheses.scores[1:, 0], np.log([0.1, 0.1]), 1e-5)
 
 
@@ -371,8 +366,7 @@ def test_if_there_are_fewer_continuations_than_beams_the_others_are_missing():
     )
     assert sorted(texts(short)) == [[0, 1], [1]]
     assert short.scores.numpy()[0, 2:].tolist() == [-1e9, -1e9]
-    broken = run_script(lambda _: np.full(5, np.nan), search, 5)
-    assert texts(broken) == []
+    assert texts(run_script(lambda _: np.full(5, np.nan), search, 5)) == []
 
 
 def test_every_length_norm_that_settings_allow_is_known():

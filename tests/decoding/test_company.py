@@ -35,8 +35,7 @@ def alone(mesh, rows):
 
 def outcomes(new_translator, mesh=ONE, is_cpu=True):
     plans = arrangements(mesh, rows=8, least=2, experts=0, is_cpu=is_cpu)
-    subject = dataclasses.replace(SUBJECT, is_cpu=is_cpu)
-    return list(compare(subject, plans, new_translator))
+    return list(compare(dataclasses.replace(SUBJECT, is_cpu=is_cpu), plans, new_translator))
 
 
 def test_a_translator_that_sees_one_sentence_at_a_time_is_right(capsys):
@@ -109,8 +108,7 @@ def test_scores_may_differ_a_little_on_accelerators_and_from_a_mesh_that_splits_
             return lambda sources: [copy(source, gap * (rows != 8)) for source in sources]
 
         plans = [Arrangement("usual", mesh, 8), Arrangement("again", other, 16, seed=1)]
-        subject = dataclasses.replace(SUBJECT, is_cpu=is_cpu)
-        outcomes = list(compare(subject, plans, translator))
+        outcomes = list(compare(dataclasses.replace(SUBJECT, is_cpu=is_cpu), plans, translator))
         assert outcomes[1].is_right == is_right
         assert words in outcomes[1].text
         assert "40 scores differ, by at most" in outcomes[1].text

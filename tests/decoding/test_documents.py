@@ -141,8 +141,7 @@ def test_the_header_says_what_was_done(catalogue):
 
 def test_a_filled_catalogue_is_valid_when_its_marks_are_removed(catalogue, tmp_path):
     text = catalogue[1].replace(", fuzzy", "")
-    file = polib.pofile(text)
-    for entry in file:
+    for entry in polib.pofile(text):
         forms = list(entry.msgstr_plural.values()) or [entry.msgstr]
         assert len(forms) == (3 if entry.msgid_plural else 1)
         for form in filter(None, forms):
@@ -189,9 +188,8 @@ def test_segments_of_xliff_get_targets_that_ask_for_a_review(tmp_path):
     assert lines == ["Open <g1>the file</g1> <x2/> & go", "Save"]
     root = etree.fromstring(text.encode())
     done = '<target state="needs-review-translation">'
-    first = f'{done}OPEN <g id="1">THE FILE</g> <x id="2"/> &amp; GO</target></trans-unit>'
     for part in (
-        first,
+        f'{done}OPEN <g id="1">THE FILE</g> <x id="2"/> &amp; GO</target></trans-unit>',
         f"{done}SAVE</target><note>",
         '<target state="final">fertig',
         "<!-- kept -->",
@@ -284,8 +282,7 @@ def test_only_sentences_change(tmp_path, name, content, changes):
         expected = expected.replace(old, new, 1)
     assert translated(tmp_path, name, content)[0] == expected
     # Without a translation every character is as before.
-    document = read(tmp_path / name, "de", False)
-    assert document.saved().decode() == content.replace('"fr"', '"de"')
+    assert read(tmp_path / name, "de", False).saved().decode() == content.replace('"fr"', '"de"')
 
 
 def test_escaped_text_of_subtitles_stays_escaped(tmp_path):
@@ -296,8 +293,7 @@ def test_escaped_text_of_subtitles_stays_escaped(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.md", "a.srt"])
 def test_a_line_may_end_as_on_an_old_macintosh(tmp_path, name):
-    content = "0:01 --> 0:02\rHello\r\r0:03 --> 0:04\r\nworld\r"
-    text, lines = translated(tmp_path, name, content)
+    text, lines = translated(tmp_path, name, "0:01 --> 0:02\rHello\r\r0:03 --> 0:04\r\nworld\r")
     assert len(lines) == 2
     assert "\r" not in text.replace("\r\n", "")
     assert {"HELLO", "WORLD"} <= set(re.findall("[A-Z]+", text))
@@ -312,8 +308,7 @@ def test_lines_of_subtitles_are_not_broken_inside_a_tag(tmp_path):
     cue = "1\n00:00:01,000 --> 00:00:02,000\n{}\n"
     page = cue.format('Das ist ein <font color="red">roter\nSatz</font>')
     text, _ = translated(tmp_path, "a.srt", page, by=lambda line: f"wort wort wort {line}")
-    expected = 'wort wort wort Das ist ein\n<font color="red">roter Satz</font>'
-    assert text == cue.format(expected)
+    assert text == cue.format('wort wort wort Das ist ein\n<font color="red">roter Satz</font>')
 
 
 def test_a_part_whose_translation_is_empty_stays(tmp_path, capsys):
@@ -407,8 +402,7 @@ SMALL = [
 
 @pytest.mark.parametrize(("name", "content"), SMALL)
 def test_what_only_looks_like_text_stays_and_all_text_is_found(tmp_path, name, content):
-    expected = re.sub(r"(?<![\w<])t(?![\w=])", "T", content)
-    assert translated(tmp_path, name, content)[0] == expected
+    assert translated(tmp_path, name, content)[0] == re.sub(r"(?<![\w<])t(?![\w=])", "T", content)
 
 
 def test_a_target_of_xliff_has_its_language_and_the_text_of_cdata(tmp_path):

@@ -49,14 +49,12 @@ def pair(first: int, length: int) -> tuple[list[int], list[int]]:
 
 
 def count(texts, devices):
-    functions = step_functions(CONFIG)
-    return expert_use.count(CONFIG, functions, devices, {"w": 1}, texts)
+    return expert_use.count(CONFIG, step_functions(CONFIG), devices, {"w": 1}, texts)
 
 
 def test_directions_take_turns_and_batches_are_summed():
     devices = Devices()
-    many = [pair(10 * i, 4) for i in range(1, 10)]
-    use = count([many, [pair(200, 4)], []], devices)
+    use = count([[pair(10 * i, 4) for i in range(1, 10)], [pair(200, 4)], []], devices)
     assert use.layers == ["encoder_1", "decoder_1"]
     first, second = devices.batches
     # Two sentences fit into a row. The only sentence of the second direction has its turn early.
@@ -70,7 +68,6 @@ def test_directions_take_turns_and_batches_are_summed():
 
 
 def test_sentences_that_are_empty_or_too_long_are_left_out():
-    devices = Devices()
-    use = count([[pair(10, 9), pair(20, 8), ([], [])], [([7, 1], [7] * 7)], []], devices)
+    use = count([[pair(10, 9), pair(20, 8), ([], [])], [([7, 1], [7] * 7)], []], Devices())
     assert use.left_out.tolist() == [2, 1, 0]
     assert use.tokens[0].tolist() == [2, 0, 0]

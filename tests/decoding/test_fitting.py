@@ -64,8 +64,7 @@ def test_numbers_of_devices_over_which_a_size_does_not_divide_are_passed_over(co
     counts(64, 6, 3, 2, 1)  # there are 8 experts, so neither 64 nor 6 nor 3 devices
     assert shape_of(run) == (1, 2)
     # The machine has the devices of the run, so the reason is another one.
-    reason = capsys.readouterr().err
-    assert "dimension E has size 8, which does not divide over the 64" in reason
+    assert "dimension E has size 8, which does not divide over the 64" in capsys.readouterr().err
 
 
 def test_no_mesh_mends_lengths_that_the_model_cannot_take(counts):
@@ -79,8 +78,7 @@ def test_no_mesh_mends_lengths_that_the_model_cannot_take(counts):
 
 def test_a_translation_is_never_longer_than_the_models_target_length():
     assert batch_shape(CONFIG, 8) == BatchShape(8, 14)
-    short = CONFIG.replace(data={"target_length": 9})
-    assert batch_shape(short, 8) == BatchShape(8, 9)
+    assert batch_shape(CONFIG.replace(data={"target_length": 9}), 8) == BatchShape(8, 9)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,6 @@ def letters(texts):
     return [len(text) + 1 for text in texts]
 
 
-def only_sentences(line: str) -> list[str]:
-    """Splits a line that does not fit, but whose sentences do."""
-    return split(line, letters, len(line))
-
-
 @pytest.mark.parametrize(
     ("line", "sentences"),
     [
@@ -43,7 +38,8 @@ def only_sentences(line: str) -> list[str]:
     ],
 )
 def test_a_line_is_split_at_the_ends_of_its_sentences(line, sentences):
-    assert only_sentences(line) == sentences
+    """The line does not fit, but its sentences do."""
+    assert split(line, letters, len(line)) == sentences
 
 
 @pytest.mark.parametrize(
@@ -58,8 +54,7 @@ def test_a_line_is_split_at_the_ends_of_its_sentences(line, sentences):
     ],
 )
 def test_abbreviations_numbers_and_addresses_end_no_sentence(line):
-    together = split(line + "! Next", letters, len(line) + 2)
-    assert together == [line + "!", "Next"]
+    assert split(line + "! Next", letters, len(line) + 2) == [line + "!", "Next"]
 
 
 def test_a_long_sentence_is_split_at_commas_then_at_spaces_then_anywhere():
@@ -77,8 +72,7 @@ def test_a_long_sentence_is_split_at_commas_then_at_spaces_then_anywhere():
 
 
 def test_a_character_cluster_stays_together_if_it_can():
-    accented = "e\u0301" * 3
-    assert split(accented, letters, 5) == ["e\u0301" * 2, "e\u0301"]
+    assert split("e\u0301" * 3, letters, 5) == ["e\u0301" * 2, "e\u0301"]
     assert split("\u0301" * 4, letters, 3) == ["\u0301" * 2] * 2
 
 

@@ -52,12 +52,7 @@ def vocabulary(tmp_path_factory):
 
 
 class CopyingModel:
-    """A translator of ids that should copy, and loses, repeats and invents symbols.
-
-    Attributes:
-      breaks: (ids of the copy, symbol) -> what the search finds in its place, best first.
-      scored: the number of translations that have been scored.
-    """
+    """A translator of ids that should copy, and loses, repeats and invents symbols, as `breaks` says."""
 
     longest_source, longest_target = 80, 90
 
@@ -291,8 +286,7 @@ def test_a_glossary_that_is_wrong_is_refused_with_its_line(tmp_path, content, me
 def test_a_translation_that_invents_a_placeholder_is_left_out_if_another_does_not(vocabulary):
     (invented,) = vocabulary.encode(["20%s"])
     lines = ["open the files", "copy %s to all"]
-    both = translator(vocabulary, lambda ids, _: [[*ids, *invented], ids])
-    assert texts(both, lines) == lines
+    assert texts(translator(vocabulary, lambda ids, _: [[*ids, *invented], ids]), lines) == lines
     alone = translator(vocabulary, lambda ids, _: [[*ids, *invented]])
     assert texts(alone, lines) == [f"{line} 20%s" for line in lines]
     glossary = Protection(placeholders=False, glossary=(Entry("files", "folder"),))

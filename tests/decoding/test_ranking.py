@@ -9,8 +9,7 @@ from gshard_nmt.decoding.ranking import take, top
 
 @pytest.mark.parametrize(("size", "count"), [(7, 7), (64, 3), (200, 3), (513, 5)])
 def test_the_largest_values_come_in_descending_order_and_equal_ones_by_index(size, count):
-    rng = np.random.default_rng(size)
-    values = rng.integers(0, 40, (2, 3, size)).astype("f")
+    values = np.random.default_rng(size).integers(0, 40, (2, 3, size)).astype("f")
     largest, places = top(tf.constant(values), count)
     expected = np.argsort(-values, axis=-1, kind="stable")[..., :count]
     np.testing.assert_array_equal(places, expected)

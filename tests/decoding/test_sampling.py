@@ -49,8 +49,7 @@ def draw_all(sentences, seed=1, search=SEARCH, sampling=PLAIN, limits=None, pref
     for row, ids in enumerate(prefixes or []):
         prefix[row, : len(ids)] = ids
     limits = np.full(rows, search.max_steps, np.int32) if limits is None else limits
-    live = np.ones(rows, bool)
-    results = program(rows, search, sampling)(words, live, np.int32(limits), prefix)
+    results = program(rows, search, sampling)(words, np.ones(rows, bool), np.int32(limits), prefix)
     ids, lengths, scores = (array.numpy() for array in results)
     return [
         [(ids[b, n, : lengths[b, n]].tolist(), float(scores[b, n])) for n in range(search.beam)]
@@ -64,23 +63,20 @@ def test_the_samples_of_a_sentence_depend_on_itself_and_the_seed_alone():
     assert draw_all(sentences) == samples
     assert draw_all(sentences[::-1]) == samples[::-1]
     assert draw_all([sentences[2]] * 4) == [samples[2]] * 4
-    other = draw_all(sentences, seed=2)
-    assert all(a != b for a, b in zip(samples, other, strict=True))
+    assert all(a != b for a, b in zip(samples, draw_all(sentences, seed=2), strict=True))
     assert len({str(one) for one in samples}) == 4
     assert len({str(one) for row in samples for one in row}) > 6
 
 
 def test_the_first_samples_do_not_depend_on_the_number_of_samples():
     sentences = [[5, 1], [6, 7, 1]]
-    two = BeamSearch(beam=2, max_steps=STEPS)
-    few, more = draw_all(sentences, search=two), draw_all(sentences)
+    few, more = draw_all(sentences, search=BeamSearch(beam=2, max_steps=STEPS)), draw_all(sentences)
     for row in range(2):
         assert [ids for ids, _ in few[row]] == [ids for ids, _ in more[row][:2]]
 
 
 def test_the_score_of_a_sample_is_that_of_a_translation_in_beam_search():
-    sampling = Decode(temperature=2.0, top_k=4, top_p=0.9)
-    for row in draw_all([[5, 1], [6, 7, 1]], sampling=sampling):
+    for row in draw_all([[5, 1], [6, 7, 1]], sampling=Decode(temperature=2.0, top_k=4, top_p=0.9)):
         for ids, score in row:
             decoder, cache = plain_attention(WEIGHTS), (np.zeros([0, WIDTH], "f"),) * 2
             total = 0.0
@@ -147,8 +143,7 @@ def oracle(log_probs: np.ndarray, sampling: Decode) -> np.ndarray:
     ],
 )
 def test_the_distribution_equals_that_of_a_sorted_vocabulary(sampling):
-    rng = np.random.default_rng(0)
-    log_probs = tf.nn.log_softmax(3 * rng.normal(size=(2, 3, 150)).astype("f"))
+    log_probs = tf.nn.log_softmax(3 * np.random.default_rng(0).normal(size=(2, 3, 150)).astype("f"))
     mass = tf.function(masses, jit_compile=True, autograph=False)(log_probs, sampling).numpy()
     assert mass.sum(-1).max() <= 2**30 + 2**10
     for b, k in np.ndindex(2, 3):
@@ -156,8 +151,7 @@ def test_the_distribution_equals_that_of_a_sorted_vocabulary(sampling):
         # A probability below 2**-31 is rounded to 0.
         clear = (expected == 0) | (expected > 2e-9)
         assert ((mass[b, k] > 0) == (expected > 0))[clear].all()
-        share = mass[b, k] / mass[b, k].sum()
-        np.testing.assert_allclose(share, expected, rtol=1e-4, atol=1e-8)
+        np.testing.assert_allclose(mass[b, k] / mass[b, k].sum(), expected, rtol=1e-4, atol=1e-8)
 
 
 def test_a_token_is_drawn_as_often_as_its_mass_says():

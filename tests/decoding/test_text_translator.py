@@ -50,8 +50,7 @@ def test_the_experts_are_counted_on_pairs_of_lines_that_both_have_text(monkeypat
     monkeypatch.setattr("gshard_nmt.decoding.translator.Translator.count_experts", count)
     tests = [["fr", "en", ["ab", " ", "c"], ["x", "y", ""]], ["fr", "en", [], []]]
     assert text_translator().expert_use(tests).origin == "step 7"
-    pair = ([2, ord("a"), ord("b"), EOS], [ord("x"), EOS])
-    assert counted == [[pair, ([], []), ([], [])], []]
+    assert counted == [[([2, ord("a"), ord("b"), EOS], [ord("x"), EOS]), ([], []), ([], [])], []]
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 100])
@@ -63,8 +62,7 @@ def test_text_is_translated_line_by_line_and_a_line_without_letters_is_copied(ch
     expected = [-7, 0, -3, 0, -4, 0, 0, 0, -3]
     assert [nbest[0].score for nbest in translations] == expected
     pairs = list(zip(lines, [nbest[0].text for nbest in translations], strict=True))
-    scores = list(text_translator().score(pairs, "fr", "en"))
-    assert scores == expected
+    assert list(text_translator().score(pairs, "fr", "en")) == expected
 
 
 def test_a_line_that_is_too_long_is_translated_in_pieces_that_are_joined():

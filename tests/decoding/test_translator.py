@@ -1,8 +1,4 @@
-"""Batches of sentences to translate, and translations in the order of their sentences.
-
-The compiled search is replaced by one that returns the source ids, so that each translation says
-what its row contained.
-"""
+"""Batches of sentences and the order of translations; the search here returns the source ids."""
 
 import json
 import types
@@ -121,8 +117,7 @@ def test_on_a_cpu_a_model_decodes_with_the_products_of_its_training(trained, wan
 
 def test_a_prefix_is_in_its_row_and_gets_a_batch_that_is_long_enough():
     search, devices = copying()
-    sources = [[5, EOS], [6, 7, EOS], [8, EOS]]
-    search.translate_ids(sources, [[], [9, 10], [*range(20, 30)]])
+    search.translate_ids([[5, EOS], [6, 7, EOS], [8, EOS]], [[], [9, 10], [*range(20, 30)]])
     short, long = devices.batches
     # int(1.5 * 4) + 2 = 8 steps hold 7 tokens and the end, and int(1.5 * 8) + 2 = 14 hold 13.
     assert short["prefix"].tolist() == [[0] * 8, [9, 10, *[0] * 6], [0] * 8]

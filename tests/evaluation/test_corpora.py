@@ -16,8 +16,7 @@ def test_another_corpus_is_told_from_one_that_cannot_be_compared(tmp_path):
     text, alarms = verdict(make_run(tmp_path / "other"), folders)
     assert (text, len(alarms)) == ("another corpus", 1)
     some = make_run(tmp_path / "some", config="Data.languages = ['fr', 'de']\n")
-    more = make_run(tmp_path / "more", ("fr", "de", "pl"))
-    for run in (some, more):
+    for run in (some, make_run(tmp_path / "more", ("fr", "de", "pl"))):
         text, alarms = verdict(run, folders)
         assert "does not tell whether the corpus is the same" in text
         assert alarms == []
@@ -77,8 +76,7 @@ def test_a_corpus_with_subsets_is_recognised_and_the_main_one_is_enough(run, fol
 
 
 def test_a_changed_or_unknown_subset_is_named(run, folders):
-    other = {"": folders[""], "mined": folders["back"]}
-    text, alarms = verdict(run, other)
+    text, alarms = verdict(run, {"": folders[""], "mined": folders["back"]})
     assert text == "another corpus (mined)"
     assert alarms == [
         f"--corpus mined={folders['back']} is not the corpus that {run.path} was trained on."

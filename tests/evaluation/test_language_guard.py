@@ -40,8 +40,7 @@ def outcome(share: float, score: float, *deltas: float, p: float = 1.0, rows=Non
 
 
 def test_each_old_direction_is_compared_and_the_largest_loss_comes_first():
-    before = outputs(de=WORSE, fr=REFERENCES)
-    changes = compare(before, outputs(fr=WORSE, de=REFERENCES, nn=WORSE))
+    changes = compare(outputs(de=WORSE, fr=REFERENCES), outputs(fr=WORSE, de=REFERENCES, nn=WORSE))
     # The new language is not guarded, and what de wins does not make up for fr.
     assert [change.direction for change in changes] == ["fr-en", "de-en"]
     assert [change.is_loss for change in changes] == [True, False]

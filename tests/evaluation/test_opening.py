@@ -47,8 +47,7 @@ def test_only_shared_directions_are_compared(tmp_path, run):
 
 def test_baselines_are_runs_that_are_named_by_language(tmp_path):
     fr = make_run(tmp_path / "fr", ["fr"])
-    begun = make_run(tmp_path / "de", ["de"])
-    (begun.path / "budget.json").unlink()
+    (make_run(tmp_path / "de", ["de"]).path / "budget.json").unlink()
     (system,) = _open_baselines(tmp_path, TESTS)
     assert (system.name, system.run, system.tests) == ("fr", fr, TESTS[:1])
     assert _open_baselines(tmp_path, [*TESTS, BACK])[0].tests == TESTS[:1]

@@ -43,8 +43,7 @@ def test_the_fewest_experts_hold_half_of_a_language():
 
 
 def test_a_dead_expert_is_an_alarm():
-    shares = [[[0.4, 0.3, 0.3 - 1e-4, 1e-4]] * 2, [[0.25] * 4] * 2]
-    use = router(shares)
+    use = router([[[0.4, 0.3, 0.3 - 1e-4, 1e-4]] * 2, [[0.25] * 4] * 2])
     assert routing.alarms_of(use) == ["decoder_1: 1 of 4 experts get almost no token (3)"]
     assert routing.data_of(use, ["fr", "de"])["dead_experts"] == {"decoder_1": [3]}
 
@@ -53,21 +52,18 @@ def test_a_dead_expert_is_an_alarm():
     ("share", "tokens"), [(0.01, 1000), (0.0, 300)], ids=["a small share", "too little text"]
 )
 def test_an_expert_is_not_called_dead_without_reason(share, tokens):
-    shares = [[[0.4, 0.3, 0.3 - share, share]] * 2]
-    assert routing.alarms_of(router(shares, tokens)) == []
+    assert routing.alarms_of(router([[[0.4, 0.3, 0.3 - share, share]] * 2], tokens)) == []
 
 
 def test_a_layer_whose_tokens_go_to_one_expert_has_collapsed():
-    shares = [[[0.99, *[0.01 / 7] * 7]] * 2]
-    assert routing.alarms_of(router(shares)) == [
+    assert routing.alarms_of(router([[[0.99, *[0.01 / 7] * 7]] * 2])) == [
         "decoder_1: few experts get most tokens (1.1 effective experts of 8)"
     ]
     assert routing.alarms_of(router([[[0.3, 0.3, 0.3, *[0.02] * 5]] * 2])) == []
 
 
 def use_of(directions: int, layers=("encoder_1", "decoder_1"), experts=4, origin="step 9"):
-    rng = np.random.default_rng(0)
-    chosen = 2.0 * rng.integers(50, 100, (len(layers), directions, experts))
+    chosen = 2.0 * np.random.default_rng(0).integers(50, 100, (len(layers), directions, experts))
     return ExpertUse(layers, chosen.sum(-1) / 2, chosen, chosen / 2, np.arange(directions), origin)
 
 

@@ -50,8 +50,7 @@ def random_counts(rng, words, right, word):
     for order in range(1, 4):
         most = np.minimum(np.maximum(matches[-1] - 1, 0), totals[:, order])
         matches.append(rng.binomial(most, np.sqrt(quality)))
-    lengths = [words, words]
-    return np.stack([*lengths, *matches, *totals.T], axis=1).astype(float)
+    return np.stack([words, words, *matches, *totals.T], axis=1).astype(float)
 
 
 def random_systems(rng, number):
@@ -154,8 +153,7 @@ def random_test_sets(rng, are_shared):
         if not (are_shared and rows):
             words = np.minimum(1 + rng.geometric(0.15, 60), 40)
             luck = rng.normal(0.5, 0.25, 60)
-        quality = np.clip(luck + rng.normal(0, 0.1), 0.05, 0.95)
-        rows.append(random_counts(rng, words, 0.0, quality))
+        rows.append(random_counts(rng, words, 0.0, np.clip(luck + rng.normal(0, 0.1), 0.05, 0.95)))
         groups.append([f"{n if are_shared else (language, n)}" for n in range(60)])
     return rows, groups
 

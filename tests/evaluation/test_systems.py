@@ -15,8 +15,7 @@ from tests.evaluation.sentences import noisy, sentences
     ("languages", "sizes"), [(2, None), (3, (1, 1, 1)), (4, (2, 1, 1)), (8, (3, 3, 2))]
 )
 def test_resources_are_thirds_and_the_first_groups_take_the_rest(languages, sizes):
-    main = system_of("a", dict.fromkeys(range(languages), 30.0))
-    groups = systems.resource_groups(main)
+    groups = systems.resource_groups(system_of("a", dict.fromkeys(range(languages), 30.0)))
     if sizes is None:
         assert groups == {}
         return

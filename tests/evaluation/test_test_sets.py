@@ -52,14 +52,12 @@ def test_flores(tmp_path, split):
 
 def test_the_folder_of_one_split_of_flores_plus(tmp_path):
     make(tmp_path, ["devtest.fra_Latn", "devtest.eng_Latn", "devtest.cat_Latn_vale1252", "x.md"])
-    published = test_sets.open_folder(tmp_path)
-    assert published.tags == ["ca-valencia", "en", "fr"]
+    assert test_sets.open_folder(tmp_path).tags == ["ca-valencia", "en", "fr"]
 
 
 def test_plain_files(tmp_path):
     make(tmp_path, ["SRC.de", "REF.en", "REF2.en.gz", "ref.fr.txt"])
-    published = test_sets.open_folder(tmp_path)
-    (test,), notes = test_sets.read(published, pairs("de>en", "it>en"))
+    (test,), notes = test_sets.read(test_sets.open_folder(tmp_path), pairs("de>en", "it>en"))
     assert test.sources[0] == "SRC.de 0"
     assert [lines[0] for lines in test.all_references] == ["REF.en 0", "REF2.en.gz 0"]
     assert notes == [
@@ -70,8 +68,7 @@ def test_plain_files(tmp_path):
 
 def test_a_language_may_have_files_of_both_sides(tmp_path):
     make(tmp_path, ["src.de", "ref.de", "src.en", "ref.en"])
-    published = test_sets.open_folder(tmp_path)
-    tests, notes = test_sets.read(published, pairs("de>en", "en>de"))
+    tests, notes = test_sets.read(test_sets.open_folder(tmp_path), pairs("de>en", "en>de"))
     assert [test.sources[0] for test in tests] == ["src.de 0", "src.en 0"]
     assert not notes
 
@@ -79,8 +76,7 @@ def test_a_language_may_have_files_of_both_sides(tmp_path):
 def test_unknown_codes_are_named(tmp_path):
     make(tmp_path, [f"devtest/{code}.devtest" for code in ("eng_Latn", "qqq_Latn", "qqr", "x!")])
     make(tmp_path, ["devtest/eng.devtest"])
-    published = test_sets.open_folder(tmp_path)
-    assert published.notes == [
+    assert test_sets.open_folder(tmp_path).notes == [
         "eng_Latn.devtest is left out, because en has another file",
         "the code qqq_Latn of qqq_Latn.devtest is unknown; it is used as qqq",
         "the code qqr of qqr.devtest is unknown; it is used as qqr",

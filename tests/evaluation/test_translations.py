@@ -89,8 +89,7 @@ def test_translations_of_another_choice_of_weights_are_not_used(run):
     for choice, label in (("best", labels[1]), ("5", labels[0]), ("average:2", average)):
         for expected in (["fr", "de"], []):
             translator = Translator(label)
-            choices = Choices(choice)
-            translations.translate_all(run, "test", TESTS, translator, choices)
+            translations.translate_all(run, "test", TESTS, translator, Choices(choice))
             assert translator.languages == expected
             assert set(translator.choices) <= {choice}
     translate(run, again := Translator(labels[1]))

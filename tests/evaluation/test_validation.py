@@ -55,10 +55,9 @@ def validate(monkeypatch):
     monkeypatch.setattr(validation, "restrictions", lambda run: {})
 
     def make(config=DEMO, run=None) -> Validation:
-        devices = types.SimpleNamespace(put=lambda batch, specs: batch)
         programs = types.SimpleNamespace(
             config=config,
-            devices=devices,
+            devices=types.SimpleNamespace(put=lambda batch, specs: batch),
             compile_eval_step=compile_eval_step,
             batch_specs={},
             functions=None,
@@ -85,8 +84,7 @@ def test_the_score_is_the_mean_over_languages_of_nats_per_token(validate):
 def test_the_moving_average_is_scored_if_there_is_one(validate):
     """`eval_step` accepts no other weights."""
     state = {"parameters/w": "not these", "ema/w": "weights", "step": 1}
-    validation = validate(DEMO.replace(train={"ema": 0.99}))
-    line, *_ = validation.run(RunCounters(step=5), state)
+    line, *_ = validate(DEMO.replace(train={"ema": 0.99})).run(RunCounters(step=5), state)
     assert line == "step 5: dev nll 1.000 (Train.ema)"
 
 

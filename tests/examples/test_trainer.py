@@ -6,8 +6,6 @@ import pytest
 import unet3d
 from trainer import Weight
 
-MAINS = {"conformer": conformer.main, "unet3d": unet3d.main}
-
 
 @pytest.mark.parametrize(
     ("name", "words", "message"),
@@ -38,7 +36,7 @@ MAINS = {"conformer": conformer.main, "unet3d": unet3d.main}
     ],
 )
 def test_a_mistake_is_explained_with_exit_code_2(name, words, message, capsys):
-    assert MAINS[name](words.split()) == 2
+    assert {"conformer": conformer.main, "unet3d": unet3d.main}[name](words.split()) == 2
     assert message in capsys.readouterr().err
 
 

@@ -1,8 +1,4 @@
-"""Models of Hugging Face: the logits, gate choices and translations of transformers.
-
-The goldens are tiny models, and what transformers computes with them; scripts/make_import_goldens.py made
-them.
-"""
+"""Logits, gate choices and translations of transformers, which scripts/make_import_goldens.py kept."""
 
 import dataclasses
 import functools

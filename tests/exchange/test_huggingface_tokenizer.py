@@ -118,9 +118,8 @@ def test_codes_of_one_language_stay_apart(folder):
 
 def test_an_id_beyond_the_model_is_refused(folder):
     config = read_config(folder)
-    languages = json.loads((folder / "special_tokens_map.json").read_text())
     number = len(json.loads((folder / "vocab.json").read_text())) + len(
-        languages["additional_special_tokens"]
+        json.loads((folder / "special_tokens_map.json").read_text())["additional_special_tokens"]
     )
     read_tokenizer(folder, config | {"vocab_size": number})
     message = f"the tokenizer has an id {number - 1}, but by config.json the model has {number - 1}"
@@ -272,8 +271,7 @@ def test_new_tokens_are_in_the_files_that_are_written(name, tags, token, tmp_pat
     for file, content in {**grown.files, "config.json": json.dumps(grown.config).encode()}.items():
         (folder / file).write_bytes(content)
     tokenizer = read_tokenizer(folder, read_config(folder))
-    language = tags["source"].strip("<>2")
-    assert ("en", language) in tokenizer.directions
+    assert ("en", tags["source"].strip("<>2")) in tokenizer.directions
     # Text has the same tokens of the folder, old ones and new ones.
     rows = dict(enumerate(grown.orders["target"].rows.tolist()))
     for side, order in tokenizer.orders.items():

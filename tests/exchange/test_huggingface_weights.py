@@ -48,8 +48,7 @@ def test_an_imported_model_goes_back_to_its_own_weights(name):
     model, golden = imported(name), Tensors(GOLDENS / name)
     tensors = tensors_of(model.layout, {n: w.numpy() for n, w in model.weights.items()})
     # transformers computes the sinusoids itself.
-    expected = {name for name in golden.unread if "embed_positions" not in name}
-    assert set(tensors) == expected
+    assert set(tensors) == {name for name in golden.unread if "embed_positions" not in name}
     half = {"nllb_moe": "bfloat16", "marian": np.float16}.get(name)
     for tensor, values in tensors.items():
         original = golden.read(tensor, values.shape)

@@ -1,7 +1,4 @@
-"""SavedModels: text becomes batches and translations as in gshard-decode, whatever the search does.
-
-Most tests replace the search by one that copies the source. Its score says in which batch a sentence was.
-"""
+"""SavedModels batch as gshard-decode does. Most searches here copy, and the score says in which batch."""
 
 import numpy as np
 import pytest
@@ -117,8 +114,7 @@ def loaded(files, vocabularies, tmp_path_factory):
     # Weights of Decode.precision = 'bfloat16' keep their dtype.
     weights = {"one/weight": np.ones((), tf.bfloat16.as_numpy_dtype)}
     folder = tmp_path_factory.mktemp("saved") / "model"
-    trained = TrainedModel(CONFIG, copying, weights, *files, directions)
-    saved_model.write(trained, folder)
+    saved_model.write(TrainedModel(CONFIG, copying, weights, *files, directions), folder)
     return texts_of(tf.saved_model.load(folder))
 
 
@@ -127,8 +123,7 @@ def texts_of(module):
     import tensorflow as tf
 
     def translate(texts, source, target):
-        signature = module.signatures["serving_default"]
-        result = signature(
+        result = module.signatures["serving_default"](
             text=tf.constant(texts, tf.string, [len(texts)]),
             source=tf.constant(source),
             target=tf.constant(target),

@@ -86,8 +86,7 @@ def test_a_shared_update_asks_for_gathers_of_weights_and_moments():
 )
 def test_the_devices_that_share_a_group_have_reasons_to_communicate(kind, part, direction, why):
     rules = {"G": "group", "S": "member", "E": ("member", "group")}
-    mesh = Mesh(("group", "member"), (2, 4), rules=rules)
-    context = dataclasses.replace(CONTEXT, mesh=mesh)
+    context = dataclasses.replace(CONTEXT, mesh=Mesh(("group", "member"), (2, 4), rules=rules))
     origin = Origin("encoder 1 moe_0", part, part, direction=direction)
     reason = explain(kind, Array("f32", (8, 64)), origin, ("member",), context)
     assert reason.why.startswith(why)

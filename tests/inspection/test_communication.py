@@ -107,14 +107,11 @@ def test_a_small_weight_that_is_gathered_gets_the_override_that_avoids_it():
 
 def test_a_large_weight_is_gathered_as_its_rule_asks():
     weights = {"decoder/block/feed_forward_0/wi": ArraySpec((64, 8192, 65536), FLOAT, "RMH")}
-    context = Context(
-        Topology.parse("v3:2x2"), Mesh(("x",), (8,), rules={"M": "x", "B": "x"}), weights
-    )
     (gathered,) = sources(
         "  %shard = bf16[1024,65536]{1,0} parameter(0)\n"
         f"  %whole = bf16[8192,65536]{{1,0}} all-gather(%shard), {ALL}, dimensions={{0}}, "
         + named("while/decoder_feed_forward_0/einsum"),
-        context,
+        Context(Topology.parse("v3:2x2"), Mesh(("x",), (8,), rules={"M": "x", "B": "x"}), weights),
     )
     assert "the rule for M asks for this split" in gathered.reason.why
     assert gathered.reason.asked_for
@@ -168,8 +165,7 @@ ENTRY %main (a: f32[64,16]) -> f32[8,16] {{
   ROOT %out = f32[8,16]{{1,0}} fusion(%sum), kind=kCustom, calls=%scatter
 }}
 """
-    module = hlo.parse(text)
-    (source,) = communication.collectives(module, CONTEXT)
+    (source,) = communication.collectives(hlo.parse(text), CONTEXT)
     assert (source.kind, source.bytes) == ("reduce-scatter", 64 * 16 * 4)
     assert source.origin.place == "decoder 0 feed_forward_1, wo"
 
@@ -198,8 +194,7 @@ ENTRY %main (x: f32[64]) -> f32[512] {{
   ROOT %d = f32[512]{{0}} fusion(%x), kind=kCustom, calls=%done
 }}
 """
-    module = hlo.parse(text)
-    assert len(communication.collectives(module, CONTEXT)) == 1
+    assert len(communication.collectives(hlo.parse(text), CONTEXT)) == 1
 
 
 @pytest.mark.parametrize(

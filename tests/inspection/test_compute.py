@@ -77,8 +77,7 @@ def test_window_positions_are_those_that_meet_an_element(
     for o, position in itertools.product(range(out), range(rhs)):
         place = o * stride + position * rhs_dilate - pad
         meets += place >= 0 and place % lhs_dilate == 0 and place // lhs_dilate < lhs
-    positions = compute._valid_positions(lhs, rhs, out, stride, pad, lhs_dilate, rhs_dilate)
-    assert positions == meets
+    assert compute._valid_positions(lhs, rhs, out, stride, pad, lhs_dilate, rhs_dilate) == meets
 
 
 STACKED, LAYER, NUMBER = "f32[36,8,128]{2,1,0:T(8,128)}", "f32[1,8,128]{2,1,0:T(8,128)}", "s32[]"
@@ -118,8 +117,7 @@ def test_work_takes_the_compilers_estimate_and_is_kept_by_origin():
     assert work["feed-forward"].seconds == pytest.approx(1e-6)  # 940 cycles at 940 MHz
     moved = 3 * 256 * 256 * 4
     assert work["optimizer"].seconds == pytest.approx(moved / 450e9)
-    total = work["feed-forward"] + work["optimizer"].times(2)
-    assert total.bytes_accessed == 3 * moved
+    assert (work["feed-forward"] + work["optimizer"].times(2)).bytes_accessed == 3 * moved
 
 
 def test_a_gpu_has_a_peak_for_each_dtype_of_a_product():
@@ -145,9 +143,6 @@ def test_an_unnamed_copy_has_the_origin_of_its_user():
     )
     origin = compute.find_origin(module, module.by_name["copy"])
     assert (origin.layer, origin.kind) == ("decoder 2 self_attention_1", "attention")
-
-
-PREFIX = "jit(call)/lowered_program/"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +178,7 @@ PREFIX = "jit(call)/lowered_program/"
     ],
 )  # fmt: skip
 def test_the_name_of_an_operation_gives_its_origin(op_name, layer, part, kind, direction):
-    origin = origin_of(PREFIX + op_name)
+    origin = origin_of("jit(call)/lowered_program/" + op_name)
     assert (origin.layer, origin.part, origin.kind, origin.direction) == (
         layer,
         part,

@@ -86,8 +86,7 @@ def test_prepared_data_with_another_vocabulary_and_longer_rows(tmp_path):
     prepared = Data(source_length=96, target_length=48, target_vocabulary=5000)
     write_prepared_data(tmp_path / "data", prepared, {"de": 4})
     tmp_path = tmp_path / "data"
-    request = DoctorRequest("demo", ["Data.languages = ('fr',)"], data=tmp_path)
-    assert problems(request, "data") == [
+    assert problems(DoctorRequest("demo", ["Data.languages = ('fr',)"], data=tmp_path), "data") == [
         f"--data {tmp_path} has examples of up to 96 tokens, but Data.source_length is 64; set it to 96 "
         "or more, or prepare the data again.",
         f"--data {tmp_path} was prepared with Data.target_vocabulary = 5000, but the config has 4000; "

@@ -25,10 +25,9 @@ SIGNATURE = Signature(
 
 
 def test_each_argument_has_its_category():
-    categories = {
+    assert {
         name: memory.category_of(name, spec, MESH) for name, spec in SIGNATURE.flat_inputs()
-    }
-    assert categories == {
+    } == {
         "parameters/encoder/block/moe_0/wi": "sharded_weights",
         "parameters/source_embedding": "replicated_weights",
         "moments/row/source_embedding": "optimizer",
@@ -40,8 +39,7 @@ def test_each_argument_has_its_category():
 
 
 def test_an_estimate_adds_the_arguments_to_the_temporaries():
-    error = DoesNotFit(1000, 4096, "HLO temporaries")
-    estimate = memory.estimated(SIGNATURE, MESH, error)
+    estimate = memory.estimated(SIGNATURE, MESH, DoesNotFit(1000, 4096, "HLO temporaries"))
     assert estimate.is_estimate
     assert estimate.by_category["sharded_weights"] == 8 * 16 * 32 * 4 // 4
     assert estimate.by_category["replicated_weights"] == 64 * 16 * 4

@@ -29,7 +29,6 @@ def test_rows_agree_with_their_own_columns():
         for row in rows:
             if row.core_years is None or name.startswith("dense_96l"):
                 continue
-            cores = row.mesh[0]
-            years = 1e12 / row.batch_tokens * row.step_seconds * cores / (365 * 86400)
+            years = 1e12 / row.batch_tokens * row.step_seconds * row.mesh[0] / (365 * 86400)
             assert years == pytest.approx(row.core_years, rel=0.06), name
             assert row.weights > 1e9

@@ -68,8 +68,7 @@ def test_six_all_to_alls_of_an_moe_layer_and_an_all_reduce_of_what_is_replicated
 def test_the_collectives_of_a_dense_layer_are_those_of_the_table_in_sharding_md(name, shape, moved):
     macros = ("DEVICES",) if len(shape) == 1 else ("X", "Y")
     sizes = [f"{macro} = {size}" for macro, size in zip(macros, shape, strict=True)]
-    settings = (*LAYER, "Model.experts = 0", f"include 'meshes/{name}.gin'", *sizes)
-    predicted = cost("demo", *settings)
+    predicted = cost("demo", *LAYER, "Model.experts = 0", f"include 'meshes/{name}.gin'", *sizes)
     kinds: dict[str, set] = {}
     for (kind, axes), nbytes in predicted.traffic.items():
         assert nbytes > 0

@@ -12,8 +12,7 @@ from gshard_nmt.settings.gin_reader import load_config
 
 def step(name: str = "demo", *settings: str) -> Step:
     config = load_config(name, settings)
-    arrays = training_arrays(config, step_functions(config))
-    return step_of(config, arrays, rounds_operands=True)
+    return step_of(config, training_arrays(config, step_functions(config)), rounds_operands=True)
 
 
 def forward_flops(products) -> int:

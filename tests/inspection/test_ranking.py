@@ -163,8 +163,7 @@ def test_figure_10_a_ring_of_neighbors_beats_a_row_of_the_machine():
 
     def seconds(order, kind: str) -> float:
         mesh = Mesh(("x", "y"), (2, 4), {}, device_order=order)
-        placement = links.place_on(topology, mesh, ["y"])
-        return links.seconds(kind, 2**20, placement, topology.chip)
+        return links.seconds(kind, 2**20, links.place_on(topology, mesh, ["y"]), topology.chip)
 
     for kind in ("all-reduce", "all-gather", "all-to-all"):
         ring = seconds((0, 1, 5, 4, 2, 3, 7, 6), kind)

@@ -92,5 +92,4 @@ def test_the_papers_figures_are_shown_for_their_own_mesh_batch_and_model_only(in
         {"topology": Topology.parse("v4:4x4x8")},
         {"config": "demo"},
     ):
-        other = dataclasses.replace(on_paper, **changes)
-        assert "the paper measured" not in words(other), changes
+        assert "the paper measured" not in words(dataclasses.replace(on_paper, **changes)), changes

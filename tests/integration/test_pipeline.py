@@ -30,8 +30,7 @@ def test_a_run_folder_says_what_was_run(folder):
     dev = [line for line in lines_of(run) if "dev_nll/fr" in line]
     assert [line["step"] for line in dev] == [3, 6]
     assert {"dev_nll/de", "dev_bleu"} <= set(dev[0])
-    table = (run / "parameters.txt").read_text()
-    assert "parameters/encoder/block/moe_0/wi" in table
+    assert "parameters/encoder/block/moe_0/wi" in (run / "parameters.txt").read_text()
     budget = json.loads((run / "budget.json").read_text())
     assert budget["steps"] == 6
     assert set(budget["tokens_by_language"]) == {"de", "fr"}
@@ -78,8 +77,7 @@ def test_sigterm_saves_and_a_second_trainer_is_refused_until_then(folder):
     assert second.returncode == 2
     assert f"is in use: process {process.pid} on " in second.stderr
     assert not (folder / "killed" / "trainer.lock").exists()
-    saved = json.loads((folder / "killed" / "budget.json").read_text())["steps"]
-    assert saved >= 3
+    assert json.loads((folder / "killed" / "budget.json").read_text())["steps"] >= 3
 
 
 DECODE_AND_RECORD = """
@@ -104,10 +102,7 @@ def contents_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
 
 
 def with_read_only(folder: Path) -> list[str]:
-    """Returns the beginning of a command line that sees a folder read-only, also as root.
-
-    If the system allows no namespaces, it is empty.
-    """
+    """Returns how a command begins that sees a folder read-only, also as root; [] without namespaces."""
     if not has_namespaces():
         return []
     mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && ! touch "$0/x" 2>&- && exec "$@"'
@@ -134,5 +129,4 @@ def test_decoding_keeps_lines_in_order_and_starts_from_the_cache_of_the_user(fol
     scored = succeed(program("decode", *flags, stdin="der\n" + "elppa eert. " * 8 + "\n"))
     columns = [line.split("\t") for line in scored.stdout.splitlines()]
     assert [row[0] for row in columns] == ["1", "2"]
-    note = "more than 16 tokens, so translated in pieces: line 2."
-    assert scored.stderr.splitlines()[-1] == note
+    assert scored.stderr.splitlines()[-1] == "more than 16 tokens, so translated in pieces: line 2."

@@ -77,8 +77,7 @@ def test_a_client_gets_what_gshard_decode_gives(trained):
         try:
             ready = process.stdout.readline()
             assert ready.endswith("(step 6 (Train.ema), 2 directions)\n"), process.stderr.read()
-            url = ready.split()[3]
-            client = libretranslatepy.LibreTranslateAPI(url)
+            client = libretranslatepy.LibreTranslateAPI(ready.split()[3])
             assert f"{client.translate(chr(10).join(lines), 'fr', 'en')}\n" == decoded.stdout
             assert [language["code"] for language in client.languages()] == ["de", "en", "fr"]
             process.send_signal(signal.SIGTERM)

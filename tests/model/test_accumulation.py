@@ -77,8 +77,7 @@ def test_a_microbatch_takes_its_part_of_the_groups_and_of_the_tokens():
     assert whole.model_of_microbatch.num_groups == 2
     by_size = dataclasses.replace(model, num_groups=0, group_size=16)
     assert WholeBatch(by_size, batch, 2).model_of_microbatch == by_size
-    first = {name: array[::2] for name, array in batch.items()}
-    shares = whole.shares(first)
+    shares = whole.shares({name: array[::2] for name, array in batch.items()})
     # The batch has 14 source tokens and 14 target tokens.
     source = (2 * len(TWO[0]) + len(ONE[0])) / (2 * len(ONE[0] + TWO[0]))
     target = (2 * len(TWO[1]) + len(ONE[1])) / (2 * len(ONE[1] + TWO[1]))
@@ -121,6 +120,5 @@ def test_a_loop_over_blocks_adds_to_the_sums_and_makes_no_other_array_of_gradien
 
 def test_microbatch_m_has_every_nth_row_from_m():
     # Lingvo and PRAXIS divide 6 rows into 3 microbatches as {0, 3}, {1, 4}, {2, 5}.
-    rows = tf.reshape(tf.range(12), [6, 2])
-    split = microbatches_of(rows, 3, "BL")
+    split = microbatches_of(tf.reshape(tf.range(12), [6, 2]), 3, "BL")
     np.testing.assert_array_equal(split[:, :, 0] // 2, [[0, 3], [1, 4], [2, 5]])

@@ -26,8 +26,7 @@ def key_of(word0: int, word1: int) -> counter_random.Key:
 )
 def test_threefry_gives_the_known_answers_of_random123_for_13_rounds(key, counter, answer):
     counters = [tf.constant(word, tf.uint32) for word in counter]
-    words = counter_random.threefry(key_of(*key), *counters)
-    assert tuple(int(word) for word in words) == answer
+    assert tuple(int(word) for word in counter_random.threefry(key_of(*key), *counters)) == answer
 
 
 def test_four_devices_draw_the_numbers_of_one_each_only_its_own():
@@ -57,8 +56,7 @@ def test_steps_names_and_repeats_are_uncorrelated():
     correlation = np.corrcoef(draws) - np.eye(len(keys))
     assert np.abs(correlation).max() < 5 / np.sqrt(draws.shape[1])
     # If a draw used seed + index, the draws of two steps would be equal up to a shift by one element.
-    shifted = np.corrcoef(draws[0, 1:], draws[1, :-1])[0, 1]
-    assert abs(shifted) < 5 / np.sqrt(draws.shape[1])
+    assert abs(np.corrcoef(draws[0, 1:], draws[1, :-1])[0, 1]) < 5 / np.sqrt(draws.shape[1])
 
 
 def test_moments_of_uniform_and_normal():

@@ -41,8 +41,7 @@ def test_a_token_gets_the_weighted_outputs_of_its_slots(name):
     slots = outputs.reshape(6, 5)
     expected = [0.7 * slots[0] + 0.3 * slots[3], 0.6 * slots[1] + 0.4 * slots[4], 0 * slots[0]]
     expected.append(0.8 * slots[2])
-    combined = to_tokens(tf.constant(outputs))
-    np.testing.assert_allclose(combined[0], expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(to_tokens(tf.constant(outputs))[0], expected, rtol=1e-6, atol=1e-7)
 
 
 def scatters(function) -> int:

@@ -20,20 +20,6 @@ def uses(model, batch=BATCH) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in counts.items()}
 
 
-@pytest.fixture
-def layers(monkeypatch):
-    """Returns a list that gets the logits and the token mask of each layer while the model computes."""
-    records, route = [], gating.route
-
-    def recorded(tokens, gate, is_token, *arguments, **options):
-        routing = route(tokens, gate, is_token, *arguments, **options)
-        records.append((tokens.numpy() @ gate.numpy(), is_token.numpy()))
-        return routing
-
-    monkeypatch.setattr("gshard_nmt.model.moe.route", recorded)
-    return records
-
-
 def oracle(logits, is_token, languages, routing) -> dict[str, np.ndarray]:
     """Counts the choices of one layer, token by token."""
     experts, choices = logits.shape[-1], 1 if routing == "switch" else 2
@@ -52,7 +38,15 @@ def oracle(logits, is_token, languages, routing) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("change", [{}, {"routing": "switch"}, {"moe_every": 1}])
-def test_the_counts_are_those_of_the_choices_of_each_token(change, layers):
+def test_the_counts_are_those_of_the_choices_of_each_token(change, monkeypatch):
+    layers, route = [], gating.route
+
+    def recorded(tokens, gate, is_token, *arguments, **options):
+        routing = route(tokens, gate, is_token, *arguments, **options)
+        layers.append((tokens.numpy() @ gate.numpy(), is_token.numpy()))
+        return routing
+
+    monkeypatch.setattr("gshard_nmt.model.moe.route", recorded)
     model = dataclasses.replace(SMALL, **change)
     counts = uses(model)
     assert len(layers) == len(counts["tokens"]) == (6 if "moe_every" in change else 3)
@@ -60,6 +54,5 @@ def test_the_counts_are_those_of_the_choices_of_each_token(change, layers):
     for i, (logits, is_token) in enumerate(layers):
         side = "source" if i < encoder_layers else "target"
         languages = BATCH[f"{side}_languages"].numpy()
-        expected = oracle(logits, is_token, languages, model.routing)
-        for name, values in expected.items():
+        for name, values in oracle(logits, is_token, languages, model.routing).items():
             np.testing.assert_allclose(counts[name][i], values, rtol=1e-5, err_msg=f"{name} {i}")

@@ -119,14 +119,13 @@ def test_the_totals_of_a_batch_weigh_its_microbatches_by_their_tokens():
     """The first microbatch has three tokens and the second one, in groups of two rows of two tokens."""
     segments = tf.constant([[[1, 1], [1, 0]], [[1, 0], [0, 0]]])
     # Entropy, choices without a slot, requests, and the load of two experts.
-    layer_sums = tf.constant([[[0.4, 1.0, 6.0, 0.0, 1.0]], [[0.8, 2.0, 2.0, 1.0, 0.0]]])
     totals = {
         "aux_loss": tf.constant([1.0, 2.0]),
         "z_loss": tf.constant([1.0, 2.0]),
         "by_layer": tf.zeros([2, 1, 4]),
         "lost_one": tf.constant([[[0.0, 1.0, 2.0, 3.0]], [[4.0, 5.0, 6.0, 7.0]]]),
         "lost_both": tf.zeros([2, 1, 4]),
-        "layer_sums": layer_sums,
+        "layer_sums": tf.constant([[[0.4, 1.0, 6.0, 0.0, 1.0]], [[0.8, 2.0, 2.0, 1.0, 0.0]]]),
     }
     joined = figures.of_batch(totals, segments)
     assert set(joined) == {*totals} - {"layer_sums"}

@@ -20,7 +20,6 @@ from tests.model.algorithm_1 import top2_gating
 GATES = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4], [0.7, 0.2, 0.1], [0.2, 0.5, 0.3]])
 DRAW = np.array([0.9, 0.1, 0.1, 0.1])
 ALL = MoE(3, hidden_dim=8, second_expert="all", capacity=2)
-RANDOM = dataclasses.replace(ALL, second_expert="random")
 
 
 def assign(rules: MoE, gates=GATES, draw=None, is_token=None) -> Routing:
@@ -70,7 +69,7 @@ def test_the_worked_group_with_every_second_choice():
 
 
 def test_a_randomly_dropped_second_choice_takes_no_slot():
-    kept = triples(assign(RANDOM, draw=DRAW))
+    kept = triples(assign(dataclasses.replace(ALL, second_expert="random"), draw=DRAW))
     assert [t[:2] for t in kept[0]] == [(0, 0)]
     assert_same([kept[2]], [[(1, 1, 2 / 9)]])
     literal = top2_gating(GATES, 2, DRAW).triples
@@ -94,8 +93,7 @@ def seconds(rules: MoE) -> list[bool]:
 
 
 def test_each_policy_keeps_its_second_choices():
-    policies = {p: seconds(dataclasses.replace(ALL, second_expert=p)) for p in gating.POLICIES}
-    assert policies == {
+    assert {p: seconds(dataclasses.replace(ALL, second_expert=p)) for p in gating.POLICIES} == {
         "random": [False, True, True, True],  # 2 w2 = 2/3, 8/9, 4/9, 3/4 against the draw
         "all": [True] * 4,
         "none": [False] * 4,
@@ -111,8 +109,7 @@ def test_without_second_choices_the_first_keeps_its_weight():
 
 
 def test_switch_routing_takes_the_best_expert_at_its_raw_gate():
-    switch = MoE(3, hidden_dim=8, routing="switch", capacity=2)
-    routing = assign(switch)
+    routing = assign(MoE(3, hidden_dim=8, routing="switch", capacity=2))
     assert_same(triples(routing), [[(0, 0, 0.6)], [(0, 1, 0.5)], [], [(1, 0, 0.5)]])
     assert float(routing.aux_loss) == pytest.approx(1.33125)
     assert float(routing.overflow_fraction) == pytest.approx(1 / 4)

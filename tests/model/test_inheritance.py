@@ -63,8 +63,7 @@ def test_a_model_with_fewer_layers_takes_every_second_one():
 
 def test_a_dense_feed_forward_becomes_each_expert():
     plan = between(DENSE, SMALL)
-    wi = plan["encoder/block/moe_0/wi"]
-    assert [(o.name, o.repeat, o.upcycled) for o in wi] == [
+    assert [(o.name, o.repeat, o.upcycled) for o in plan["encoder/block/moe_0/wi"]] == [
         ("encoder/block/feed_forward_0/wi", 0, True),
         ("encoder/block/feed_forward_0/wi", 2, True),
     ]
@@ -85,8 +84,7 @@ def test_experts_do_not_become_a_dense_layer():
         None,
         "encoder/block/feed_forward_1/wi",
     ]
-    unused = left_out(plan, declared(SMALL))
-    assert unused["encoder/block/moe_0/gate"] == "all of it"
+    assert left_out(plan, declared(SMALL))["encoder/block/moe_0/gate"] == "all of it"
     assert words("encoder/block/feed_forward_0/wi", SMALL, DENSE) == (
         "copied: new, feed_forward_1[0], new, feed_forward_1[1]"
     )

@@ -26,8 +26,7 @@ def test_every_number_counts_once(size):
     x = numbers(size)
     np.testing.assert_array_equal(last_dimension.maximum(x), x.max(-1, keepdims=True))
     np.testing.assert_array_equal(last_dimension.minimum(x), x.min(-1, keepdims=True))
-    ones = np.ones([2, size], np.int32)
-    np.testing.assert_array_equal(last_dimension.total(ones), [[size]] * 2)
+    np.testing.assert_array_equal(last_dimension.total(np.ones([2, size], np.int32)), [[size]] * 2)
     # Each number alone, so that none is left out and none is counted twice.
     alone = np.eye(size, dtype=np.int32) * np.arange(1, size + 1, dtype=np.int32)[:, np.newaxis]
     if size < 2000:

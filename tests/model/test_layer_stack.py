@@ -1,7 +1,4 @@
-"""A stack of layers that runs as a pipeline: its microbatches, groups, totals and random numbers.
-
-Eagerly the microbatches run one after another. The tests of pipelines on several devices compile them.
-"""
+"""A stack of layers as an eager pipeline: its microbatches, groups, totals and random numbers."""
 
 import dataclasses
 
@@ -23,8 +20,6 @@ SIZES = {**NARROW, "moe_every": 1, "experts": 4, "num_groups": MICROBATCHES}
 MODEL = Model(encoder_layers=2, decoder_layers=2, **SIZES, **GATING, **WITHOUT_DROPOUT)
 KEY = counter_random.Key.from_seed(tf.constant([1, 2], tf.uint32))
 PIPELINE = {"stack": "pipeline", "stages": 2}
-# A group of the whole batch is a microbatch if the rows are in this order.
-BY_MICROBATCH = np.arange(ROWS).reshape(-1, MICROBATCHES).T.ravel()
 
 
 def batch(rows=slice(None)) -> dict[str, tf.Tensor]:
@@ -45,14 +40,14 @@ def results(model: Model, rows=slice(None), microbatches: int = 1) -> dict[str, 
 
 
 def test_a_pipeline_equals_the_stack_whose_groups_are_the_same():
-    expected = results(MODEL, BY_MICROBATCH)
+    # A group of the whole batch is a microbatch if the rows are in this order.
+    expected = results(MODEL, np.arange(ROWS).reshape(-1, MICROBATCHES).T.ravel())
     values = results(dataclasses.replace(MODEL, **PIPELINE), microbatches=MICROBATCHES)
     for name, value in expected.items():
         np.testing.assert_allclose(values[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
     # Some tokens lose an expert, so the groups matter.
     assert values["overflow_fraction"] > 0
-    other = results(MODEL)
-    assert abs(other["total"] - expected["total"]) > 1e-5
+    assert abs(results(MODEL)["total"] - expected["total"]) > 1e-5
 
 
 def test_dropout_is_reproducible_and_differs_among_microbatches():

@@ -34,8 +34,7 @@ def layer(rules: MoE, seed: int = 0, rows: int = 4, length: int = 6, dim: int = 
     for name in [name for name in p if name.endswith("_bias")]:
         p[name] += counter_random.normal(key.fold(name), p[name].shape)
     x = counter_random.normal(key.fold("x"), (rows, length, dim))
-    is_token = tf.constant(np.random.default_rng(seed).random((rows, length)) < 0.8)
-    return p, x, is_token
+    return p, x, tf.constant(np.random.default_rng(seed).random((rows, length)) < 0.8)
 
 
 def outputs_and_gradients(rules: MoE, mode: Mode = Mode()):  # noqa: B008
@@ -180,8 +179,7 @@ def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
 def test_groups_do_not_see_each_other():
     p, x, is_token = layer(RULES)
     whole, _ = moe_layer(p, x, is_token, RULES, Mode())
-    changed = tf.concat([x[:2], x[2:] * -3.0], axis=0)
-    other, _ = moe_layer(p, changed, is_token, RULES, Mode())
+    other, _ = moe_layer(p, tf.concat([x[:2], x[2:] * -3.0], axis=0), is_token, RULES, Mode())
     np.testing.assert_array_equal(whole[:2], other[:2])
     swapped, _ = moe_layer(
         p, tf.roll(x, 2, axis=0), tf.roll(tf.cast(is_token, tf.int32), 2, axis=0) > 0, RULES, Mode()

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from gshard_nmt.model.decoding_weights import Piece
 from gshard_nmt.model.parameters import ZEROS, Parameter
-from gshard_nmt.model.products import Packed, low_precision_product
+from gshard_nmt.model.products import low_precision_product
 
 EQUATIONS = {
     "BKM,MND->BKND": ("MND", "M"),
@@ -27,11 +27,6 @@ def operands(equation: str) -> tuple[np.ndarray, np.ndarray]:
     return x, weight
 
 
-def packed_of(weight: np.ndarray, letters: str, summed: str, dtype: str) -> Packed:
-    piece = Piece("w", None, Parameter(weight.shape, letters, ZEROS), summed, dtype)
-    return piece.for_model(piece.of(tf.constant(weight)))
-
-
 def result_of(function, x: np.ndarray, compiled: bool) -> tf.Tensor:
     if compiled:
         function = tf.function(function, jit_compile=True, autograph=False)
@@ -45,7 +40,9 @@ def test_a_packed_weight_gives_the_product_of_rounded_operands_and_no_rounded_su
     dtype, equation, compiled
 ):
     x, weight = operands(equation)
-    packed = packed_of(weight, *EQUATIONS[equation], dtype)
+    letters, summed = EQUATIONS[equation]
+    piece = Piece("w", None, Parameter(weight.shape, letters, ZEROS), summed, dtype)
+    packed = piece.for_model(piece.of(tf.constant(weight)))
     # NumPy knows bfloat16 by ml_dtypes.
     rounded = [array.astype(np.dtype(dtype)).astype(np.float64) for array in (x, weight)]
     expected = np.einsum(equation, *rounded)

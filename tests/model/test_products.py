@@ -27,8 +27,7 @@ EQUATIONS = (
 def operands(equation: str, dtype: str) -> list[tf.Tensor]:
     """Returns both operands and the gradient of the result, exact in bfloat16."""
     rng = np.random.default_rng(0)
-    letters = re.split(r",|->", equation)
-    arrays = [rng.normal(size=[SIZES[a] for a in word]) for word in letters]
+    arrays = [rng.normal(size=[SIZES[a] for a in word]) for word in re.split(r",|->", equation)]
     return [tf.constant(a.astype(ml_dtypes.bfloat16).astype(dtype)) for a in arrays]
 
 

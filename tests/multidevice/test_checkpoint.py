@@ -54,8 +54,7 @@ def written(tmp_path_factory):
             groups = {"all": devices.put(values(), SPECS)}
         else:
             groups = Checkpoints(source).restore({"all": devices.abstract(SPECS)}).groups
-        letters = {"all": {key: spec.letters for key, spec in SPECS.items()}}
-        writer.save(1, groups, letters, {})
+        writer.save(1, groups, {"all": {key: spec.letters for key, spec in SPECS.items()}}, {})
         writer.close()
         source = folders[name] = writer.folder
     return folders
@@ -86,8 +85,7 @@ def test_no_weight_is_gathered_to_compute_its_checksum(mesh):
     """Every collective moves checksums and counts only: fewer bytes than the smallest shard."""
     devices = runtime.start(MESHES[mesh])
     arrays = devices.put(values(), SPECS)
-    letters = {name: spec.letters for name, spec in SPECS.items()}
-    text = checksums.program(arrays, letters).as_text()
+    text = checksums.program(arrays, {name: spec.letters for name, spec in SPECS.items()}).as_text()
     kinds = "|".join(COLLECTIVE_KINDS)
     results = re.findall(rf"= (.*?) (?:{kinds})(?:-start)?\(", text)
     elements = [

@@ -18,11 +18,10 @@ from tests.multidevice.compiled_function import Compiled
 
 RULES = MoE(4, hidden_dim=256, second_expert="all", dispatch="blocks", biases=True)
 ROWS, LENGTH, DIM = 24, 4, 128
-BY_EXPERT = {"B": "x", "G": "x", "E": "x"}
 BOTH = ("data", "expert")
 MESHES = {
     "one": Mesh(("x",), (1,)),
-    "experts": Mesh(("x",), (4,), rules=BY_EXPERT),
+    "experts": Mesh(("x",), (4,), rules={"B": "x", "G": "x", "E": "x"}),
     "data and experts": Mesh(BOTH, (2, 2), rules={"B": BOTH, "G": BOTH, "E": "expert"}),
     "apart": Mesh(BOTH, (2, 2), rules={"B": "data", "G": "data", "E": "expert"}),
     "tensor": Mesh(

@@ -21,8 +21,7 @@ MESH = Mesh(("x", "y"), (4, 2), rules=TENSOR, overrides={"*encoder*query": {"M":
 def first_state(mesh: Mesh):
     """Returns the state of step 0 as the devices hold it, and the results of collectives that made it."""
     functions = StepFunctions(MOE, Optimizer(min_factored_size=8), 40, 48, languages=3)
-    letters = letters_of(state_specs(functions))
-    compiled = Compiled(functions.initialize, [CONTROL], [letters], mesh)
+    compiled = Compiled(functions.initialize, [CONTROL], [letters_of(state_specs(functions))], mesh)
     (state,) = compiled.program(*compiled.put(control()))
     kinds = "|".join(COLLECTIVE_KINDS)
     return state, re.findall(rf"= (.*?) (?:{kinds})(?:-start)?\(", compiled.text)

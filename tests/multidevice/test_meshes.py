@@ -36,10 +36,7 @@ BATCH = {
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A mesh of configs/meshes on eight devices, and the collectives of its training step.
-
-    The table in docs/sharding.md has the same numbers.
-    """
+    """A mesh of configs/meshes and the collectives of its training step, as docs/sharding.md has them."""
 
     sizes: dict[str, int]
     """The required macros of the config."""
@@ -125,8 +122,7 @@ RUNS = {
 def mesh_of(name: str) -> Mesh:
     """Returns the mesh of a config, as gin reads it."""
     path = configs_folder() / "meshes" / f"{name}.gin"
-    macros = [f"{k} = {v}" for k, v in RUNS[name].sizes.items()]
-    return load_config(str(path), macros).mesh
+    return load_config(str(path), [f"{k} = {v}" for k, v in RUNS[name].sizes.items()]).mesh
 
 
 def steps(model: Model) -> StepFunctions:
@@ -177,8 +173,7 @@ def test_products_in_bfloat16_keep_the_collectives():
     mesh, kept = mesh_of("hybrid"), dataclasses.replace(SPARSE, matmul_precision="bfloat16")
     losses, _, hlo = train(kept, mesh)
     np.testing.assert_allclose(losses, on_one_device(SPARSE)[0], rtol=2e-3)
-    layers = in_layers(hlo, mesh)
-    moved = {key: n for key, n in layers.items() if key[0] != "all-reduce"}
+    moved = {key: n for key, n in in_layers(hlo, mesh).items() if key[0] != "all-reduce"}
     assert moved == RUNS["hybrid"].layers | {("all-gather", "y"): 7}
 
 
@@ -226,8 +221,7 @@ def test_a_mesh_has_the_expected_collectives_and_no_others(name):
 @pytest.mark.parametrize("name", ["data_expert", "data_expert_tensor"])
 def test_the_gradients_of_experts_are_summed_only_over_their_copies(name):
     """GSPMD section 5.4: the gradients of wi and wo are all-reduced along `data`."""
-    counts = collectives(on_its_mesh(name)[2], mesh_of(name))
-    assert counts["all-reduce", "data"] == 2
+    assert collectives(on_its_mesh(name)[2], mesh_of(name))["all-reduce", "data"] == 2
 
 
 def test_a_shared_update_computes_what_one_device_computes():

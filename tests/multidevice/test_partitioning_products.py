@@ -11,18 +11,9 @@ def einsum(equation):
     return lambda *operands: tf.einsum(equation, *operands)
 
 
-def convolution(images, kernel):
-    """BIXY,xyIO->BOXY, split over X. TensorFlow on a CPU wants the features last."""
-    return tf.nn.conv2d(images, kernel, strides=1, padding="SAME")
-
-
 def dispatch(mask, tokens):
-    """GSEC,GSM->EGCM, local along G as in GShard section 3.3.2; the result is then resharded.
-
-    Without the annotation, the partitioner would gather the tokens and reshard the mask.
-    """
-    local = annotate(tf.einsum("GSEC,GSM->GECM", mask, tokens), "GECM")
-    return tf.transpose(local, [1, 0, 2, 3])
+    """GSEC,GSM->EGCM, annotated to be local along G as in GShard section 3.3.2, and then resharded."""
+    return tf.transpose(annotate(tf.einsum("GSEC,GSM->GECM", mask, tokens), "GECM"), [1, 0, 2, 3])
 
 
 # For each row a case, and the kinds of collectives that it may have. If there are any, it has one.
@@ -62,8 +53,8 @@ TABLE_4 = {
         {"all-to-all"},
     ),
     "Convolution(BIXY,xyIO->BOXY) by X": (
-        Case(
-            convolution,
+        Case(  # TensorFlow on a CPU wants the features last.
+            lambda images, kernel: tf.nn.conv2d(images, kernel, strides=1, padding="SAME"),
             [(6, 24, 5, 3), (3, 3, 3, 4)],
             [["x", "y", -1, -1], [-1, -1, -1, -1]],
             ["x", "y", -1, -1],

@@ -202,8 +202,7 @@ def test_an_order_counts_tpu_devices_by_their_coordinates(monkeypatch):
     ]
     monkeypatch.setattr(jax.sharding, "Mesh", lambda devices, axes: devices)
     mesh = Mesh(("x", "y"), (2, 8), rules={})
-    in_jax_order = runtime.arranged(cores, mesh)
-    assert in_jax_order.ravel().tolist() == cores
+    assert runtime.arranged(cores, mesh).ravel().tolist() == cores
     ordered = runtime.arranged(cores, dataclasses.replace(mesh, device_order="[16]"))
     assert ordered.ravel().tolist() == by_number
     assert runtime.by_coordinates([Core((), 1, "cpu"), Core((), 0, "cpu")])[0].core_on_chip == 1

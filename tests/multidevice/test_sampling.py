@@ -63,8 +63,7 @@ def test_samples_are_the_same_on_two_devices_and_in_any_batch():
     one, two = translator(2, 1, "sample"), translator(2, 2, "sample")
     samples = one.translate_ids(SOURCES)
     assert len({tuple(ids) for row in samples for ids, _ in row}) > len(SOURCES)
-    backwards = one.translate_ids(SOURCES[::-1])[::-1]
-    assert backwards == samples
+    assert one.translate_ids(SOURCES[::-1])[::-1] == samples
     for row, again in zip(samples, two.translate_ids(SOURCES), strict=True):
         assert [ids for ids, _ in again] == [ids for ids, _ in row]
         np.testing.assert_allclose([s for _, s in again], [s for _, s in row], rtol=1e-5)

@@ -62,8 +62,7 @@ def step(arrays, moe: MoE) -> dict[str, tf.Tensor]:
 def on_devices(groups: int, members: int, dispatch: str) -> tuple[dict[str, np.ndarray], str]:
     moe, mesh = layer(groups, dispatch), mesh_of(groups, members)
     kind = np.dtype(np.float32)
-    declared = declare_moe(DIM, moe)
-    specs = {name: ArraySpec(p.shape, kind, p.letters) for name, p in declared.items()}
+    specs = {name: ArraySpec(p.shape, kind, p.letters) for name, p in declare_moe(DIM, moe).items()}
     specs["x"] = ArraySpec((ROWS, LENGTH, DIM), kind, "BLM")
     specs["is_token"] = ArraySpec((ROWS, LENGTH), kind, "BL")
     letters = letters_of(specs) | {"y": "BLM", "slot": "GS_"}

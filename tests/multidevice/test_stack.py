@@ -54,8 +54,7 @@ def loss_and_gradients(model: Model) -> dict[str, np.ndarray]:
         gradients = {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
         return {**gradients, **metrics, "total": total}
 
-    values = compute(p, batch(), tf.constant(1.0))
-    return {name: value.numpy() for name, value in values.items()}
+    return {name: value.numpy() for name, value in compute(p, batch(), tf.constant(1.0)).items()}
 
 
 def test_a_scan_and_recomputation_change_no_value_and_no_gradient():

@@ -21,10 +21,9 @@ def test_each_stage_sees_its_own_row_and_the_whole_of_the_others():
         return {"x": tf.einsum("BH,HM->BM", hidden, every["v"])}
 
     def function(x, w, v):
-        results = on_stages(
+        return on_stages(
             stage, {"x": Lettered(x, "PBM")}, {"w": Lettered(w, "PMH")}, {"v": Lettered(v, "HM")}
-        )
-        return results["x"]
+        )["x"]
 
     shapes = (4, 2, 3), (4, 3, 8), (8, 3)
     program = CompiledFunction(function, *shapes, mesh=MESH)
@@ -47,5 +46,4 @@ def test_a_parameter_of_the_stages_follows_the_overrides_of_the_mesh():
         ("decoder/block/wo", "P__HM", [stage, (), (), tensor, ()]),
         ("", "PBLM", [stage, (), (), tensor]),
     ):
-        value = tf.zeros([1] * len(letters))
-        assert _partition(mesh, Lettered(value, letters, name)) == expected
+        assert _partition(mesh, Lettered(tf.zeros([1] * len(letters)), letters, name)) == expected

@@ -60,16 +60,12 @@ def compute(mesh: Mesh, state, other_gradients) -> list[dict[str, np.ndarray]]:
 def start() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Returns a state with moments that are not 0, and gradients that are independent of it."""
     rng = np.random.default_rng(1)
-    initialize = Compiled(STEPS.initialize, [CONTROL], [letters_of(STATE)], ONE_DEVICE)
-    (state,) = initialize(control())
+    (state,) = Compiled(STEPS.initialize, [CONTROL], [letters_of(STATE)], ONE_DEVICE)(control())
     for name, array in state.items():
         if name.startswith("moments/"):
             state[name] = rng.uniform(0.5, 2.0, array.shape).astype(np.float32)
     state["step"] = np.array(6, np.int32)
-    other_gradients = {
-        k: rng.normal(size=s.shape).astype(np.float32) for k, s in PARAMETERS.items()
-    }
-    return state, other_gradients
+    return state, {k: rng.normal(size=s.shape).astype(np.float32) for k, s in PARAMETERS.items()}
 
 
 def test_a_mesh_computes_the_loss_every_gradient_and_the_update_of_one_device():
@@ -93,10 +89,7 @@ def test_a_mesh_computes_the_loss_every_gradient_and_the_update_of_one_device():
 
 
 def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
-    """The MoE layer has one for dispatch and one for combine, forward and backward.
-
-    The moving average of the weights adds none, because it is split as they are.
-    """
+    """One for dispatch and one for combine, forward and backward; the average adds none."""
     steps = dataclasses.replace(STEPS, ema=0.9)
     state = state_specs(steps)
     inputs, outputs = [state, BATCH, CONTROL], [letters_of(state), {}]
@@ -109,10 +102,9 @@ def test_a_moe_layer_makes_four_all_to_alls_and_gathers_no_activation():
     counts = step.program.collectives()
     assert counts["all-to-all"] == 4
     assert counts["reduce-scatter"] == counts["collective-permute"] == 0
-    program = hlo.parse(step.text)
     gathers = [
         instruction
-        for instruction in program.by_name.values()
+        for instruction in hlo.parse(step.text).by_name.values()
         if instruction.opcode == "all-gather"
     ]
     # It gathers Adafactor's second moments of the columns of the gate, one number for each expert.
@@ -134,7 +126,6 @@ def test_a_finer_split_of_groups_than_of_rows_does_not_reach_the_logits():
         groups = tf.reshape(tf.cast(is_token, tf.float32), [2 * ROWS, LENGTH // 2])
         return annotate(tape.gradient(loss, logits), "BLV"), annotate(groups, "GS")
 
-    compiled = CompiledFunction(
+    assert "f32[2,16,48]" not in CompiledFunction(
         gradient, (ROWS, LENGTH, 48), (ROWS, LENGTH), mesh=mesh, letters="BLV"
-    )
-    assert "f32[2,16,48]" not in compiled.shapes_of("all-gather")
+    ).shapes_of("all-gather")

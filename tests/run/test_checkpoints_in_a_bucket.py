@@ -17,8 +17,7 @@ def test_a_bucket_has_a_checkpoint_only_after_its_commit_file(bucket):
     for step in (3, 5, 7, 9):
         assert writer.save(step, state(step), LETTERS, {"step": step}, Scores())
     writer.close()
-    steps = {name.split("/")[3] for name in bucket.names("bucket/run/checkpoints/")}
-    assert steps == {"7", "9"}
+    assert {name.split("/")[3] for name in bucket.names("bucket/run/checkpoints/")} == {"7", "9"}
     groups = abstract(state(9))
     restored = Checkpoints(folder).restore(groups)
     assert restored.manifest.step == 9

@@ -62,8 +62,7 @@ def test_each_program_is_compiled_once_and_only_the_training_step_reuses_its_inp
 def test_a_new_run_compiles_what_makes_its_state_while_the_training_step_compiles():
     steps = fake_steps(is_new=True)
     _ = steps.train_step
-    names = [json.loads(key)[0] for key, _ in steps.devices.compiled]
-    assert names == ["train", "initialize"]
+    assert [json.loads(key)[0] for key, _ in steps.devices.compiled] == ["train", "initialize"]
     steps.initialize()
     assert len(steps.devices.compiled) == 2
 

@@ -195,12 +195,10 @@ def test_the_identity_of_a_run_is_recorded_and_stays(run, data):
     identity = run.identity()
     assert set(identity) == {"source.model", "target.model", "data", "config"}
     assert identity["source.model"] == checksum(data.folder / "source.model")
-    more_steps = DEMO.replace(train={"steps": 9999})
-    for config in (DEMO, more_steps):
+    for config in (DEMO, DEMO.replace(train={"steps": 9999})):
         RunFolder(run.path).claim(config, data)
         assert RunFolder(run.path).identity() == identity
-    facts = json.loads((run.path / "data.json").read_text())
-    assert facts["version"] == gshard_nmt.__version__
+    assert json.loads((run.path / "data.json").read_text())["version"] == gshard_nmt.__version__
 
 
 def test_data_prepared_anew_with_another_vocabulary_is_refused_and_the_settings_are_named(
@@ -320,8 +318,7 @@ def test_a_damaged_budget_is_named(run):
 
 @pytest.mark.parametrize("lines", [0, 5, -2])
 def test_a_config_that_was_cut_is_not_resumed_from(run, data, lines):
-    text = run.config.read_text().splitlines(keepends=True)
-    run.config.write_text("".join(text[:lines]))
+    run.config.write_text("".join(run.config.read_text().splitlines(keepends=True)[:lines]))
     with pytest.raises(UserError, match=r"config\.gin is damaged: lines are missing at its end"):
         RunFolder(run.path).claim(DEMO, data)
 
@@ -387,11 +384,6 @@ def test_each_new_command_is_recorded_once_and_may_have_several_lines(tmp_path):
     assert run.commands() == commands
 
 
-def changed_names(before: dict[str, str], after: dict[str, str]) -> set[str]:
-    assert before.keys() == after.keys()
-    return {name for name in before if before[name] != after[name]}
-
-
 @pytest.mark.parametrize(
     ("change", "names"),
     [
@@ -404,13 +396,13 @@ def changed_names(before: dict[str, str], after: dict[str, str]) -> set[str]:
     ],
 )
 def test_model_data_and_optimizer_are_part_of_the_identity(data, change, names):
-    before = identity_of(DEMO, data)
-    assert changed_names(before, identity_of(DEMO.replace(**change), data)) == names
+    before, after = identity_of(DEMO, data), identity_of(DEMO.replace(**change), data)
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} == names
 
 
 def test_the_place_of_the_data_and_the_order_of_its_manifest_do_not_matter(data, tmp_path):
     before = identity_of(DEMO, data)
     moved = dataclasses.replace(data, folder=data.folder.rename(tmp_path / "moved"))
     assert identity_of(DEMO, moved) == before
-    backwards = dict(reversed(data.manifest.items()))
-    assert hash_of(backwards) == hash_of(data.manifest)
+    assert hash_of(dict(reversed(data.manifest.items()))) == hash_of(data.manifest)

@@ -67,8 +67,7 @@ def test_what_is_not_finite_is_null(run):
     log.write(1, {"nll": float("nan")})
     log.write_event(1, "divergence", {"norm": float("inf"), "status": 1})
     log.close()
-    lines = run.metrics.read_text().splitlines()
-    assert lines == [
+    assert run.metrics.read_text().splitlines() == [
         '{"step": 1, "nll": null}',
         '{"step": 1, "event": "divergence", "norm": null, "status": 1}',
     ]

@@ -101,8 +101,7 @@ def test_a_line_has_the_speed_since_the_last_line_without_validations(tmp_path, 
 
 def test_if_the_time_of_one_process_is_over_all_end_at_the_same_step(log, now):
     counters = RunCounters()
-    told = types.SimpleNamespace(count=2, gather=lambda own: [own, True])
-    watched, _ = monitor(log, told)
+    watched, _ = monitor(log, types.SimpleNamespace(count=2, gather=lambda own: [own, True]))
     watched.start(counters)
     assert not watched.time_is_up()
     watched.log_step(counters, METRICS)
@@ -165,11 +164,8 @@ def test_a_collapse_is_seen_with_any_number_of_experts(experts, value):
     assert not any(lines_of(experts, [value + 1] * LINES))
 
 
-NAMES = FigureNames(["encoder_1", "decoder_1"], ["fr", "de", "ga"])
-
-
 def test_each_layer_and_each_language_of_the_batch_has_a_name():
-    values = NAMES.values(
+    values = FigureNames(["encoder_1", "decoder_1"], ["fr", "de", "ga"]).values(
         {
             "loss": np.float32(2.5),
             "status": np.int32(0),

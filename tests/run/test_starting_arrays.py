@@ -126,8 +126,7 @@ def test_with_four_times_the_experts_a_token_stays_in_a_group_of_old_experts(mon
     old, more = SMALL, dataclasses.replace(SMALL, experts=16)
     # A large noise decides the group of every token, and the old columns its two experts.
     monkeypatch.setattr(starting_arrays, "GROUP_NOISE", 1e3)
-    weights = started(old, more)
-    assert nll(more, weights) == pytest.approx(old_nll(old), rel=1e-4)
+    assert nll(more, started(old, more)) == pytest.approx(old_nll(old), rel=1e-4)
     monkeypatch.setattr(starting_arrays, "GROUP_NOISE", 0.0)
     equal = started(old, more)
     gate = equal["encoder/block/moe_0/gate"]
@@ -138,8 +137,7 @@ def test_with_four_times_the_experts_a_token_stays_in_a_group_of_old_experts(mon
 
 
 def test_fewer_experts_are_the_first_ones():
-    fewer = dataclasses.replace(SMALL, experts=2)
-    weights = started(SMALL, fewer)
+    weights = started(SMALL, dataclasses.replace(SMALL, experts=2))
     old = host_parameters(SMALL)
     for word, index in (("wi", np.s_[:, :2]), ("gate", np.s_[..., :2])):
         name = f"encoder/block/moe_0/{word}"
@@ -176,5 +174,4 @@ def test_positions_beyond_the_old_ones_are_new():
     recipe = Recipe({"w": [Origin("w", resized="L")]}, spec, new, {})
     assert np.ravel(assemble(devices, recipe, old, initial)["w"]).tolist() == [1, 2, 9]
     back = Recipe({"w": [Origin("w", resized="L")]}, new, spec, {})
-    shorter = assemble(devices, back, initial, {"w": old["w"]})
-    assert np.ravel(shorter["w"]).tolist() == [9, 9]
+    assert np.ravel(assemble(devices, back, initial, {"w": old["w"]})["w"]).tolist() == [9, 9]

@@ -75,8 +75,7 @@ def run(tmp_path):
 def start(run, other, data, config=CONFIG, checkpoint="best", note=lambda line: None):
     """Returns the old state and the state of step 0 of a run that starts from another one."""
     functions = step_functions(config, data.summary(config.data))
-    init = Init.of(other.path, checkpoint)
-    point = StartingPoint.find(run, init, config, data, functions)
+    point = StartingPoint.find(run, Init.of(other.path, checkpoint), config, data, functions)
     devices = runtime.start(config.mesh)
     old = point.read(devices, ALONE)
     initial = devices.put(values_of(config, data, 0), state_specs(functions))

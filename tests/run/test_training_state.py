@@ -20,14 +20,11 @@ from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh
 from tests.train_loop import DEMO
 
-FLOAT = ArraySpec((2, 3), np.dtype(np.float32), "EM")
-
 
 def programs(*names: str) -> types.SimpleNamespace:
     """The programs of a run whose state has these arrays."""
-    specs = dict.fromkeys(names, FLOAT)
-    devices = runtime.start(DEMO.mesh)
-    return types.SimpleNamespace(devices=devices, state_specs=specs, config=DEMO)
+    specs = dict.fromkeys(names, ArraySpec((2, 3), np.dtype(np.float32), "EM"))
+    return types.SimpleNamespace(devices=runtime.start(DEMO.mesh), state_specs=specs, config=DEMO)
 
 
 def training(of: types.SimpleNamespace, value: float = 0.0, **facts) -> TrainingState:

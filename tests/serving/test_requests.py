@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 
 from gshard_nmt.serving.requests import Limits, html_parts, plain_parts, read_fields, read_request
 
-LIMITS = Limits(characters=20, texts=3)
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 RIGHT = {"q": "un", "source": "fr", "target": "en"}
@@ -20,7 +19,7 @@ def read(fields):
 
 
 def sent(content_type, body, query=b""):
-    return read_request(read_fields(query, content_type, body), LIMITS)
+    return read_request(read_fields(query, content_type, body), Limits(characters=20, texts=3))
 
 
 def lines(request):
@@ -35,14 +34,13 @@ def refusal(content_type, body):
 
 def test_json_a_form_and_a_query_are_one_request():
     right = RIGHT | {"q": "déjà vu"}
-    requests = [
+    for request in [
         sent(f"{JSON}; charset=utf-8", json.dumps(right).encode()),
         sent(FORM, urllib.parse.urlencode(right).encode()),
         sent(FORM, json.dumps(right).encode()),
         sent("", b"", urllib.parse.urlencode(right).encode()),
         sent(JSON, json.dumps(right).encode(), b"q=other&source=de"),
-    ]
-    for request in requests:
+    ]:
         assert (lines(request), request.is_list) == ([["déjà vu"]], False)
         assert (request.source, request.target, request.alternatives) == ("fr", "en", 0)
 

@@ -52,8 +52,7 @@ def test_an_error_names_the_settings_it_is_about(changes, named):
 
 @pytest.mark.parametrize("metric", ["dev_nll", "dev_bleu", "dev_nll/fr", "dev_bleu/pt_BR", ""])
 def test_the_best_metric_is_a_score(metric):
-    train = Train(best_metric=metric, bleu_sentences=5)
-    assert train.metric == (metric or "dev_bleu")
+    assert Train(best_metric=metric, bleu_sentences=5).metric == (metric or "dev_bleu")
     assert Train().metric == "dev_nll"
 
 

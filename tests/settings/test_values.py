@@ -97,9 +97,8 @@ def test_the_config_of_a_run_folder_has_only_literals(tmp_path, text, message):
     assert message in str(error.value)
 
 
-DEMO = load_config("demo")
 RULES = {"B": ("x", "y"), "G": ("x", "y"), "E": "y"}
-POD = DEMO.replace(
+POD = load_config("demo").replace(
     mesh={
         "axes": ("x", "y"),
         "shape": (8, 8),

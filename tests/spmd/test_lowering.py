@@ -11,7 +11,6 @@ from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
 
-MESH = Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"})
 F32 = np.dtype(np.float32)
 
 
@@ -44,7 +43,7 @@ def test_a_lowered_function_lists_the_annotated_activations():
         return [{"y": annotate(tf.transpose(x, [1, 0, 2]), "LBM")}]
 
     specs = {"x": ArraySpec((8, 5, 12), np.dtype(np.float32), "BLM")}
-    lowered = lower(function, [specs], [{}], MESH)
+    lowered = lower(function, [specs], [{}], Mesh(("x", "y"), (2, 2), rules={"B": "x", "H": "y"}))
     assert lowered.annotated == {("BLM", (8, 5, 12)), ("LBM", (5, 8, 12))}
 
 

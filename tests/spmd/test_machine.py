@@ -14,18 +14,6 @@ from gshard_nmt.spmd.processes import Processes
 TWO = Processes("h:1", 2, 0)
 
 
-@pytest.fixture
-def cores(monkeypatch):
-    """Sets the number of cores of a machine on which jax has not started."""
-
-    def set_cores(count: int) -> None:
-        monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(count)))
-
-    monkeypatch.setattr(machine, "_has_started", lambda: False)
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    return set_cores
-
-
 @pytest.mark.parametrize(
     ("number", "wanted", "processes", "counts"),
     [
@@ -37,8 +25,10 @@ def cores(monkeypatch):
         (1, 64, TWO, [2]),
     ],
 )
-def test_a_cpu_host_has_as_many_devices_as_cores(cores, number, wanted, processes, counts):
-    cores(number)
+def test_a_cpu_host_has_as_many_devices_as_cores(monkeypatch, number, wanted, processes, counts):
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(number)))
+    monkeypatch.setattr(machine, "_has_started", lambda: False)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     assert machine.device_counts(wanted, processes)[0] == counts
 
 

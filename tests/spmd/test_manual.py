@@ -31,8 +31,7 @@ def test_eager_values_pass_through(mesh):
 
 def test_annotations_among_manual_axes_apply_to_the_other_axes():
     mesh = Mesh(("x", "y", "z"), (2, 2, 2), rules={"B": "x", "H": ("y", "z")})
-    texts = annotations_of(lambda x: round_trip(x, mesh), (4, 8), mesh=mesh)
-    assert texts == [
+    assert annotations_of(lambda x: round_trip(x, mesh), (4, 8), mesh=mesh) == [
         "{devices=[2,1,4]<=[8] last_tile_dim_replicate} unspecified_dims=[1]",
         "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dims={manual}}",
         "{devices=[1,1,2,4]<=[8] last_tile_dims={manual, replicated}} unspecified_dims=[0,1]",

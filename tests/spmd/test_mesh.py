@@ -97,8 +97,7 @@ def test_manual_axes_make_a_group_of_their_own():
     ],
 )
 def test_the_order_of_devices(order, devices):
-    mesh = Mesh(("x", "y"), (2, 4), rules={}, device_order=order)
-    assert mesh.devices().tolist() == devices
+    assert Mesh(("x", "y"), (2, 4), rules={}, device_order=order).devices().tolist() == devices
 
 
 @st.composite

@@ -44,8 +44,7 @@ def test_cpu_devices_share_the_memory_of_their_machine():
     # No machine has room for this program on a million devices.
     with pytest.raises(UserError, match="of this machine, for 1000000 CPU devices is"):
         check_fits(NEEDED, cpu, local_devices=1_000_000)
-    tiny = ProgramMemory(1, 1, 1, 1)
-    check_fits(tiny, cpu, local_devices=2)
+    check_fits(ProgramMemory(1, 1, 1, 1), cpu, local_devices=2)
 
 
 def test_a_compiled_program_tells_its_memory():

@@ -10,8 +10,6 @@ from gshard_nmt.spmd.mesh import Mesh, tile_assignment
 from gshard_nmt.spmd.sharding import exchange_parts
 from gshard_nmt.spmd.shared_update import fine_mesh
 
-POD = Mesh(("x",), (2048,))
-
 
 @pytest.mark.parametrize(
     ("letters", "sizes", "parts"),
@@ -25,7 +23,7 @@ POD = Mesh(("x",), (2048,))
     ],
 )
 def test_the_parts_of_a_weight_on_a_pod(letters, sizes, parts):
-    fine, partition = fine_mesh(POD, letters, sizes, "")
+    fine, partition = fine_mesh(Mesh(("x",), (2048,)), letters, sizes, "")
     assert tuple(fine.axis_size(axes) for axes in partition) == parts
     assert fine.num_devices == 2048
 

@@ -32,7 +32,6 @@ MODEL = Model(
     label_smoothing=0.0,
     **WITHOUT_DROPOUT,
 )
-MESH = Mesh(("x",), (2,))
 BATCH = batch_specs(ROWS, LENGTH)
 
 
@@ -59,7 +58,7 @@ def final_loss(experts: int) -> tuple[float, float]:
     steps = StepFunctions(model, Optimizer(warmup_steps=60, min_factored_size=8), TOKENS, TOKENS)
     specs = state_specs(steps)
     inputs, letters = [specs, BATCH, CONTROL], [letters_of(specs), {}]
-    step = Compiled(steps.train_step, inputs, letters, MESH, donate=(0,))
+    step = Compiled(steps.train_step, inputs, letters, Mesh(("x",), (2,)), donate=(0,))
     scalars = control() | {"max_steps": np.array(UPDATES, np.int32)}
     (state,) = steps.initialize({name: tf.constant(value) for name, value in scalars.items()})
     state = step.devices.put({name: value.numpy() for name, value in state.items()}, specs)

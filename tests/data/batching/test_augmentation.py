@@ -42,8 +42,7 @@ def data(tmp_path_factory):
 
 
 def examples_of(data: PreparedData) -> Examples:
-    pairs = data.pairs_of(CONFIG)
-    return Examples.of(data.reader_of_all(pairs, "train").read(np.arange(120)))
+    return Examples.of(data.reader_of_all(data.pairs_of(CONFIG), "train").read(np.arange(120)))
 
 
 def changed(data: PreparedData, examples: Examples, keys, **settings):
@@ -110,33 +109,26 @@ def test_symbols_replace_equal_values_and_have_their_numbers(data):
 def test_a_sentence_is_joined_with_the_next_pair(data):
     vocabularies = [Vocabulary.load(data.folder / name) for name in VOCABULARIES]
     tag = [vocabularies[0].tag("<2en>")]
-    pairs = [("Datei.", "file."), ("von", "from"), ("lesen.", "read!")]
     examples = Examples.of(
         Example(
             np.array([*tag, *vocabularies[0].encode([source])[0], EOS]),
             np.array([*vocabularies[1].encode([target])[0], EOS]),
             0,
         )
-        for source, target in pairs
+        for source, target in [("Datei.", "file."), ("von", "from"), ("lesen.", "read!")]
     )
     after, _ = changed(data, examples, range(3), augmentation={"joined": 1})
-    texts = [
+    assert [
         (vocabularies[0].decode([e.source])[0], vocabularies[1].decode([e.target])[0])
         for e in after
-    ]
-    assert texts == [
-        ("Datei. von", "file. from"),
-        ("von", "from"),
-        ("lesen. Datei.", "read! file."),
-    ]
+    ] == [("Datei. von", "file. from"), ("von", "from"), ("lesen. Datei.", "read! file.")]
     assert [e.source[0] for e in after] == tag * 3
 
 
 def test_an_example_that_would_not_fit_stays(data):
     examples = examples_of(data)
     after, _ = changed(data, examples, range(120), augmentation={"values": 1})
-    lengths = {len(example.source) for example in after}
-    assert max(lengths) == CONFIG.source_length
+    assert max(len(example.source) for example in after) == CONFIG.source_length
     assert sum(same(*pair) for pair in zip(after, examples.each(), strict=True)) > 5
 
 

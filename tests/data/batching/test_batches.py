@@ -38,8 +38,7 @@ def unpack(arrays) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Returns the examples of a batch, row by row."""
     examples = []
     for row in range(len(arrays["source_ids"])):
-        segments = arrays["source_segments"][row].max()
-        for segment in range(1, segments + 1):
+        for segment in range(1, arrays["source_segments"][row].max() + 1):
             source = arrays["source_ids"][row][arrays["source_segments"][row] == segment]
             target = arrays["target_labels"][row][arrays["target_segments"][row] == segment]
             examples.append((tuple(source.tolist()), tuple(target.tolist())))
@@ -88,11 +87,10 @@ def on_hosts(data, config, hosts: int, steps: int, state=None):
         batches, after = take(TrainBatches(data, config, rows.tolist(), state), steps)
         taken.append(batches)
         position[rows] = after[rows]
-    joined = [
+    return [
         {name: np.concatenate([part[step][name] for part in taken]) for name in taken[0][0]}
         for step in range(steps)
-    ]
-    return joined, position
+    ], position
 
 
 @settings(deadline=None, max_examples=8)
@@ -188,8 +186,7 @@ def test_dev_batches_hold_every_dev_example_once(data):
     (pair,) = dev_pairs(data, CONFIG, "fr")
     examples = dev_examples(data, pair, 0)
     assert len(examples) == 30
-    expected = sorted((tuple(e.source.tolist()), tuple(e.target.tolist())) for e in examples)
-    assert packed == expected
+    assert packed == sorted((tuple(e.source.tolist()), tuple(e.target.tolist())) for e in examples)
     assert len(list(dev_batches(data, CONFIG, "fr", 1))) == 1 < len(batches)
     assert len(dev_examples(data, pair, 7)) == 7
 

@@ -99,8 +99,7 @@ def test_streams_that_are_read_together_are_read_as_alone():
     draws = draws_of(([50, 20], [9], [70]))
     befores, phases = np.array([[4, 0], [2, 1], [0, 0]]), [0, 1, 0]
     counts = [draws.counts_before(s, before) for s, before in enumerate(befores)]
-    together = draws.read([0, 1, 2], phases, befores, counts)
-    for stream, examples in enumerate(together):
+    for stream, examples in enumerate(draws.read([0, 1, 2], phases, befores, counts)):
         alone, after = read(draws, stream, phases[stream], befores[stream])
         assert pairs_of(alone) == pairs_of(examples)
         np.testing.assert_array_equal(alone.languages, examples.languages)

@@ -19,8 +19,7 @@ def example(source: list[int], target: list[int], language: int = 0) -> Example:
 
 
 def test_the_example_of_the_module():
-    row = [example([7, 8, 1], [5, 1]), example([9, 1], [6, 4, 1], 4)]
-    arrays = to_arrays([row], 6, 6)
+    arrays = to_arrays([[example([7, 8, 1], [5, 1]), example([9, 1], [6, 4, 1], 4)]], 6, 6)
     assert {name: array[0].tolist() for name, array in arrays.items()} == {
         "source_ids": [7, 8, 1, 9, 1, 0],
         "source_segments": [1, 1, 1, 2, 2, 0],

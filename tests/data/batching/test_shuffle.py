@@ -6,12 +6,10 @@ from hypothesis import strategies as st
 
 from gshard_nmt.data.batching.shuffle import Shuffle, key_of, permute
 
-shards = st.lists(st.integers(1, 9), min_size=1, max_size=8)
-
 
 @settings(deadline=None, max_examples=25)
 @given(
-    counts=st.lists(shards, min_size=1, max_size=3),
+    counts=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=3),
     seed=st.integers(0, 100),
     open_shards=st.integers(1, 9),
     order=st.randoms(),
@@ -30,8 +28,7 @@ def test_an_epoch_shows_each_example_of_each_component_exactly_once(
         order.shuffle(draws)
         components, within = np.array(draws).T
         shard, place = shuffle.locate(components, within)
-        located = set(zip(components.tolist(), shard.tolist(), place.tolist(), strict=True))
-        assert located == {
+        assert set(zip(components.tolist(), shard.tolist(), place.tolist(), strict=True)) == {
             (component, int(number), i)
             for component, sizes in enumerate(counts)
             for number, size in zip(numbers[component], sizes, strict=True)
@@ -55,8 +52,7 @@ def test_a_small_component_is_shuffled_as_a_whole_and_differently_in_each_epoch(
     shard, place = shuffle.locate(np.repeat([0, 1], 200), np.tile(np.arange(200), 2))
     assert len(np.unique(shard[:40])) == 3
     positions = place + np.array([0, 30, 40, 0])[shard]
-    orders = positions.reshape(4, 100)
-    assert len({tuple(order) for order in orders.tolist()}) == 4
+    assert len({tuple(order) for order in positions.reshape(4, 100).tolist()}) == 4
 
 
 @settings(deadline=None, max_examples=50)

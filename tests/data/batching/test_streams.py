@@ -26,8 +26,7 @@ def positions_of(streams: Streams) -> dict[int, np.ndarray]:
 
 
 def test_every_draw_of_a_chunk_is_delivered_once():
-    start = {number: new_position(CONFIG)[0] for number in range(4)}
-    streams = streams_at(start)
+    streams = streams_at({number: new_position(CONFIG)[0] for number in range(4)})
     delivered: dict[int, collections.Counter] = collections.defaultdict(collections.Counter)
     for _ in range(12):
         examples, rows = streams.next_rows()
@@ -113,5 +112,4 @@ def test_a_host_of_a_run_of_the_paper_reads_few_shards_and_keeps_few_numbers(chu
     Streams(draws, config, {1023: position}).next_rows()
     assert len(reader.shards) <= MOST_OPEN
     assert len(reader.shards - first) < len(first)
-    state = new_position(config)
-    assert state.nbytes == 32768 * 24
+    assert new_position(config).nbytes == 32768 * 24

@@ -54,8 +54,7 @@ ABOUT = About("de", "en")
 
 
 def test_each_filter_counts_what_it_drops():
-    rows = [row for bad in BAD.values() for row in (GOOD, bad)]
-    cleaned = clean(rows, ABOUT)
+    cleaned = clean([row for bad in BAD.values() for row in (GOOD, bad)], ABOUT)
     assert list(cleaned.rows) == [GOOD] * len(BAD)
     assert cleaned.indices.tolist() == list(range(0, 2 * len(BAD), 2))
     assert dict(cleaned.removed) == dict.fromkeys(BAD, 1)

@@ -44,8 +44,7 @@ def test_both_sides_or_one_long_side_in_its_language():
 
 
 def test_parts_are_merged_into_one_sorted_array():
-    parts = [overlap.held_out([row], "de", "en", 6) for row in [*TEST, TEST[0]]]
-    merged = overlap.merge(parts)
+    merged = overlap.merge([overlap.held_out([row], "de", "en", 6) for row in [*TEST, TEST[0]]])
     np.testing.assert_array_equal(merged, overlap.held_out(TEST, "de", "en", 6))
     assert np.all(merged[1:] > merged[:-1])
     assert merged.dtype == np.uint64

@@ -10,11 +10,9 @@ from gshard_nmt.data.cleaning.scan import Drift, Scan, find_drifts
 from gshard_nmt.data.sets.corpus import CorpusPair
 from gshard_nmt.errors import UserError
 
-PAIR = CorpusPair(pathlib.Path("fr-en"), "fr", "en")
-
 
 def scanned(rows) -> Scan:
-    scanner = Scan(PAIR, "train", ("train.fr", "train.en"))
+    scanner = Scan(CorpusPair(pathlib.Path("fr-en"), "fr", "en"), "train", ("train.fr", "train.en"))
     collections.deque(scanner.rows(rows), maxlen=0)
     return scanner.finish()
 
@@ -78,8 +76,7 @@ def test_each_of_two_drifts_is_found():
 
 def test_shuffled_lines_are_found():
     first, second = lengths(6000)
-    shuffled = np.random.default_rng(1).permutation(second)
-    assert find_drifts(first, shuffled) == [Drift(1, 6000, 0)]
+    assert find_drifts(first, np.random.default_rng(1).permutation(second)) == [Drift(1, 6000, 0)]
 
 
 def test_lines_of_equal_length_say_nothing():

@@ -146,8 +146,7 @@ def test_script(source, target, languages, expected):
 
 
 def test_score():
-    rows = [SentencePair("a", "b", score) for score in (0.4, 0.5, None, -1.0)]
-    block = Block(rows, "de", "en")
+    block = Block([SentencePair("a", "b", score) for score in (0.4, 0.5, None, -1.0)], "de", "en")
     with_limit = About("de", "en", settings=Cleaning(minimum_score=0.5))
     assert text_filters.score(block, with_limit).tolist() == [False, True, True, False]
     assert text_filters.score(block, About("de", "en")).all()

@@ -22,20 +22,6 @@ from tests.data.preparation.small_corpus import CLEANING, CONFIG, content, sente
 ALONE = Options(1, cleaning=CLEANING)
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """Counts the units that are done, by their stage."""
-    counts = collections.Counter()
-    usual = work.do_unit
-
-    def counted(call, place, scratch):
-        counts[place.parent.name] += 1
-        return usual(call, place, scratch)
-
-    monkeypatch.setattr(work, "do_unit", counted)
-    return counts
-
-
 def texts(out, pair, side="target"):
     """Returns one side of all training examples."""
     data = PreparedData.open(out)
@@ -43,11 +29,6 @@ def texts(out, pair, side="target"):
     places = np.arange(prepared.splits["train"].examples)
     ids = [getattr(e, side).tolist() for e in data.reader(prepared, "train").read(places)]
     return Vocabulary.load(out / f"{side}.model").decode(ids)
-
-
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(chunks, "_CHECKED_ROWS", 8)
-    monkeypatch.setattr(chunks, "CHUNK_ROWS", 16)
 
 
 def test_the_bytes_do_not_depend_on_processes(tmp_path, monkeypatch):
@@ -60,8 +41,16 @@ def test_the_bytes_do_not_depend_on_processes(tmp_path, monkeypatch):
     assert content(tmp_path / "two") == expected
 
 
-def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch, calls):
-    small_chunks(monkeypatch)
+def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch):
+    calls, usual = collections.Counter(), work.do_unit
+
+    def counted(call, place, scratch):
+        calls[place.parent.name] += 1
+        return usual(call, place, scratch)
+
+    monkeypatch.setattr(work, "do_unit", counted)
+    monkeypatch.setattr(chunks, "_CHECKED_ROWS", 8)
+    monkeypatch.setattr(chunks, "CHUNK_ROWS", 16)
     corpus = write_corpus(tmp_path / "corpus")
     prepare(CONFIG, corpus, tmp_path / "whole", ALONE)
     total = calls.copy()
@@ -69,13 +58,12 @@ def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch, calls):
     assert total["tokenize"] > 8
     calls.clear()
     out = tmp_path / "out"
-    usual = work.do_unit
     with monkeypatch.context() as patch:
 
         def interrupted(*arguments):
             if calls["tokenize"] == 3:
                 raise KeyboardInterrupt
-            return usual(*arguments)
+            return counted(*arguments)
 
         patch.setattr(work, "do_unit", interrupted)
         with pytest.raises(KeyboardInterrupt) as error:
@@ -108,8 +96,7 @@ def test_a_new_language_with_the_old_vocabularies_changes_no_other_shard(tmp_pat
     prepare(CONFIG, corpus, out, ALONE)
     before = content(out)
     write_corpus(corpus, ["it"])
-    options = dataclasses.replace(ALONE, vocabulary_of=out)
-    prepare(CONFIG, corpus, out, options)
+    prepare(CONFIG, corpus, out, dataclasses.replace(ALONE, vocabulary_of=out))
     after = content(out)
     names = [name for name in before if name.endswith((".ids", ".model"))]
     assert {name: after[name] for name in names} == {name: before[name] for name in names}
@@ -151,8 +138,7 @@ def test_a_subset_is_beside_the_main_corpus_without_its_duplicates(tmp_path):
     assert data.pairs[1].splits["train"].removed == {"duplicate pair": 7}
     assert texts(out, "fr-en") == [target for _, target in sentences("fr", "train", 60)]
     assert texts(out, "fr-en.back") == [target for _, target in back[:20]]
-    prints = data.manifest["subset_fingerprints"]
-    assert list(prints) == ["back"]
+    assert list(data.manifest["subset_fingerprints"]) == ["back"]
     assert data.manifest["corpus_fingerprint"] == fingerprint(find_pairs(corpus))
     # The first of equal pairs stays, so another order of the corpora gives other data.
     for first, second in (("back", "web"), ("web", "back")):
@@ -215,8 +201,7 @@ def test_the_rest_is_prepared_as_if_what_is_left_out_were_not_there(corpora, tmp
 
 def test_nothing_left_is_an_error_with_the_reasons(tmp_path):
     for language, rows in (("de", COPIES), ("fr", LONG)):
-        folder = tmp_path / "corpus" / f"{language}-en"
-        write_pairs(folder, "train", language, "en", rows)
+        write_pairs(tmp_path / "corpus" / f"{language}-en", "train", language, "en", rows)
     with pytest.raises(UserError) as error:
         prepare(CONFIG, tmp_path / "corpus", tmp_path / "out", RAW)
     assert str(error.value) == (

@@ -46,8 +46,7 @@ def test_the_records_are_the_ids_of_the_vocabularies(
     source, target = map(Vocabulary.load, models)
     targets = [[*target.first("en"), *ids, EOS] for ids in target.encode(TARGETS)]
     sources = source.encode_source(SOURCES, "fr", "en")
-    both = zip(sources, targets, strict=True)
-    pairs = [(a, b) for a, b in both if len(a) <= 24 and len(b) <= 24]
+    pairs = [(a, b) for a, b in zip(sources, targets, strict=True) if len(a) <= 24 and len(b) <= 24]
     assert 1 < len(pairs) < 5
     assert written == pairs
     assert result["examples"] == len(pairs)

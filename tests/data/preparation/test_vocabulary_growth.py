@@ -162,9 +162,8 @@ def test_only_the_side_that_has_the_language_grows(folder, run, tmp_path):
 
 
 def test_a_target_language_gets_a_tag_if_there_are_several(folder, run):
-    both = (("el", "en"), ("en", "el"))
     assert newcomer(folder, run[0]).tags() == []
-    assert newcomer(folder, run[0], both).tags() == ["<2el>"]
+    assert newcomer(folder, run[0], (("el", "en"), ("en", "el"))).tags() == ["<2el>"]
     assert newcomer(folder, run[0], [("en", "el")], ["fr"]).tags() == ["<2el>"]
     assert newcomer(folder, run[0], language_tags=True).tags() == ["<el>"]
 
@@ -195,8 +194,7 @@ def test_vocabularies_of_one_embedding_get_the_same_ids(kind, tmp_path):
     olds = {side: with_tags(old, names[old.size :], grows=True) for side, old in olds.items()}
     new_text = text_of("greek")
     learned = {"source": learn(olds["source"], new_text, set(), 40), "target": {}}
-    tags = {"source": "<el>", "target": "<begin:el>"}
-    news = grown_together(olds, learned, tags)
+    news = grown_together(olds, learned, {"source": "<el>", "target": "<begin:el>"})
     assert news["source"].size == news["target"].size >= size + len(learned["source"]) + 1
     assert (news["source"].tag("<el>"), news["target"].tag("<begin:el>")) == (size, size)
     for side, old in olds.items():

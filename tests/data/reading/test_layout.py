@@ -74,9 +74,8 @@ def test_the_code_of_a_file_may_have_a_region():
 
 def test_files_without_a_split_are_train_if_no_other_file_is():
     moses = ("Europarl.en-fr.fr", "Europarl.en-fr.en", "Europarl.en-fr.scores", "README.en")
-    expected = ("train", "aligned", *moses[:3])
     assert listed(*moses, "dev.fr", "dev.en")[0] == [
-        expected,
+        ("train", "aligned", *moses[:3]),
         ("dev", "aligned", "dev.fr", "dev.en"),
     ]
     inputs, _, notes = listed(*moses, "train.fr", "train.en")
@@ -94,8 +93,7 @@ def test_a_plain_file_is_read_and_not_its_compressed_copy():
 
 def test_the_codes_of_files_may_be_spelled_otherwise():
     names = ("OpenSubtitles.en-zh_cn.zh_cn", "OpenSubtitles.en-zh_cn.en")
-    expected = [("train", "aligned", *names)]
-    assert listed(*names, languages=("zh-CN", "en"))[0] == expected
+    assert listed(*names, languages=("zh-CN", "en"))[0] == [("train", "aligned", *names)]
     assert listed("train.deu", "train.eng", languages=("de", "en"))[0] == [
         ("train", "aligned", "train.deu", "train.eng")
     ]

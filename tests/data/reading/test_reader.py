@@ -114,8 +114,7 @@ def json_rows(tmp_path, text, name="fr-en"):
     ],
 )
 def test_the_keys_of_json_lines_are_codes_or_sides(tmp_path, line):
-    rows = json_rows(tmp_path, f"{line}\n\n  \n{line}", "zh-CN-en")
-    assert rows == [("a b", "c", None)] * 2
+    assert json_rows(tmp_path, f"{line}\n\n  \n{line}", "zh-CN-en") == [("a b", "c", None)] * 2
 
 
 @pytest.mark.parametrize(

@@ -85,12 +85,11 @@ def test_files_that_name_their_pair_may_lie_in_the_corpus_folder(tmp_path):
     write(tmp_path / "opus.de-en-dev.en", "one\n")
     write(tmp_path / "en-it.train.jsonl", '{"en": "one", "it": "uno"}\n')
     write(tmp_path / "README.md", "about\n")
-    listed = [
+    assert [
         (pair.source, pair.target, text.split, text.format, text.name)
         for pair in corpus.find_pairs(tmp_path)
         for text in pair.texts
-    ]
-    assert listed == [
+    ] == [
         ("de", "en", "dev", "aligned", "opus.de-en-dev.de"),
         ("en", "fr", "train", "aligned", "Europarl.en-fr.en"),
         ("en", "it", "train", "jsonl", "en-it.train.jsonl"),
@@ -98,8 +97,7 @@ def test_files_that_name_their_pair_may_lie_in_the_corpus_folder(tmp_path):
     # A file of the same name in the folder of the pair is another text, with another name.
     write(tmp_path / "en-fr/Europarl.en-fr.en", "two\n")
     write(tmp_path / "en-fr/Europarl.en-fr.fr", "deux\n")
-    names = [text.name for pair in corpus.find_pairs(tmp_path) for text in pair.texts]
-    assert len(set(names)) == 4
+    assert len({text.name for pair in corpus.find_pairs(tmp_path) for text in pair.texts}) == 4
 
 
 def test_folders_that_are_no_pair_are_named(tmp_path):

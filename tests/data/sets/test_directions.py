@@ -7,13 +7,11 @@ from gshard_nmt.data.sets.corpus import find_pairs, read_pairs, write_pairs
 from gshard_nmt.data.sets.directions import candidates, choose, directions_of, joined
 from gshard_nmt.errors import UserError
 
-ROWS = {"fr-en": 5, "de-en": 4, "fr-de": 3, "it-de": 2}
-
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     root = tmp_path_factory.mktemp("corpus")
-    for name, number in ROWS.items():
+    for name, number in {"fr-en": 5, "de-en": 4, "fr-de": 3, "it-de": 2}.items():
         source, target = name.split("-")
         rows = [(f"{source} {n}", f"{target} {n}") for n in range(number)]
         write_pairs(root / name, "train", source, target, rows)
@@ -29,13 +27,11 @@ def used(corpus, **settings):
     def rows(pair):
         return len(list(read_pairs(pair, "train", pair.source, pair.target)))
 
-    chosen = choose(config, usable.pairs, rows, [])
-    directions = [
+    return [
         f"{source}-{target} as {pair.language}"
-        for pair in chosen
+        for pair in choose(config, usable.pairs, rows, [])
         for source, target in directions_of(config.direction, pair.source, pair.target)
-    ]
-    return directions, usable.notes
+    ], usable.notes
 
 
 def test_pairs_without_english_are_left_out_and_named(corpus):
@@ -139,8 +135,7 @@ def test_languages_with_too_few_pairs_are_noted(tmp_path):
 
     def notes_of(minimum):
         notes = []
-        config = Data(minimum_pairs=minimum)
-        choose(config, pairs, lambda pair: sizes[pair.folder.name], notes)
+        choose(Data(minimum_pairs=minimum), pairs, lambda pair: sizes[pair.folder.name], notes)
         return notes
 
     assert notes_of(1) == [

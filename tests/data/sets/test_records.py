@@ -52,8 +52,7 @@ def test_the_number_of_open_files_is_bounded(tmp_path):
 
 def test_threads_share_a_reader(tmp_path):
     files = written(tmp_path, range(6))
-    shards = OpenShards(most=1)
-    reader = ShardReader(LocalCopies(tmp_path, tmp_path), files, word_type(500), shards)
+    reader = ShardReader(LocalCopies(tmp_path, tmp_path), files, word_type(500), OpenShards(most=1))
     wrong = []
 
     def read(seed):
@@ -95,7 +94,6 @@ def test_many_records_are_written_as_single_ones(tmp_path, size):
         files.append([(tmp_path / shard).read_bytes() for shard, *_ in writer.close()])
     assert files[0] == files[1]
     (head,) = np.frombuffer(files[0][0], "<u4", 1)
-    word = word_type(size)
-    content = np.array([lengths[0][0], *examples[0][0], *examples[0][1]], word).tobytes()
+    content = np.array([lengths[0][0], *examples[0][0], *examples[0][1]], word_type(size)).tobytes()
     assert head == zlib.crc32(content)
     assert files[0][0][4 : 4 + len(content)] == content

@@ -183,10 +183,6 @@ def test_a_process_that_does_not_look_at_each_file_finds_damage_when_it_reads(da
         PreparedData.open(data.folder, check_files=False)
 
 
-def flipped(content: bytes, place: int) -> bytes:
-    return content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]
-
-
 def test_a_changed_byte_of_a_shard_is_an_error_that_names_the_shard_or_does_no_harm(data):
     (shard,) = (data.folder / "fr-en").glob("train-*")
     content = shard.read_bytes()
@@ -194,9 +190,9 @@ def test_a_changed_byte_of_a_shard_is_an_error_that_names_the_shard_or_does_no_h
     (pair, _) = data.pairs
     expected = data.reader(pair, "train").read(np.arange(12))
     errors: list[str] = []
-    places = [*range(0, 700, 3), *range(700, records, max(1, records // 300))]
-    for place in places:
-        shard.write_bytes(flipped(content, place))
+    for place in [*range(0, 700, 3), *range(700, records, max(1, records // 300))]:
+        flipped = content[place] ^ 1 << place % 8
+        shard.write_bytes(content[:place] + bytes([flipped]) + content[place + 1 :])
         try:
             read = data.reader(pair, "train").read(np.arange(12))
         except UserError as error:

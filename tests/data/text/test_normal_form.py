@@ -72,8 +72,7 @@ def spelled(text, seed):
     for character in text:
         same = next((kinds for kinds in (SPACES, QUOTES) if character in kinds), character)
         spelling = r.choice([*same, FULL_WIDTH.get(character, character)])
-        form = r.choice(["NFC", "NFD", "NFKC", "NFKD"])
-        characters.append(unicodedata.normalize(form, spelling))
+        characters.append(unicodedata.normalize(r.choice(["NFC", "NFD", "NFKC", "NFKD"]), spelling))
         if character.isalpha() and r.random() < 0.5:
             characters.append(r.choice(INVISIBLE))
     return "".join(characters)

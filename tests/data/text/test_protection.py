@@ -147,8 +147,7 @@ def test_taken_out_encoded_decoded_and_put_back_gives_the_text(vocabulary):
 
 def test_digits_follow_the_symbols_only_if_there_are_several_values(vocabulary):
     ph = symbol(vocabulary)
-    one = encode(vocabulary, ["(", ")1"], [1], 1)
-    assert vocabulary.pieces(one)[-3:] == ["<ph>", ")", "1"]
+    assert vocabulary.pieces(encode(vocabulary, ["(", ")1"], [1], 1))[-3:] == ["<ph>", ")", "1"]
     two = encode(vocabulary, ["", "1", ""], [2, 1], 2)
     assert vocabulary.pieces(two) == ["▁", "<ph>", "<0x32>", "1", "<ph>", "<0x31>"]
     # The second value of two, in a line with one symbol.
@@ -170,14 +169,13 @@ def test_a_vocabulary_without_the_symbol_protects_nothing(tmp_path):
 
 
 def test_a_value_may_touch_letters_of_a_script_without_spaces():
-    texts = {
+    for text, value in {
         "https://example.com。谢谢": "https://example.com",
         "请联系info@example.com获取": "info@example.com",
         "请打开readme.txt": "readme.txt",
         "$HOME目录": "$HOME",
         "config_file文件": "config_file",
-    }
-    for text, value in texts.items():
+    }.items():
         assert [text[a:b] for a, b in spans(text)] == [value]
     assert [text[a:b] for text in ["in `%s' of `%s'"] for a, b in spans(text)] == ["%s", "%s"]
 

@@ -18,11 +18,10 @@ from gshard_nmt.data.text.vocabulary import (
     train_vocabulary,
 )
 
-LETTER_KINDS = ("Lu", "Ll", "Lo")
 CYRILLIC, LATIN = "Српски језик и остало", "Srpski jezik i ostalo"
 KEPT = "中文 かな カタカナ 한국어"
 LETTERS = [
-    c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in LETTER_KINDS
+    c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in ("Lu", "Ll", "Lo")
 ]
 
 
@@ -31,11 +30,6 @@ def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("romanization") / "source.model"
     train_vocabulary([CYRILLIC, LATIN, KEPT] * 20, VocabularySpec(400, normalization="latin"), path)
     return path
-
-
-@pytest.fixture(scope="module")
-def vocabulary(file):
-    return Vocabulary.load(file)
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +58,15 @@ def test_letters_and_digits_become_latin_and_signs_stay(text, latin):
     assert romanized(text) == latin
 
 
-def test_both_scripts_of_a_language_have_the_same_ids(vocabulary):
+def test_both_scripts_of_a_language_have_the_same_ids(file):
+    vocabulary = Vocabulary.load(file)
     assert vocabulary.encode([CYRILLIC]) == vocabulary.encode([LATIN])
 
 
 @settings(deadline=None)
 @given(st.text("中文字漢カキかきがガ한국어각\u3099 abc%s…１", max_size=20))
 def test_chinese_japanese_and_korean_are_as_without_romanization(normalize, text):
-    plain = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
-    expected = plain.normalize(text)
+    expected = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").normalize(text)
     assert normalize(text) == expected
     # Letters whose marks stand apart are put together.
     assert normalize(unicodedata.normalize("NFD", text)) == expected

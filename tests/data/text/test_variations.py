@@ -62,8 +62,7 @@ def test_what_must_not_change_stays_and_equal_draws_give_equal_pairs(name):
     ],
 )
 def test_case_and_punctuation(name, languages, source, target, new_source, new_target):
-    after = varied(name, Pair(source, target, (languages, "en")))
-    assert after.texts == (new_source, new_target)
+    assert varied(name, Pair(source, target, (languages, "en"))).texts == (new_source, new_target)
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,7 @@ def texts() -> list[str]:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("vocabulary") / "source.model"
-    spec = VocabularySpec(size=400, tags=TAGS, normalization="identity")
-    train_vocabulary(texts(), spec, path)
+    train_vocabulary(texts(), VocabularySpec(size=400, tags=TAGS, normalization="identity"), path)
     return path
 
 
@@ -270,18 +269,16 @@ def test_an_existing_model_is_copied_byte_by_byte(folder):
 
 
 def test_a_later_language_gets_a_spare_tag_and_no_id_changes(folder):
-    directions = [*DIRECTIONS, ("en", "de")]
     before = Vocabulary.load(folder / "source.model")
-    source = Vocabulary(tagged(CONFIG, directions, folder)["source"])
+    source = Vocabulary(tagged(CONFIG, [*DIRECTIONS, ("en", "de")], folder)["source"])
     assert tag_names(source, 7) == [*RESERVED[:2], "<2de>", *RESERVED[3:]]
     assert source.tags("en", "de") == [6]
     assert source.encode(TEXTS["source"]["fr-en"]) == before.encode(TEXTS["source"]["fr-en"])
 
 
 def test_too_few_spare_tags_are_an_error(folder):
-    directions = [*DIRECTIONS, ("en", "de"), ("en", "it"), ("en", "es")]
     with pytest.raises(UserError) as error:
-        tagged(CONFIG, directions, folder)
+        tagged(CONFIG, [*DIRECTIONS, ("en", "de"), ("en", "it"), ("en", "es")], folder)
     assert str(error.value) == (
         f"--vocabulary_of {folder} lacks the tags <2de>, <2es>, <2it> and has 2 spare tags. Use a "
         "vocabulary that was trained with --control_symbols=<2de>,<2es>,<2it>, or leave out languages."

@@ -31,8 +31,7 @@ RECORD = {
 
 def system(path, **changes) -> System:
     path.mkdir()
-    record = RECORD | changes
-    (path / "baseline.json").write_text(json.dumps(record))
+    (path / "baseline.json").write_text(json.dumps(RECORD | changes))
     return System(path.name, run=RunFolder(path))
 
 
@@ -76,8 +75,7 @@ def test_the_facts_say_the_budgets_and_what_has_no_baseline(tmp_path):
     run = make_run(tmp_path / "run", ["fr", "de", "pl"])
     for tag in ("fr", "de"):
         make_run(tmp_path / "baselines" / tag, [tag])
-    tests = [*TESTS, made_test("pl")]
-    systems = open_systems(run, tests, baselines=tmp_path / "baselines")
+    systems = open_systems(run, [*TESTS, made_test("pl")], baselines=tmp_path / "baselines")
     facts = dict(baselines.budget_facts(systems, {}))
     assert facts["multilingual model"] == "5 parameters, 9 steps, 1,350 tokens, 86400 s"
     assert facts["baselines"].startswith("2 bilingual models of 5 parameters each; 900 tokens in")

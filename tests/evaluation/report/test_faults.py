@@ -41,16 +41,8 @@ def first_word_again(world: SmallEvaluation, tag: str, n: int) -> str:
     return " ".join([*words, *words[:2] * 5])
 
 
-def other_language(world: SmallEvaluation, tag: str, n: int) -> str:
-    return world.test["fr" if tag == "de" else "de"][n][0]
-
-
 def other_baseline_output(world: SmallEvaluation, tag: str, rng) -> None:
     world.baseline_outputs[tag] = [row[0] for row in world.test[tag]]
-
-
-def lose_a_baseline(world: SmallEvaluation, tag: str, rng) -> None:
-    world.baselines.remove(tag)
 
 
 # fmt: off
@@ -62,10 +54,12 @@ FAULTS = {
     "loops": (outputs_of(0.2, first_word_again), "{tag}-en: 12 of 60 outputs repeat words in a loop"),
     "wrong script": (outputs_of(0.2, lambda *_: "это не тот язык"),
                      "{tag}-en: 12 of 60 outputs look like another"),
-    "outputs of another language": (outputs_of(0.5, other_language),
-                                    "{tag}-en: .* outputs look like another language"),
+    "outputs of another language": (
+        outputs_of(0.5, lambda world, tag, n: world.test["fr" if tag == "de" else "de"][n][0]),
+        "{tag}-en: .* outputs look like another language"),
     "baseline copies": (other_baseline_output, "{tag}-en \\(baseline\\): 60 of 60 outputs are copies"),
-    "missing baseline": (lose_a_baseline, "There is no baseline of {tag}"),
+    "missing baseline": (lambda world, tag, rng: world.baselines.remove(tag),
+                         "There is no baseline of {tag}"),
 }
 # fmt: on
 
@@ -81,14 +75,11 @@ def test_a_fault_is_reported(name):
     assert any(re.search(pattern.replace("{tag}", tag), alarm) for alarm in alarms), alarms
 
 
-NO_PROFILES = LanguageProfiles({})
-
-
 def faults_of(rows, target="en") -> dict[str, list[int]]:
     """Checks rows of (source, reference, output); returns the numbers of the faulty lines by kind."""
     sources, references, outputs = sides(rows)
     test = translations.TestSet("fr", "fr", target, 9, sources, references)
-    checked = faults.check_direction(test, outputs, NO_PROFILES)
+    checked = faults.check_direction(test, outputs, LanguageProfiles({}))
     return {fault.kind.name: fault.lines for fault in checked.faults if fault.lines}
 
 
@@ -133,10 +124,7 @@ def test_an_alarm_needs_a_share_that_is_surely_above_the_limit():
 
 
 def section_of(number: int, output: str, name: str = "run", not_converged=()):
-    """Returns the section about faults if one system has only this output in a number of directions.
-
-    It is the main "run", the "baseline", or "another" run, whose name is "baseline" too.
-    """
+    """Returns the section if the "run", its "baseline", or "another" run has only this output."""
     tests = [
         translations.TestSet(f"x{n}", f"x{n}", "en", 9, ["un <b> chat"] * 20, ["a cat"] * 20)
         for n in range(number)

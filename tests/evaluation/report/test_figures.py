@@ -21,8 +21,7 @@ def test_the_sliding_mean_uses_whole_windows_and_leaves_out_those_that_miss_most
     np.testing.assert_allclose(means, centers)
     _, means = figures.sliding_mean(np.full(100, 3.0), 10)
     np.testing.assert_allclose(means, [3.0] * 91)
-    values = np.array([1.0, np.nan, 3.0, np.nan, np.nan, np.nan, 5.0])
-    _, means = figures.sliding_mean(values, 3)
+    _, means = figures.sliding_mean(np.array([1.0, np.nan, 3.0, np.nan, np.nan, np.nan, 5.0]), 3)
     np.testing.assert_allclose(means, [2.0, np.nan, np.nan, np.nan, np.nan])
 
 
@@ -47,8 +46,7 @@ def test_several_systems_have_a_line_each_and_dense_ones_are_dashed():
     styles = {name: line.get_linestyle() for name, line in lines.items()}
     assert styles == {"moe": "-", "dense (dense)": "--", "third": "-"}
     assert len({line.get_color() for line in lines.values()}) == 3
-    gap = lines["third"].get_ydata() - lines["moe"].get_ydata()
-    np.testing.assert_allclose(gap, 4.0)
+    np.testing.assert_allclose(lines["third"].get_ydata() - lines["moe"].get_ydata(), 4.0)
 
 
 def test_missing_languages_are_gaps():

@@ -78,8 +78,7 @@ def read(text: str) -> Reader:
 
 
 def test_bleu_json_has_the_promised_keys(tmp_path):
-    whole = report_of([result(n, float(n)) for n in (3, 1, 5, 0, 2, 4)])
-    page.write(whole, tmp_path)
+    page.write(report_of([result(n, float(n)) for n in (3, 1, 5, 0, 2, 4)]), tmp_path)
     contents = json.loads((tmp_path / "bleu.json").read_text())
     assert contents["signature"] == {"bleu": "nrefs:1|v", "chrf": "nrefs:1|w"}
     keys = ["lang", "train_pairs", "sentences", "bleu", "chrf", "baseline_bleu", "delta_bleu"]
@@ -114,8 +113,7 @@ def test_the_headline_has_intervals_significance_and_what_the_baselines_are():
 
 @pytest.mark.parametrize(("number", "gain"), [(3, None), (100, 2.0)])
 def test_the_page_is_valid_and_makes_no_request(number, gain):
-    whole = report_of([result(n, gain) for n in range(number)])
-    text = page.render(whole)
+    text = page.render(report_of([result(n, gain) for n in range(number)]))
     assert all(address.startswith("data:") for address in read(text).addresses)
     assert not {"://", "url(", "@import"} & set(re.findall(r"://|url\(|@import", text))
     assert not {"fetch(", "XMLHttpRequest", "import("} & set(re.findall(r"[\w.]+\(", text))
@@ -145,8 +143,7 @@ def test_samples_have_their_direction_and_those_of_a_few_languages_are_open():
     assert "(5,000 characters)" in text
     assert "x" * 601 not in text
     assert text.count("<i class='empty'>") == 101
-    opened = re.findall(r"<details open><summary>(l\d+)", text)
-    assert opened == ["l0", "l25", "l50", "l75", "l100"]
+    assert re.findall(r"<details open><summary>(l\d+)", text) == ["l0", "l25", "l50", "l75", "l100"]
 
 
 def test_the_choice_of_samples_follows_the_seed_the_direction_and_the_number_of_languages():

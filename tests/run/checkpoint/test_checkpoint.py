@@ -58,8 +58,7 @@ def test_a_checkpoint_is_read_as_it_was_written(written):
     assert restored.manifest.files == IDENTITY
     assert_equal(restored.groups, state(2))
     # One group alone, of another step.
-    weights = {"parameters": specs()["parameters"]}
-    first = Checkpoints(written).restore(weights, [1])
+    first = Checkpoints(written).restore({"parameters": specs()["parameters"]}, [1])
     assert_equal(first.groups, {"parameters": state(1)["parameters"]})
 
 
@@ -251,8 +250,7 @@ def test_a_missing_checkpoint_is_said_and_no_folder_is_made(tmp_path):
 
 
 def test_a_decoder_tries_the_best_first_then_the_newest(written):
-    by_bleu = Retention(metric="dev_bleu")
-    assert Checkpoints(written, by_bleu).best_first() == [2, 1]
+    assert Checkpoints(written, Retention(metric="dev_bleu")).best_first() == [2, 1]
     assert Checkpoints(written, Retention(best=0)).best_first() == [2, 1]
 
 

@@ -311,5 +311,4 @@ def test_training_replaces_an_average_at_its_step(open_writer):
     writer.save(2, weights, LETTERS, {}, average_of=["step 1", "step 7"])
     assert writer.save(2, state(2), LETTERS, {})
     writer.close()
-    restored = Checkpoints(writer.folder).restore(abstract(state(2)))
-    assert_equal(restored.groups, state(2))
+    assert_equal(Checkpoints(writer.folder).restore(abstract(state(2))).groups, state(2))

@@ -28,8 +28,7 @@ def test_devices_and_host_compute_the_same_numbers():
     arrays = {name: jnp.asarray(array) for name, (array, _) in ARRAYS.items()}
     letters = {name: letters for name, (_, letters) in ARRAYS.items()}
     computed = on_devices(arrays, letters)
-    shapes = {name: c.sums.shape for name, c in computed.items()}
-    assert shapes == {
+    assert {name: c.sums.shape for name, c in computed.items()} == {
         "weight": (),
         "experts": (2, 4),
         "inner": (4,),
@@ -115,5 +114,4 @@ def test_values_that_are_not_finite_are_counted():
     integers = np.array([2**31 - 1], np.int32)
     computed = on_devices({"a": jnp.asarray(array), "i": jnp.asarray(integers)}, {})
     assert (computed["a"].not_finite, computed["i"].not_finite) == (3, 0)
-    half = on_devices({"h": jnp.asarray(array, jnp.bfloat16)}, {})
-    assert half["h"].not_finite == 3
+    assert on_devices({"h": jnp.asarray(array, jnp.bfloat16)}, {})["h"].not_finite == 3

@@ -95,8 +95,7 @@ def test_a_removed_checkpoint_first_loses_its_commit_file_and_manifest(tmp_path,
     (tmp_path / "5" / tensor_files.COMMIT_FILE).touch()
     (tmp_path / "5" / "manifest.json").touch()
     (tmp_path / "5" / "data").touch()
-    path = type(tensor_files.location(tmp_path))
-    monkeypatch.setattr(path, "rmtree", lambda folder: None)
+    monkeypatch.setattr(type(tensor_files.location(tmp_path)), "rmtree", lambda folder: None)
     writer = CheckpointWriter(tmp_path)
     writer._remove(5)
     assert [file.name for file in (tmp_path / "5").iterdir()] == ["data"]

@@ -14,7 +14,6 @@ from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.checkpoint.weights import Chosen, expected_label, load_weights
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 
-STEPS = (10, 20, 35)
 SPECS = abstract(state(1))["parameters"]
 
 
@@ -23,7 +22,7 @@ def written(tmp_path_factory):
     """A folder with three checkpoints. That of step 20 is the best."""
     folder = tmp_path_factory.mktemp("run") / "checkpoints"
     writer = CheckpointWriter(folder, Retention(last=3))
-    for step in STEPS:
+    for step in (10, 20, 35):
         scores = Scores({"dev_nll": abs(step - 20.0)}, {"dev_batches": 1})
         writer.save(step, state(step), LETTERS, {"seconds": 1.0}, scores)
     writer.close()
