@@ -1,5 +1,7 @@
 """gshard-checkpoint: what it prints, what it finds, and the average that it makes."""
 
+import shutil
+
 import jax
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from gshard_nmt import checkpoints as program
 from gshard_nmt import paths
 from gshard_nmt.cli import commands
 from gshard_nmt.errors import UserError
+from gshard_nmt.reading import UnreadableError
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
@@ -82,6 +85,16 @@ def test_verify_does_not_call_damaged_what_it_could_not_read(
         checkpoint("average", "--workdir", run, "--out", run.parent / "mean", "--last", 2) == code
     )
     assert "choose a sound checkpoint" not in capsys.readouterr().err
+
+
+def test_verify_passes_over_what_its_run_removes_meanwhile(run, capsys, monkeypatch):
+    def removed(checkpoints, step, *_):
+        shutil.rmtree(checkpoints.folder / str(step))
+        raise UnreadableError("it is gone")
+
+    monkeypatch.setattr(program, "_find_problems", removed)
+    assert checkpoint("verify", "--workdir", run) == 0
+    assert "step 1: its run has removed it meanwhile\n" in capsys.readouterr().out
 
 
 def test_verify_compares_the_vocabularies(tmp_path):

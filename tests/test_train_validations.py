@@ -1,5 +1,6 @@
 """Validations in the loop of gshard-train, and those that fail."""
 
+import functools
 import signal
 
 import pytest
@@ -110,6 +111,22 @@ def test_a_validation_that_was_owed_may_end_the_run(run, validations, capsys):
     assert seen == [1, 2, 3]
     assert final(run)[0] == 3
     assert "2 validations in a row without a better dev_nll" in capsys.readouterr().err
+
+
+def test_a_signal_while_one_of_several_models_is_saved_ends_the_program(run, monkeypatch):
+    enter, save = Interrupt.__enter__, train.training_state.save
+    handlers = []
+    monkeypatch.setattr(Interrupt, "__enter__", lambda i: handlers.append(i) or enter(i))
+
+    def save_and_stop(*arguments):
+        save(*arguments)
+        handlers[-1].requested = True
+
+    monkeypatch.setattr(train.training_state, "save", save_and_stop)
+    assert run(dev_every=0, checkpoint_every=100)
+    monkeypatch.setattr(train, "Start", functools.partial(train.Start, is_part=True))
+    with pytest.raises(KeyboardInterrupt, match="second is saved; the same command goes on"):
+        run(dev_every=0, checkpoint_every=100, name="second")
 
 
 def test_a_stop_does_not_hide_that_the_checkpoint_could_not_be_written(run, monkeypatch):

@@ -55,6 +55,15 @@ def test_the_dense_model_of_equal_work_has_as_many_active_weights(load):
     assert active("8 experts") == pytest.approx(active("dense, hidden width 1,536"), rel=0.005)
 
 
+def test_a_system_that_takes_half_the_time_is_twice_as_fast_as_its_peer(load):
+    training, turns, rounds = load("training"), load("harness.turns"), load("harness.rounds")
+    names = ("gshard-nmt", training.NLLB)
+    systems = {k: [turns.Turn(s, s)] * 2 for k, s in zip(names, (2.0, 4.0), strict=True)}
+    facts = {k: {"versions": {}} for k in systems}
+    _, figures = training.speeds("8 experts, float32", rounds.Measured(systems, facts), 1)
+    assert [figure.ratio for figure in figures] == [2, 1]
+
+
 def test_the_targets_are_the_right_way_round(load):
     training, turns, rounds = load("training"), load("harness.turns"), load("harness.rounds")
     seconds = {

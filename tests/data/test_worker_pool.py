@@ -2,7 +2,10 @@
 
 import multiprocessing
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -45,6 +48,24 @@ def test_few_calls_start_no_process_but_use_those_that_are_there():
         assert {process for _, (_, process) in pool.map(call, few, here=True)} == {os.getpid()}
         list(pool.map(call, few))
         assert os.getpid() not in {process for _, (_, process) in pool.map(call, few, here=True)}
+
+
+def test_workers_end_with_the_process_that_started_them():
+    """Also if it is killed: then nobody tells them."""
+    code = (
+        "import os, signal; from tests.data.test_worker_pool import *\n"
+        "if __name__ == '__main__':\n"
+        "  pool = WorkerPool(2)\n"
+        "  print(*{pid for _, (_, pid) in pool.map(call, [(n,) for n in range(9)])}, flush=True)\n"
+        "  os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL
+    pids, until = list(map(int, done.stdout.split())), time.monotonic() + 20
+    while pids and time.monotonic() < until:
+        pids = [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
+        time.sleep(0.05)
+    assert not pids
 
 
 def test_a_worker_that_died_before_a_call_is_named():

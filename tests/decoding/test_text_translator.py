@@ -55,11 +55,12 @@ def test_the_experts_are_counted_on_pairs_of_lines_that_both_have_text(monkeypat
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 100])
 def test_text_is_translated_line_by_line_and_a_line_without_letters_is_copied(chunk_size):
-    lines = ["abcde", "", "f", "  ", "g\xad\u2060h", " ()\t… ", "\xad", "👍🏽", "1"]
+    # Khmer writes the space of no width between words, and training text keeps it.
+    lines = ["abcde", "", "f", "  ", "g\xad\u2060h", "a\u200bb", " ()\t… ", "\xad", "👍🏽", "1"]
     translations = list(text_translator().translate(lines, "fr", "en", chunk_size))
-    copies = ["abcde", "", "f", "", "gh", "() …", "\xad", "👍🏽", "1"]
+    copies = ["abcde", "", "f", "", "gh", "a\u200bb", "() …", "\xad", "👍🏽", "1"]
     assert [[h.text for h in nbest] for nbest in translations] == [[text] for text in copies]
-    expected = [-7, 0, -3, 0, -4, 0, 0, 0, -3]
+    expected = [-7, 0, -3, 0, -4, -5, 0, 0, 0, -3]
     assert [nbest[0].score for nbest in translations] == expected
     pairs = list(zip(lines, [nbest[0].text for nbest in translations], strict=True))
     assert list(text_translator().score(pairs, "fr", "en")) == expected

@@ -382,6 +382,9 @@ def test_each_new_command_is_recorded_once_and_may_have_several_lines(tmp_path):
     with (tmp_path / "command.txt").open("a") as file:
         file.write("gshard-train --data='cut")
     assert run.commands() == commands
+    (tmp_path / "command.txt").write_bytes(b"\xff")
+    run.record_command("gshard-train")
+    assert (tmp_path / "command.txt").read_bytes() == b"\xff"
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,9 @@ def test_languages_with_too_few_pairs_are_noted(tmp_path):
         write_pairs(tmp_path / name, "train", *name.split("-"), [("a", "b")])
     pairs = candidates(Data(), find_pairs(tmp_path)).pairs
 
-    def notes_of(minimum):
-        notes = []
-        choose(Data(minimum_pairs=minimum), pairs, lambda pair: sizes[pair.folder.name], notes)
+    def notes_of(minimum, most=0):
+        notes, config = [], Data(minimum_pairs=minimum, maximum_languages=most)
+        choose(config, pairs, lambda pair: sizes[pair.folder.name], notes)
         return notes
 
     assert notes_of(1) == [
@@ -144,3 +144,5 @@ def test_languages_with_too_few_pairs_are_noted(tmp_path):
     assert notes_of(3) == [
         "3 languages (gd, cy, br) are left out: fewer than 3 training pairs (Data.minimum_pairs)"
     ]
+    (_, cut) = notes_of(1, most=2)
+    assert cut == "1 language (gd) is left out: Data.maximum_languages is 2"

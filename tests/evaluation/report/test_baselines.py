@@ -67,6 +67,11 @@ def test_the_kind_of_baselines_in_words():
     assert kind_text({"fr": RECORD, "de": RECORD | {"ended": "minutes"}}, 2) == (
         "1 of 2 baselines were trained until dev BLEU did not improve; 1 ended at a limit before."
     )
+    budgets = {n: RECORD | {"kind": "budget", "ended": n} for n in ("tokens", "steps")}
+    assert kind_text(budgets, 2) == (
+        "1 of 2 baselines saw the same number of tokens of their language as the multilingual model, and "
+        "are not converged; 1 ended before they had seen as many."
+    )
     assert kind_text({}, 4) == "It is not recorded how the baselines were trained."
     assert baselines_section({}, 4) is None
 
