@@ -48,7 +48,10 @@ class Objects:
             return self._objects.get(name)
 
     def write(self, name: str, content: bytes, if_generation: int | None = None) -> int | None:
-        """Writes an object; returns its generation, or None if it was not `if_generation` (0: none)."""
+        """Writes an object in one step and returns its generation.
+
+        If `if_generation` is given and the object has another one (0: no object), it returns None.
+        """
         with self._lock:
             generation = self._objects.get(name, (b"", 0))[1]
             if if_generation not in (None, generation):

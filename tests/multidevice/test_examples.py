@@ -18,7 +18,8 @@ EXAMPLES = {
     ),
     "unet3d": (unet3d.build(unet3d.Sizes(image=8, levels=2, filters=2)), unet3d.mesh_of),
 }
-CASES = [("unet3d", (2, 4)), pytest.param("conformer", (2, 4), marks=pytest.mark.slow)]
+SLOW = pytest.mark.slow
+CASES = [("unet3d", (2, 4)), pytest.param("conformer", (2, 4), marks=SLOW)]
 
 
 @functools.cache

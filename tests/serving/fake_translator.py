@@ -14,7 +14,10 @@ class Text:
 
 
 class FakeTranslator:
-    """Translates "a" to "A>en", "A>en 2"; "lose" loses "%s"; while its `gate` is cleared, calls wait."""
+    """The translations of "a" to "en" are "A>en" and "A>en 2", best first. "lose" loses "%s".
+
+    While its `gate` is cleared, calls wait.
+    """
 
     keeps_tags = False
 

@@ -1,4 +1,8 @@
-"""Property tests with many more examples than in `make test`, again and again with another seed."""
+"""Property tests with many more examples than in `make test`.
+
+The files run one after another, again and again, each time with another seed. The profile `soak`
+(tests/conftest.py) multiplies the number of examples of each test.
+"""
 
 import itertools
 import re

@@ -46,7 +46,10 @@ LINES = (
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program such as "data check", its arguments, and what has been done to its files."""
+    """A program, its arguments, and what has been done to its files.
+
+    `program` may have a verb, as in "data check".
+    """
 
     program: str
     arguments: tuple[str, ...]
