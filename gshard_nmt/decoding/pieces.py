@@ -56,14 +56,7 @@ def split(line: str, measure: Measure, limit: int) -> list[str]:
     """
     if measure([line])[0] <= limit:
         return [line]
-    parts: list[str] = []
-    for part in _parts(line, _SENTENCE_END):
-        # Marks stay beside their sentence.
-        if parts and not any(map(str.isalnum, part)):
-            parts[-1] += part
-        else:
-            parts.append(part)
-    sentences = list(map(str.strip, parts))
+    sentences = [sentence.strip() for sentence in _parts(line, _SENTENCE_END)]
     pieces: list[str] = []
     for sentence, length in zip(sentences, measure(sentences), strict=True):
         if length <= limit:

@@ -305,7 +305,7 @@ class RunFolder:
         # If it is out of reach for a moment, we save: the examples of the run so far were right.
         with contextlib.suppress(TryAgain):
             manifest = read_manifest(data.folder)
-        # An equal manifest spares each process of a save the reading of two vocabularies.
+        # If the manifest is equal, no process needs to read both vocabularies before a save.
         if manifest is None or hash_of(manifest) == self.data["files"]["data"]:
             return
         changed = data_differences(self.data, dataclasses.replace(data, manifest=manifest))

@@ -24,7 +24,6 @@ def letters(texts):
             ['He said: "No."', "(Really?)", "Then he left."],
         ),
         ("Oui... «Non!» Si.", ["Oui...", "«Non!»", "Si."]),
-        ("Chapter . . . 12 . . Next!", ["Chapter . . .", "12 . .", "Next!"]),
         ("It was 1990. Then came more", ["It was 1990.", "Then came more"]),
         ("我来了。他说：“你好！”然后走了", ["我来了。", "他说：“你好！”", "然后走了"]),
         ("本当？！はい｡いいえ", ["本当？！", "はい｡", "いいえ"]),

@@ -68,14 +68,14 @@ def test_text_is_translated_line_by_line_and_a_line_without_letters_is_copied(ch
 
 def test_a_line_that_is_too_long_is_translated_in_pieces_that_are_joined():
     # A row has 8 ids: the mark of the direction, at most 6 letters, and the end.
-    lines = ["ab. cd", "ab. cdefg hi", "", "abcdefghijklm", "ab --------- cd"]
+    lines = ["ab. cd", "ab. cdefg hi", "", "abcdefghijklm", "ab ------- . . cd"]
     translations = [best for (best,) in text_translator().translate(lines, "fr", "en")]
     assert [best.text for best in translations] == [
         *("ab. cd", "ab. cdefg hi", ""),
         "abcdef ghi jklm",
-        "ab --------- cd",
+        "ab ------- . . cd",
     ]
-    assert [best.pieces for best in translations] == [1, 3, 1, 3, 3]
+    assert [best.pieces for best in translations] == [1, 3, 1, 3, 4]
     # The score of a piece is minus its number of ids. Each of these lines has log-probabilities
     # -n * norm(n) for its pieces of n ids, and all their ids together.
     norm = [((5 + n) / 6) ** CONFIG.decode.alpha for n in range(40)]
