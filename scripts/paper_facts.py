@@ -27,6 +27,13 @@ def facts(page: str) -> Iterator[tuple[str, str]]:
     """Yields the beginning of a line of the page, and the rest of it."""
     yield from _costs(rows_of(page, "GShard: tables"), rows_of(page, "Time of the whole step"))
     yield from _pipelines(rows_of(page, "GSPMD table 4", 2), rows_of(page, "GSPMD table 3"))
+    rows = rows_of(page, "From 8 cores to 2,048")
+    instructions, memory, seconds = (
+        number(rows["2,048"][i]) / number(rows["8"][i]) for i in (2, 5, 7)
+    )
+    yield "instructions of the compiled program", f"{instructions - 1:+.1%} from 8 to 2,048 cores"
+    yield "memory of a core", f"{memory - 1:+.1%} from 8 to 2,048 cores"
+    yield "all-to-all time", f"{seconds:.1f} times; the root of the number of devices 16 times"
     first, last = (rows_of(page, "GSPMD table 6")[f"gspmd_moe_{n}"] for n in ("10b", "577b"))
     ratios = [number(last[i]) / number(first[i]) for i in (6, 7, 12)]
     text = "printed {:.2f} times, predicted {:.2f} times, without recomputation {:.2f} times"
@@ -48,7 +55,7 @@ def _costs(models: Rows, times: Rows) -> Iterator[tuple[str, str]]:
         f"section 5.2 measured, in place of {times[large][-1]}",
     )
     yield (
-        "cost of 16 times the weights (Figure 1)",
+        "cost of 16 times the weights (Table 3; Figure 1 prints 3.6)",
         f"printed {printed:.1f} times, predicted {predicted:.2f} times; {shares:.1f} times at 48% "
         f"and 70% of the roofline (section 5.2), and {halved:.1f} times if moreover 128 experts had "
         "half of the printed batch",

@@ -4,8 +4,9 @@
     .venv/bin/gshard-data prepare --config world --corpus data/world/corpus --out data/world/prepared
     .venv/bin/gshard-train --config world --data data/world/prepared --workdir runs/world/moe16
 
-Each language says the same things with words, word order and endings of its own. A translation is
-determined by its source, so a perfect model reaches a loss of 0. Two things are chosen. `--related` is
+Each language says the same things with words, word order and endings of its own. With
+`--related` 0 or 1 a translation is determined by its source, so a perfect model reaches a loss of 0;
+between them some words have two meanings. Two things are chosen. `--related` is
 the share of the concepts whose word a language has from the ancestor of its family: 0 makes languages of
 which each must be learned by itself, 1 makes dialects. `--pairs` says how much text there is. No
 sentence is made twice on purpose, so a model cannot learn the text by heart.
@@ -98,7 +99,7 @@ def make_language(
         for part in PARTS
     }
     consonants = generator.permutation(list(CONSONANTS))
-    marks = [f"{v}{c}" for v, c in zip("aeiou", consonants, strict=False)]
+    marks = [f"{v}{c}" for v, c in zip(VOWELS, consonants, strict=False)]
     return Language(
         words=words,
         order=str(generator.choice(ORDERS)),
@@ -125,7 +126,7 @@ def sentences(generator: np.random.Generator, count: int) -> Iterator[Sentence]:
 
 
 def sizes(languages: int, pairs: int) -> list[int]:
-    """Returns the number of pairs of each language: a power law, as in GShard Figure 1."""
+    """Returns the number of pairs of each language: a power law, as in GShard section 4.2."""
     shares = 1.0 / np.arange(1, languages + 1)
     return [max(HELD_OUT, int(pairs * share / shares.sum())) for share in shares]
 

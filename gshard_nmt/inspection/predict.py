@@ -1,7 +1,7 @@
 """Predicts the time and the memory of a training step on a mesh, by formula and without a compiler.
 
 Each product is partitioned by its letters. On every mesh axis, a product is computed by the letter that
-most of its three tensors split over this axis, as XLA's partitioner does (GSPMD section 4.2). A tensor
+most of its three tensors split over this axis, as XLA's partitioner does (GSPMD section 4.4). A tensor
 that is split in another way moves:
 
     all-gather       an operand whose letter is not in the product's own split
@@ -87,9 +87,7 @@ def cost_of(step: Step, mesh: Mesh, chip: Chip) -> Cost:
                 sent[key] = max(sent.get(key, 0.0), nbytes * product.times)
                 if kind == "all-gather" and phase == "forward":
                     temporaries[product.part] += int(nbytes)
-            sizes = {
-                letter: n for x in einsum for letter, n in zip(x.letters, x.shape, strict=True)
-            }
+            sizes = {k: n for x in einsum for k, n in zip(x.letters, x.shape, strict=True)}
             work = 2.0 * math.prod(sizes.values()) * passes / partitioner.size(letters)
             moved = sum(partitioner.share(tensor, letters) for tensor in einsum)
             flops += work * product.times

@@ -93,6 +93,10 @@ class Model:
     """The number of positions in each learned table. It must be at least the number of tokens of the
     longest row. Used only if positions is "learned"."""
 
+    initial_scale: float = 1.0
+    """s: the initial weights of a matrix have the variance s / fan-in. The Switch Transformer has 0.1
+    (section 2.4), which makes large models with experts more stable. Embeddings stay as they are."""
+
     # Experts
     experts: int = 8
     """E, the experts of each MoE layer. With 0 the model is a dense Transformer."""
@@ -249,7 +253,7 @@ class Model:
         size("experts", "expert_hidden_dim", "shared_expert_dim", "num_groups", least=0),
         size("group_size", "capacity", least=0),
         size("max_positions", "position_offset", least=0),
-        above(0, "capacity_factor"),
+        above(0, "capacity_factor", "initial_scale"),
         # The weight of a second expert is at most 1/2.
         between(0, 0.5, "second_expert_threshold"),
         at_least(0, "aux_loss_weight", "z_loss_weight", "router_z_loss_weight"),

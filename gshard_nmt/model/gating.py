@@ -53,8 +53,8 @@ class MoE:
     # f_e is the fraction of the tokens of a group whose first choice is expert e, and m_e is the
     # mean gate of e.
     aux_loss_scale: str = "authors"
-    # in training the gate's input is multiplied by U(1 - router_jitter, 1 + router_jitter). Switch
-    # Transformer, section 2.4, has 0.01.
+    # in training the gate's input is multiplied by U(1 - router_jitter, 1 + router_jitter): Switch
+    # Transformer, appendix C. Mesh TensorFlow has 0.01.
     router_jitter: float = 0.0
     num_groups: int = 0  # G; 0 makes each row a group
     group_size: int = 0  # S. If it is not 0, it replaces num_groups.

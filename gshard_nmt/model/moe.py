@@ -14,7 +14,7 @@ def declare_moe(model_dim: int, moe: MoE) -> dict[str, Parameter]:
     """Declares the gate ME, the experts EMH and EHM with their biases if any, and the shared expert.
 
     An expert has two matrices, or three if the activation is gated. Their variance is 1 / fan-in of one
-    expert. The gate stays whole on every device (Algorithm 2, `replicate(wg)`): its dimension E is
+    expert. The gate stays whole on every device (GShard section 3.2, `replicate(wg)`): its dimension E is
     declared with the letter `_`, which no rule splits.
     """
     shape = (model_dim, moe.experts)

@@ -44,6 +44,10 @@ class Parameter:
     def size(self) -> int:
         return math.prod(self.shape)
 
+    def scaled(self, factor: float) -> "Parameter":
+        scale = factor * self.initializer.scale
+        return dataclasses.replace(self, initializer=Initializer(self.initializer.kind, scale))
+
 
 Parameters = Mapping[str, Parameter]
 

@@ -7,6 +7,7 @@ with a leading dimension R. Sub-layers are pre-norm: x + dropout(f(norm(x))), an
 before each norm. `Model.norm_place` makes them post-norm: norm(x + dropout(f(x))).
 """
 
+import math
 from collections.abc import Sequence
 
 from gshard_nmt.errors import UserError
@@ -16,7 +17,7 @@ from gshard_nmt.model.figures import LayerCounter
 from gshard_nmt.model.layer_stack import StackInputs, declare_block, run_stack
 from gshard_nmt.model.layers import Mode, dropout
 from gshard_nmt.model.lazy_tensorflow import tf
-from gshard_nmt.model.parameters import ZEROS, Parameter, normal, scoped, stacked
+from gshard_nmt.model.parameters import SUMMED, ZEROS, Parameter, normal, scoped, stacked
 from gshard_nmt.model.stack import Totals, Values
 from gshard_nmt.spmd.sharding import annotate
 
@@ -30,8 +31,9 @@ def declare(model: Model, source_vocabulary: int, target_vocabulary: int) -> dic
     if model.shared_embedding and model.encoder_layers and source_vocabulary != target_vocabulary:
         raise UserError(
             f"Model.shared_embedding is True, but the source vocabulary has {source_vocabulary} ids and "
-            f"the target vocabulary {target_vocabulary}; both sides need the same ids. Set "
-            "Model.shared_embedding to False, or Data.vocabulary to 'joint'.",
+            f"the target vocabulary {target_vocabulary}; both sides need the same ids. "
+            "Prepare the data with --vocabulary_of the model you start from or with Data.vocabulary = "
+            "'joint', or set Model.shared_embedding to False.",
             ["Model.shared_embedding", "Data.vocabulary"],
         )
     declared: dict[str, Parameter] = {}
@@ -41,7 +43,11 @@ def declare(model: Model, source_vocabulary: int, target_vocabulary: int) -> dic
     ):
         if model.depth(stack):
             declared |= _declare_stack(model, side, stack, vocabulary)
-    return declared
+    factor = math.sqrt(model.initial_scale)
+    return {
+        name: p.scaled(factor) if name.rpartition("/")[2] in (*SUMMED, "gate") else p
+        for name, p in declared.items()
+    }
 
 
 def _declare_stack(model: Model, side: str, stack: str, vocabulary: int) -> dict[str, Parameter]:

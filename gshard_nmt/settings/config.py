@@ -238,7 +238,12 @@ class Decode:
 
     def settings(self) -> str:
         """Returns a short text that names the settings of the search."""
-        norm = f"{self.length_norm} length norm, alpha {self.alpha:g}"
+        others = ("precision", "length_ratio", "length_margin")
+        norm = f"{self.length_norm} length norm, alpha {self.alpha:g}" + "".join(
+            f", {name} {value}"
+            for name in others
+            if (value := getattr(self, name)) != getattr(Decode, name)
+        )
         if self.method == "sample":
             return (
                 f"sampled with temperature {self.temperature:g}, top_k {self.top_k}, "

@@ -10,31 +10,19 @@ from trainer import Weight
 @pytest.mark.parametrize(
     ("name", "words", "message"),
     [
-        (
-            "conformer",
-            "--mesh 2y2",
-            "--mesh 2y2: give the sizes of two axes, for instance --mesh 2x4.",
-        ),
+        ("conformer", "--mesh 2y2", "--mesh 2y2: give the sizes of two axes, for instance --mesh 2x4."),
         (
             "unet3d",
             "--mesh 1x5",
             "images: dimension D has size 16, which does not divide over the 5 devices of mesh axes "
             "['space']; the nearest legal sizes are 15 or 20.",
         ),
-        (
-            "conformer",
-            "--width 30",
-            "--width 30 does not divide over --heads 4; give a width that is",
-        ),
-        (
-            "unet3d",
-            "--image 6",
-            "--image 6 cannot be halved 2 times, which --levels 3 needs; give a",
-        ),
+        ("conformer", "--width 30", "--width 30 does not divide over --heads 4; give a width that is"),
+        ("unet3d", "--image 6", "--image 6 cannot be halved 2 times, which --levels 3 needs; give a"),
         ("conformer", "--compile_for v9:2x2", "--topology v9:2x2: there is no such topology"),
         ("unet3d", "--compile_for cpu:8", "Mesh.shape [1, 1] is 1 devices; cpu:8 has 8."),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_explained_with_exit_code_2(name, words, message, capsys):
     assert {"conformer": conformer.main, "unet3d": unet3d.main}[name](words.split()) == 2
     assert message in capsys.readouterr().err

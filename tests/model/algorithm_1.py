@@ -40,8 +40,7 @@ def top2_gating(
         if count[e1] < capacity:
             kept[s].append((int(e1), int(count[e1]), float(w1)))
         count[e1] += 1
-    mean_gates = (gates * is_token[:, None]).mean(axis=0)
-    aux_loss = float(np.mean(count / tokens * mean_gates))
+    aux_loss = float(np.mean(count / tokens * (gates * is_token[:, None]).mean(axis=0)))
     for s in range(tokens):
         if not is_token[s]:
             continue

@@ -68,10 +68,7 @@ def parameters(model: Model) -> dict[str, tf.Tensor]:
 
 
 def rows(*sentences, length: int) -> dict[str, tf.Tensor]:
-    """Returns a batch. Each argument is a row, a list of (source ids, target ids).
-
-    The language of the n-th sentence of a row is n, counted from 1.
-    """
+    """Returns a batch of rows of (source ids, target ids); the n-th of a row, from 1, has language n."""
     names = ("source_ids", "source_segments", "source_positions")
     names += ("target_inputs", "target_labels", "target_segments", "target_positions")
     names += ("source_languages", "target_languages")

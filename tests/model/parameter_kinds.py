@@ -1,23 +1,10 @@
-"""Counts the weights of a model by the kind of their layer, as the papers do.
-
-The papers count weight matrices. They leave out the scales of norms and the tables of positions.
-"""
+"""Counts weights by the kind of their layer; the papers leave out norms and tables of positions."""
 
 from gshard_nmt.model.parameters import Parameters
 
-PARAMETER_KINDS = (
-    "experts",
-    "gates",
-    "attention",
-    "feed_forward",
-    "embeddings",
-    "norms",
-    "positions",
-)
-
 
 def kind_of(name: str) -> str:
-    """Returns the PARAMETER_KINDS entry of a parameter by its name."""
+    """Returns the kind of a parameter by its name."""
     parts = name.split("/")
     if parts[-1] == "relative_bias":
         return "positions"
@@ -33,7 +20,9 @@ def kind_of(name: str) -> str:
 
 def count_by_kind(declared: Parameters) -> dict[str, int]:
     """Returns the number of weights of each kind."""
-    counts = dict.fromkeys(PARAMETER_KINDS, 0)
+    counts = dict.fromkeys(
+        ("experts", "gates", "attention", "feed_forward", "embeddings", "norms", "positions"), 0
+    )
     for name, parameter in declared.items():
         counts[kind_of(name)] += parameter.size
     return counts

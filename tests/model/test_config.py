@@ -32,10 +32,8 @@ def test_only_the_stack_with_experts_has_blocks_of_several_layers():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"experts": 1},
-            "Model.experts is 1; it must be at least 2, or 0. Choose 0 for a dense Transformer.",
-        ),
+        ({"experts": 1},
+         "Model.experts is 1; it must be at least 2, or 0. Choose 0 for a dense Transformer."),
         (
             {"expert_stacks": "encoder", "encoder_layers": 0},
             "Model.encoder_layers is 0 and Model.expert_stacks is 'encoder', so no layer has experts. "
@@ -51,17 +49,15 @@ def test_only_the_stack_with_experts_has_blocks_of_several_layers():
             "Model.positions is 'learned', but Model.max_positions is 0. Set Model.max_positions to "
             "the number of tokens of the longest row.",
         ),
-        (
-            {"stack": "pipeline", "stages": 3, "experts": 0},
-            "Model.stages is 3; it must divide the 4 blocks of the encoder. Use one of [1, 2, 4].",
-        ),
+        ({"stack": "pipeline", "stages": 3, "experts": 0},
+         "Model.stages is 3; it must divide the 4 blocks of the encoder. Use one of [1, 2, 4]."),
         (
             {"stack": "pipeline", "dispatch": "blocks"},
             "Model.dispatch is 'blocks', but Model.stack is 'pipeline', whose stages cannot dispatch "
             "that way. Set Model.dispatch to 'gather' or 'einsum'.",
         ),
     ],
-)
+)  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(change, message):
     with pytest.raises(UserError) as error:
         dataclasses.replace(SMALL, **change)

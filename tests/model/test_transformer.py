@@ -49,6 +49,17 @@ def test_parameters_are_those_of_the_paper_at_reduced_size():
     assert declared[first].letters == "REMH"
 
 
+def test_the_initial_scale_is_the_variance_of_matrices_and_of_nothing_else():
+    small = transformer.declare(dataclasses.replace(SMALL, initial_scale=0.01), 50, 40)
+    for name, p in transformer.declare(SMALL, 50, 40).items():
+        is_matrix = not name.endswith(("embedding", "relative_bias", "norm/scale"))
+        factor = 0.1 if is_matrix else 1.0
+        assert small[name].initializer.scale == pytest.approx(factor * p.initializer.scale), name
+    assert small["encoder/block/moe_0/gate"].initializer.scale == pytest.approx(
+        0.1 * (3 / 16) ** 0.5
+    )
+
+
 def test_a_decoder_alone_has_no_source_and_sees_only_the_past():
     model = dataclasses.replace(SMALL, encoder_layers=0)
     declared = transformer.declare(model, 50, 40)

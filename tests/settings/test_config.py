@@ -15,6 +15,7 @@ def test_replace_changes_fields_and_whole_parts_and_leaves_the_rest():
     assert (changed.train.steps, changed.train.seed) == (7, 3)
     assert changed.train.log_every == config.train.log_every
     assert changed.decode == Decode(beam=2)
+    assert Decode(length_margin=9).settings().endswith(", alpha 0.6, length_margin 9")
     assert (changed.model, changed.mesh, changed.data) == (config.model, config.mesh, config.data)
     assert config == load_config("demo")
 

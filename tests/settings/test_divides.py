@@ -45,14 +45,10 @@ def test_the_demo_divides():
         # 32 rows of 48 tokens are 3 groups of 512 tokens, and 32 rows of 64 tokens are 4.
         ("model", {"num_groups": 0, "group_size": 512}, "groups of Data.target_length"),
         ("data", {"source_length": 50, "rows": 30}, "Data.rows and Data.source_length"),
-        (
-            "data",
-            {"target_vocabulary": 801},
-            "Data.target_vocabulary (parameters/target_embedding)",
-        ),
+        ("data", {"target_vocabulary": 801}, "Data.target_vocabulary (parameters/target_embedding)"),
         ("model", {"heads": 3}, "Model.heads (parameters/encoder/block/self_attention_0/query)"),
     ],
-)
+)  # fmt: skip
 def test_a_size_that_does_not_divide_is_one_problem_that_names_its_setting(part, values, problem):
     rules = {"B": "x", "G": "x", "E": "x", "V": "x", "N": "x"}
     config = DEMO.replace(data={"rows": 32}, mesh={"shape": (2,), "rules": rules})

@@ -60,7 +60,6 @@ def test_a_later_line_wins_over_an_include(folder):
     assert (config.model.heads, config.model.hidden_dim) == (4, 3)
 
 
-# fmt: off
 KNOWN = "Model, Mesh, Data, Optimizer, Train, Decode, Cleaning"
 CASES = [
     ("\nModel.haeds = 4",
@@ -100,8 +99,7 @@ CASES = [
     ("X = [1]\nMesh.rules = {%X: 'x'}",
      "my.gin, line 2: Mesh.rules: a list or mapping cannot be a key; give a text."),
     ("include 'my.gin'", "my.gin includes itself; remove one of the includes."),
-]
-# fmt: on
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES)

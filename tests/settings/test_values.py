@@ -44,12 +44,10 @@ STRINGS = "a list [...], each entry a string in quotes"
         ("Model_biases", 1, "True or False"),
         ("Mesh_axes", "x", STRINGS),
         ("Mesh_axes", ["x", 1], STRINGS),
-        (
-            *("Mesh_rules", {"E": 3}),
-            f"a dict {{...}} from a string in quotes to a string in quotes or {STRINGS} or None",
-        ),
+        (*("Mesh_rules", {"E": 3}),
+         f"a dict {{...}} from a string in quotes to a string in quotes or {STRINGS} or None"),
     ],
-)
+)  # fmt: skip
 def test_an_error_about_a_type_says_the_line_the_value_and_the_rule(name, value, rule):
     with pytest.raises(UserError) as error:
         build(**{name: value})
@@ -143,22 +141,17 @@ def test_axes_and_rules_may_be_new():
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        (
-            "Model.model_dim = 8",
-            "Model.model_dim cannot change now, because it belongs to the trained run",
-        ),
+        ("Model.model_dim = 8",
+         "Model.model_dim cannot change now, because it belongs to the trained run"),
         ("Train.steps = 8", "Give only settings of Mesh and Decode"),
         ("Mesh.shapes = (1,)", "Mesh has no setting 'shapes'; did you mean 'shape'"),
-        (
-            "Mesh.shape = (2, 2, 2)",
-            "Mesh.shape is [2, 2, 2], and the run has the mesh axes ['x', 'y']",
-        ),
+        ("Mesh.shape = (2, 2, 2)", "Mesh.shape is [2, 2, 2], and the run has the mesh axes ['x', 'y']"),
         ("Mesh.shape = (0,)", "Mesh.shape is [0], and the run has"),
         ("Mesh.shape = 4", "Mesh.shape is 4; it must be a list"),
         ("Decode.beam = 0", "Decode.beam is 0; it must be"),
         ("EXPERTS = 8", "nothing uses 'EXPERTS'"),
     ],
-)
+)  # fmt: skip
 def test_a_change_that_cannot_be_is_an_error(statement, message):
     with pytest.raises(UserError) as error:
         changed(statement)
