@@ -146,9 +146,7 @@ def _check_is_a_harvest(out: Path) -> None:
 
 def _default_roots() -> list[Path]:
     data = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
-    folders = [
-        Path(part) / name for part in data.split(":") for name in ("locale", "locale-langpack")
-    ]
+    folders = [Path(p) / name for p in data.split(":") for name in ("locale", "locale-langpack")]
     folders += [Path(sys.prefix) / "share" / "locale"]
     folders += map(Path, [*site.getsitepackages(), site.getusersitepackages()])
     unique = dict.fromkeys(Path(os.path.realpath(folder)) for folder in folders if folder.is_dir())

@@ -151,17 +151,10 @@ def _about(phase: schedule.Phase) -> str:
 
 def show(plan: Plan, out: Path | None) -> None:
     console = Terminal()
-    rows = [
-        (
-            use.name,
-            short_count(use.examples),
-            short_count(use.draws),
-            f"{use.epochs:,.2f}",
-            f"{use.share:.2%}",
-            short_count(use.tokens),
-        )
-        for use in plan.uses
-    ]
+    rows = []
+    for use in plan.uses:
+        examples, draws, tokens = map(short_count, (use.examples, use.draws, use.tokens))
+        rows.append((use.name, examples, draws, f"{use.epochs:,.2f}", f"{use.share:.2%}", tokens))
     console.print(table(f"the mixture in {plan.steps:,} steps", _HEADER, rows))
     for phase in plan.phases:
         console.print(f"steps {phase.first:,} to {phase.last:,}: {phase.about}")

@@ -8,7 +8,7 @@ from gshard_nmt import outputs, paths
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.preparation.job import Job, Options
 from gshard_nmt.data.preparation.tokenizing import TOO_LONG
-from gshard_nmt.data.sets.corpus import CorpusPair, list_corpus
+from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, list_corpus
 from gshard_nmt.data.sets.directions import candidates
 from gshard_nmt.data.sets.manifest import FORMAT, MANIFEST, REPORTS, files_of, read_manifest
 from gshard_nmt.data.sets.shards import PreparedData
@@ -98,20 +98,12 @@ def _show(data: PreparedData) -> None:
     sizes = [pair.splits["train"].examples for pair in data.pairs]
     rows = []
     for pair in data.pairs:
-        train = pair.splits["train"]
+        train, dev, test = (pair.splits[split] for split in SPLITS)
         too_long = train.removed.get(TOO_LONG, 0)
-        rows.append(
-            (
-                pair.folder,
-                short_count(train.examples),
-                short_count(pair.splits["dev"].examples),
-                short_count(pair.splits["test"].pairs),
-                f"{train.tokens / train.examples:.1f}",
-                f"{train.spelled_tokens / train.tokens:.1%}",
-                short_count(too_long),
-                short_count(train.pairs - train.examples - too_long),
-            )
-        )
+        examples = map(short_count, (train.examples, dev.examples, test.pairs))
+        left_out = map(short_count, (too_long, train.pairs - train.examples - too_long))
+        length, share = train.tokens / train.examples, train.spelled_tokens / train.tokens
+        rows.append((pair.folder, *examples, f"{length:.1f}", f"{share:.1%}", *left_out))
     console.print(table(f"prepared {data.manifest['direction']}", _HEADER, rows))
     console.print(
         f"\nTraining examples: {sum(sizes):,}. Source vocabulary: {data.source_vocabulary:,} pieces. "

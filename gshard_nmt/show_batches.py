@@ -42,21 +42,14 @@ def show_batches(
     vocabularies = [Vocabulary.load(folder / name) for name in VOCABULARIES]
     count = min(rows, config.rows) if rows else config.rows
     record: Record = {}
+    others = data.pairs_of(config), data.languages(config), vocabularies, pieces, record
     stream = TrainBatches(data, config, range(count), record=record)
     console = Terminal()
     try:
-        for number, arrays in enumerate(
-            itertools.islice(stream, step - 1, step - 1 + batches), step
-        ):
+        for n, arrays in enumerate(itertools.islice(stream, step - 1, step - 1 + batches), step):
             for r in range(count):
-                row = {"step": number, "row": r + 1} | describe_row(
-                    {name: array[r] for name, array in arrays.items()},
-                    data.pairs_of(config),
-                    data.languages(config),
-                    vocabularies,
-                    pieces,
-                    record,
-                )
+                values = {name: array[r] for name, array in arrays.items()}
+                row = {"step": n, "row": r + 1} | describe_row(values, *others)
                 if as_json:
                     sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
                 else:
@@ -107,10 +100,8 @@ def describe_row(
             segment[side] = _text(own, vocabulary, pieces)
             segment[f"{side}_tokens"] = len(own)
             segment[f"{side}_fallback"] = int(vocabulary.is_byte_fallback[own].sum())
-        source_text, target_text = (
-            v.decode([i])[0] for v, i in zip(vocabularies, ids, strict=True)
-        )
-        segments.append(segment | (record or {}).get((source_text, target_text), {}))
+        first, second = (v.decode([i])[0] for v, i in zip(vocabularies, ids, strict=True))
+        segments.append(segment | (record or {}).get((first, second), {}))
     return result | {"segments": segments}
 
 

@@ -12,6 +12,7 @@ name. `Data.subset_tags` gives its sources a tag (Caswell et al. 2019, arXiv 190
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -19,7 +20,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -66,8 +67,10 @@ class Files(NamedTuple):
         Raises:
           UserError: the files hold the translations of another input with the same name.
         """
-        recorded = self.recorded()
-        if recorded.get("file", made_of["file"]) != made_of["file"]:
+        recorded: Any = None
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            recorded = json.loads(self.facts.read_text(encoding="utf-8"))["made_of"]
+        if isinstance(recorded, dict) and recorded.get("file", made_of["file"]) != made_of["file"]:
             raise UserError(
                 f"{self.decoded} has the translations of {recorded['file']}, which has the same name as "
                 f"{made_of['file']}. Rename one of the inputs, or give another --out."
@@ -76,13 +79,6 @@ class Files(NamedTuple):
 
     def record(self, made_of: Mapping[str, str]) -> None:
         files.write_json(self.facts, {"made_of": dict(made_of)})
-
-    def recorded(self) -> dict[str, str]:
-        try:
-            made_of = json.loads(self.facts.read_text(encoding="utf-8"))["made_of"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
-        return made_of if isinstance(made_of, dict) else {}
 
 
 @dataclasses.dataclass
@@ -94,12 +90,6 @@ class Report:
     passed: int = 0
     dropped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     scores: collections.Counter[float] = dataclasses.field(default_factory=collections.Counter)
-
-    def quantiles(self) -> dict[float, float]:
-        """Returns the scores below which 1 %, 5 %, 10 %, 25 % and 50 % of the translations are."""
-        scores, counts = list(self.scores), list(self.scores.values())
-        values = np.quantile(scores, _QUANTILES, weights=counts, method="inverted_cdf")
-        return dict(zip(_QUANTILES, values.tolist(), strict=True))
 
 
 def translate_corpus(out: Files, min_score: float | None = None, max_ratio: float = 3.0) -> Report:
@@ -115,14 +105,15 @@ def translate_corpus(out: Files, min_score: float | None = None, max_ratio: floa
     about = About(*out.languages, settings=filters)
     with outputs.text_file(out.pairs) as file:
         # The names of the columns tell the reader which column is the score, whatever the text is.
-        file.write("\t".join((*out.languages, "score")) + "\n")
+        header = "\t".join((*out.languages, "score")) + "\n"
         candidates = _candidates(out, report)
         while rows := list(itertools.islice(candidates, _BLOCK)):
             cleaned = clean(rows, about)
             report.dropped += cleaned.removed
             report.passed += len(cleaned.rows)
             for row in cleaned.rows:
-                file.write(f"{row.source}\t{row.target}\t{row.score:.4f}\n")
+                file.write(f"{header}{row.source}\t{row.target}\t{row.score:.4f}\n")
+                header = ""
         drops = ", ".join(f"{name} {number:,}" for name, number in report.dropped.most_common())
         if not report.passed:
             raise UserError(
@@ -130,7 +121,9 @@ def translate_corpus(out: Files, min_score: float | None = None, max_ratio: floa
                 f"({drops or 'the input is empty'}). Lower --min_score, raise --max_ratio, or train "
                 "the model longer."
             )
-    scores = ", ".join(f"{q:.0%} below {score:.2f}" for q, score in report.quantiles().items())
+    counts = [*report.scores.values()]
+    below = np.quantile([*report.scores], _QUANTILES, weights=counts, method="inverted_cdf")
+    scores = ", ".join(f"{q:.0%} below {s:.2f}" for q, s in zip(_QUANTILES, below, strict=True))
     sys.stdout.write(
         f"{report.lines:,} lines, {report.translations:,} translations; {report.passed:,} passed "
         f"({report.passed / report.translations:.1%}) and are in {out.pairs}\n"

@@ -10,17 +10,7 @@ from gshard_nmt.data.language_codes import same
 from gshard_nmt.data.reading.layout import ENGLISH
 from gshard_nmt.data.schedule import Phase, in_run, phases_of
 from gshard_nmt.errors import UserError, did_you_mean
-from gshard_nmt.ranges import (
-    LARGEST_SIZE,
-    Rule,
-    above,
-    at_least,
-    between,
-    check,
-    matching,
-    one_of,
-    size,
-)
+from gshard_nmt.ranges import LARGEST_SIZE, Rule, above, at_least, between, check, matching, one_of
 
 DIRECTIONS = ("xx-en", "en-xx", "many-to-many", "all", "as-named")
 VOCABULARIES = ("two", "joint")
@@ -169,7 +159,7 @@ class Data:
         matching("[A-Za-z0-9_-]+", "a name of letters, digits, - and _", "subset_tags"),
         between(SMALLEST_VOCABULARY, LARGEST_SIZE, "source_vocabulary", "target_vocabulary"),
         between(SMALLEST_LENGTH, LARGEST_SIZE, "source_length", "target_length"),
-        size("rows", "packing_window"),
+        between(1, LARGEST_SIZE, "rows", "packing_window"),
         above(0, "temperature", "vocabulary_temperature"),
         between(0.9, 1, "character_coverage"),
         between(0, 1, "subword_sampling"),

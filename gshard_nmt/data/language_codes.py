@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from babel.core import Locale
 
-# fmt: off
 _ALIASES = {
     "pbt": "ps", "quy": "qu", "cz": "cs", "jp": "ja", "ajp": "ajp", "gom": "gom", "tw": "tw", "twi": "tw",
-}
-# fmt: on
+}  # fmt: skip
 """Codes that CLDR lacks, and languages that have text of their own in FLORES although CLDR joins them."""
 
 _OLD = {"zho_simpl": "zho_Hans", "zho_trad": "zho_Hant"}
@@ -26,12 +24,10 @@ _SCRIPTS = {"Hang": "Kore"}
 _VARIANTS = {"vale1252": "valencia", "aran1260": "aranes"}
 """Glottocodes of FLORES+ and the variants of the IANA registry."""
 
-# fmt: off
 _MODIFIERS = {
     "latin": "Latn", "cyrillic": "Cyrl", "arabic": "Arab", "devanagari": "Deva", "euro": "",
     "ijekavian": "ijekavsk", "ije": "ijekavsk", "ijekavianlatin": "Latn-ijekavsk",
-}
-# fmt: on
+}  # fmt: skip
 """What follows the @ in the name of a POSIX locale, unless it is a script or variant itself."""
 
 _CHINESE = {"Hans": "CN", "Hant": "TW"}
@@ -75,14 +71,16 @@ def folder_tag(code: str) -> str | None:
     """Returns the BCP 47 tag of a code in the name of a folder: fra_Latn and fr_FR become fr.
 
     Only Chinese keeps its usual region, so the folders of zh-CN and zh-TW keep their names. None if the
-    text does not look like a code, its two letters are no code of ISO 639, or its variant is unknown
-    (`en-small`).
+    text does not look like a code, its two letters are no code of ISO 639, or its region or variant is
+    unknown (`fr-EN`, `en-small`).
     """
     parts = _parts(code) if code[:2].islower() else None
     if parts is None or not _is_variant(parts[3]):
         return None
     language, script, region, variant = parts
     if len(language) == 2 and not _is_known(language):
+        return None
+    if region and region not in ("XX", *_english().territories, *_cldr("territory_aliases")):
         return None
     if language != "zh" and region == _likely(language, script, "")[1]:
         region = ""

@@ -166,11 +166,8 @@ def of_part(schedule: Sequence[Entry], components: Sequence[Component]) -> tuple
     names = [{c.language, c.direction, c.subset} for c in components]
     entries: list[Entry] = []
     for entry in schedule:
-        weights = {
-            name: weight
-            for name, weight in entry.get("weights", {}).items()
-            if 0 < sum(name in own for own in names) < len(names)
-        }
+        old = entry.get("weights", {})
+        weights = {n: old[n] for n in old if 0 < sum(n in own for own in names) < len(names)}
         if not any(all(weights.get(name, 1) > 0 for name in own) for own in names):
             weights = {}
         entries.append({**entry, "weights": weights} if "weights" in entry else entry)

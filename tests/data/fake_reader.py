@@ -7,11 +7,7 @@ from gshard_nmt.data.text.vocabulary import EOS
 
 
 class FakeReader:
-    """Returns for each place an example that holds the shard and the place as ids.
-
-    Attributes:
-      shards: the shards that were read.
-    """
+    """Returns for each place an example that holds the shard and the place as ids."""
 
     def __init__(self, longest: int = 5) -> None:
         """Makes examples of 3 to `longest` tokens on both sides."""

@@ -21,17 +21,13 @@ def random_examples(
     """Returns pairs of source and target ids; each ends in EOS and fits into the rows of `config`."""
 
     def sentence(longest: int) -> Ids:
-        length = rng.integers(0, longest)
-        return (*rng.integers(SPECIALS, vocabulary, length).tolist(), EOS)
+        return (*rng.integers(SPECIALS, vocabulary, rng.integers(0, longest)).tolist(), EOS)
 
     return [(sentence(config.source_length), sentence(config.target_length)) for _ in range(number)]
 
 
 def write_prepared_data(folder: Path, config: Data, sizes: Mapping[str, int]) -> PreparedData:
-    """Writes prepared data with `sizes[language]` train examples and a quarter of them in dev.
-
-    Each direction between the language and English has that number.
-    """
+    """Writes `sizes[language]` train examples for each direction with English, and a quarter for dev."""
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
     for side in ("source", "target"):

@@ -12,13 +12,11 @@ from gshard_nmt.errors import UserError
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"subset_tags": ("a,b",)},
-            "Data.subset_tags is ['a,b']; every entry must be a name of letters, digits, - and _.",
-        ),
+        ({"subset_tags": ("a,b",)},
+         "Data.subset_tags is ['a,b']; every entry must be a name of letters, digits, - and _."),
         ({"rows": 0}, "Data.rows is 0; it must be from 1 to 16777216."),
     ],
-)
+)  # fmt: skip
 def test_an_illegal_value_is_an_error_with_the_legal_ones(changes, message):
     with pytest.raises(UserError) as error:
         Data(**changes)

@@ -23,7 +23,10 @@ ckb-Arab ckb   zho_trad zh-Hant    cz cs              ace_Latn ace     yue_Hant 
 jpn_Jpan ja    aka_Latn ak         twi_Latn tw        ajp_Arab ajp     pbt_Arab ps
 cat_Latn_vale1252 ca-valencia
 """
-FOLDERS = "de_DE de   zh_cn zh-CN   quz qu   sh sr-Latn   no no   twi_Latn tw   xx None"
+FOLDERS = """
+de_DE de   zh_cn zh-CN   quz qu   sh sr-Latn   no no   twi_Latn tw   xx None   fr-EN None
+es-419 es-419   en_XX en-XX   sr_CS sr-CS
+"""
 LOCALES = """
 pt_BR pt-BR         pt_PT pt       de_DE.UTF-8 de              sr@latin sr-Latn       sr_RS@latin sr-Latn
 zh zh-CN            zh_Hant zh-TW  zh_HK zh-HK                 ca@valencia ca-valencia iw he

@@ -81,19 +81,13 @@ def test_a_ramp_moves_the_rates_in_equal_parts():
         ([{"from_step": 1.5}], "in entry 1, from_step is 1.5"),
         ([{"from_step": 0.5, "ramp": 0.5}], "in entry 1, ramp is 0.5; it must be a whole number"),
         ([{"from_step": 0, "temprature": 1}], "the key 'temprature'; did you mean 'temperature'?"),
-        (
-            [{"from_step": 0, "temperature": 0}],
-            "in entry 1 (from_step 0), temperature is 0; it must",
-        ),
+        ([{"from_step": 0, "temperature": 0}], "in entry 1 (from_step 0), temperature is 0; it must"),
         ([{"from_step": 0, "weights": 3}], "in entry 1 (from_step 0), weights is 3; it must be a"),
-        (
-            [{"from_step": 0, "weights": {"fr": -1}}],
-            "the weight of 'fr' is -1; it must be 0 or more",
-        ),
+        ([{"from_step": 0, "weights": {"fr": -1}}], "the weight of 'fr' is -1; it must be 0 or more"),
         ([{"from_step": 9}, {"from_step": 9}], "entry 2 begins at step 9, but the entry before it"),
         ([{"from_step": 9, "ramp": 9}, {"from_step": 12}], "lasts until after step 18"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_the_schedule_is_an_error_of_the_config(schedule, words):
     with pytest.raises(UserError, match=re.escape(words)) as error:
         Data(schedule=tuple(schedule))

@@ -51,13 +51,10 @@ class Augmentation:
         source = self._vocabularies[0]
         languages = data.languages(config)
         # The languages of an example are known by its number of a language and its tags.
-        self._languages = {
-            (languages.index(p.language), *source.tags(p.source, p.target, p.subset)): (
-                p.source,
-                p.target,
-            )
-            for p in data.pairs_of(config)
-        }
+        self._languages: dict[tuple[int, ...], tuple[str, str]] = {}
+        for p in data.pairs_of(config):
+            tags = source.tags(p.source, p.target, p.subset)
+            self._languages[languages.index(p.language), *tags] = (p.source, p.target)
         self._tags = [
             frozenset(i for i, (kind, _) in enumerate(v.keys()) if kind in ("special", "control"))
             for v in self._vocabularies

@@ -79,6 +79,11 @@ class TrainBatches:
         self._delivered[np.asarray(self.rows)] = ends
         return arrays
 
+    def wait(self) -> None:
+        """Waits until a batch is ready, or an error."""
+        while self._queue.empty():
+            time.sleep(0.01)
+
     def position(self) -> np.ndarray:
         """Returns int64[B, 2 + phases], the position after the last batch that was taken, see `streams`.
 

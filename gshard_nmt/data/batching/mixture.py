@@ -82,10 +82,7 @@ def floor_sum(
 
     All arguments are int64 of at least 0, with step * number + start < 2**63.
     """
-    n, m, a, b = (
-        np.array(x)
-        for x in np.broadcast_arrays(*map(np.int64, (number, modulus, step, start)))  # type: ignore[arg-type]
-    )
+    n, m, a, b = map(np.array, np.broadcast_arrays(*map(np.int64, (number, modulus, step, start))))  # type: ignore[arg-type]
     total = np.zeros(n.shape, np.int64)
     while n.any():
         total += n * (n - 1) // 2 * (a // m) + n * (b // m)

@@ -80,13 +80,12 @@ def pack(
 
 
 def to_arrays(
-    rows: Sequence[Iterable[Example]], source_length: int, target_length: int
+    rows: Sequence[Sequence[Example]], source_length: int, target_length: int
 ) -> dict[str, np.ndarray]:
     """Returns the arrays of a batch, as `batch_arrays` does, from the examples of its rows."""
-    lists = [list(row) for row in rows]
-    numbers = np.repeat(np.arange(len(lists)), [len(row) for row in lists])
-    examples = Examples.of(example for row in lists for example in row)
-    return batch_arrays(examples, numbers, len(lists), source_length, target_length)
+    numbers = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    examples = Examples.of(example for row in rows for example in row)
+    return batch_arrays(examples, numbers, len(rows), source_length, target_length)
 
 
 def batch_arrays(
@@ -111,18 +110,13 @@ def batch_arrays(
         begins = np.cumsum(lengths) - lengths
         shift = rows * length - begins[first]
         place = np.arange(len(ids)) + np.repeat(shift, lengths)
-        positions = np.arange(len(ids)) - np.repeat(begins, lengths)
-        columns = {
-            "ids": ids,
-            "segments": np.repeat(segments, lengths),
-            "positions": positions,
-            "languages": np.repeat(examples.languages + 1, lengths),
-        }
+        columns = {"ids": ids, "segments": np.repeat(segments, lengths)}
+        columns["positions"] = np.arange(len(ids)) - np.repeat(begins, lengths)
+        columns["languages"] = np.repeat(examples.languages + 1, lengths)
         if name == "target":
             # The decoder reads BOS, and then the labels of the same segment one position later.
-            inputs = np.concatenate([[BOS], ids[:-1]])[: len(ids)]
-            inputs[begins] = BOS
-            columns["inputs"] = inputs
+            columns["inputs"] = np.concatenate([[BOS], ids[:-1]])[: len(ids)]
+            columns["inputs"][begins] = BOS
         for what, values in columns.items():
             array = np.zeros(size * length, np.int32)
             array[place] = values

@@ -100,9 +100,7 @@ def permute(index: npt.ArrayLike, size: npt.ArrayLike, key: npt.ArrayLike) -> np
     walking). The size, and the key of type uint64, may differ for each index.
     """
     index, size, key = np.broadcast_arrays(
-        np.atleast_1d(np.asarray(index, np.uint64)),
-        np.asarray(size, np.uint64),
-        np.asarray(key, np.uint64),
+        *(np.atleast_1d(np.asarray(each, np.uint64)) for each in (index, size, key))
     )
     bits = np.frexp((size - np.uint64(1)).astype(np.float64))[1]
     half = np.maximum((bits + 1) // 2, 1).astype(np.uint64)

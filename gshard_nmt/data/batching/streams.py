@@ -170,18 +170,15 @@ class Streams:
     def next_rows(self) -> tuple[Examples, np.ndarray]:
         """Returns the examples of the next batch, and int64[n], the row of each among these rows."""
         taken: list[list[tuple[Examples, np.ndarray]]] = [[] for _ in self.streams]
-        missing = dict.fromkeys(range(len(self.streams)), self.width)
-        while missing:
-            self._begin([self.streams[i] for i in missing if not self.streams[i].rows_left])
-            for place, number in list(missing.items()):
-                stream = self.streams[place]
-                have = place * self.width + self.width - number
+        have = [0] * len(self.streams)
+        while places := [i for i, number in enumerate(have) if number < self.width]:
+            self._begin([self.streams[i] for i in places if not self.streams[i].rows_left])
+            for i in places:
+                stream = self.streams[i]
                 before = stream.rows_left
-                examples, rows = stream.take(number)
-                taken[place].append((examples, rows + have))
-                missing[place] -= before - stream.rows_left
-                if not missing[place]:
-                    del missing[place]
+                examples, rows = stream.take(self.width - have[i])
+                taken[i].append((examples, rows + i * self.width + have[i]))
+                have[i] += before - stream.rows_left
         for stream in self.streams:
             stream.position[STEPS] += 1
         parts = [part for parts in taken for part in parts]

@@ -25,12 +25,10 @@ _ENGLISH_WORDS = frozenset(
 _WORDY = 5
 """Most English lines of this number of words have one of _ENGLISH_WORDS."""
 
-# fmt: off
 _RELATED = (
     "nb nn no da", "hr bs sr sh", "id ms", "zh yue", "gl es pt ast an", "ca oc es", "ia ie", "cs sk",
     "fa prs", "hi mr ne mai", "be uk ru", "az tr crh", "fil tl", "ku kmr", "dsb hsb", "af nl", "xh zu",
-)
-# fmt: on
+)  # fmt: skip
 """Languages that differ so little that the checks do not tell them apart."""
 
 

@@ -120,24 +120,18 @@ def warnings(directions: Iterable[Direction]) -> Iterator[str]:
             example = ""
             for sample in direction.samples.get(name, [])[:1]:
                 example = ", for example " + " | ".join(repr(_cut(x, 60)) for x in sample[1:])
-            remedy = (
-                "leave its kind out of Cleaning.duplicates"
-                if name.startswith("duplicate ")
-                else f"turn the filter off with --gin 'Cleaning.without = [\"{name}\"]'"
-            )
+            remedy = f"turn the filter off with --gin 'Cleaning.without = [\"{name}\"]'"
+            if name.startswith("duplicate "):
+                remedy = "leave its kind out of Cleaning.duplicates"
             yield (
-                f"the filter {name!r} drops {count:,} of {direction.pairs:,} pairs of "
-                f"{direction.name} ({count / direction.pairs:.0%}){example}. If these pairs are good, "
-                f"{remedy}."
+                f"the filter {name!r} drops {count:,} of {direction.pairs:,} pairs of {direction.name} "
+                f"({count / direction.pairs:.0%}){example}. If these pairs are good, {remedy}."
             )
 
 
 def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Returns the sum of several counts for each name."""
-    together: collections.Counter[str] = collections.Counter()
-    for count in counts:
-        together.update(count)
-    return dict(together)
+    return dict(sum(map(collections.Counter, counts), collections.Counter[str]()))
 
 
 def ranked(counts: Mapping[str, int]) -> dict[str, int]:

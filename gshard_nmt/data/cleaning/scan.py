@@ -45,7 +45,6 @@ ADVICE = {
 }
 """The kinds of findings, and what a user can do about each."""
 
-# fmt: off
 _FAULTS = {
     "empty": (0.0, text_filters.empty, "have an empty side"),
     "mojibake": (0.001, text_filters.encoding,
@@ -54,8 +53,7 @@ _FAULTS = {
         "have more than 250 words or 2,000 characters on a side, or a very long word"),
     "odd_ratio": (0.02, text_filters.ratio, "have a side that is three times as long as the other"),
     "copies": (0.05, text_filters.identical, "have two equal sides"),
-}
-# fmt: on
+}  # fmt: skip
 """Faults of lines, each with the share of the lines above which it is reported, and its filter."""
 _CERTAINTY = 3.0
 """In standard deviations."""

@@ -7,16 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gshard_nmt.data.cleaning.block import (
-    CONTROL,
-    DIGIT,
-    PLACEHOLDER,
-    SUSPECT,
-    VISIBLE,
-    About,
-    Block,
-    Mask,
-)
+from gshard_nmt.data.cleaning import block
+from gshard_nmt.data.cleaning.block import About, Block, Mask
 from gshard_nmt.data.text import normal_form
 from gshard_nmt.data.text.scripts import script_of, scripts_of_language
 from gshard_nmt.errors import UserError
@@ -59,17 +51,17 @@ _NO_LANGUAGE = "zxx"
 
 def empty(rows: Block, _: About) -> Mask:
     """Drops a pair if a side has no visible character."""
-    return rows.source.has(VISIBLE) & rows.target.has(VISIBLE)
+    return rows.source.has(block.VISIBLE) & rows.target.has(block.VISIBLE)
 
 
 def control(rows: Block, _: About) -> Mask:
     """Drops a pair with control characters, such as U+0007. Tabs and marks of direction are kept."""
-    return ~(rows.source.has(CONTROL) | rows.target.has(CONTROL))
+    return ~(rows.source.has(block.CONTROL) | rows.target.has(block.CONTROL))
 
 
 def encoding(rows: Block, _: About) -> Mask:
     """Drops a pair with U+FFFD, or with UTF-8 that was read in another encoding ("Ã©" for "é")."""
-    candidates = rows.source.has(SUSPECT) | rows.target.has(SUSPECT)
+    candidates = rows.source.has(block.SUSPECT) | rows.target.has(block.SUSPECT)
     return rows.check(candidates, lambda *sides: not any(_MOJIBAKE.search(text) for text in sides))
 
 
@@ -81,10 +73,8 @@ def length(rows: Block, about: About) -> Mask:
         mask &= side.words <= settings.maximum_words
         mask &= side.characters <= settings.maximum_characters
         # In scripts without spaces each character is a word, so there are about as many words as letters.
-        is_spaced = 2 * side.words < side.characters
-        for row in np.flatnonzero(
-            mask & is_spaced & (side.characters > settings.longest_word)
-        ).tolist():
+        suspects = mask & (2 * side.words < side.characters)
+        for row in np.flatnonzero(suspects & (side.characters > settings.longest_word)).tolist():
             longest = max(map(len, side.lines[row].split()), default=0)
             mask[row] = longest <= settings.longest_word
     return mask
@@ -153,7 +143,7 @@ def numbers(rows: Block, _: About) -> Mask:
         sides = _digits(source), _digits(target)
         return not (_has_other(*sides) and _has_other(*sides[::-1]))
 
-    return rows.check(rows.source.has(DIGIT) & rows.target.has(DIGIT), match)
+    return rows.check(rows.source.has(block.DIGIT) & rows.target.has(block.DIGIT), match)
 
 
 def _digits(text: str) -> list[str]:
@@ -187,10 +177,8 @@ def placeholders(rows: Block, _: About) -> Mask:
     Their order and their format do not matter, nor how often each occurs: `%s` and `%2$-5s` are equal.
     Names in `<angle brackets>` are often translated, so they are not compared.
     """
-    candidates = rows.source.has(PLACEHOLDER) | rows.target.has(PLACEHOLDER)
-    return rows.check(
-        candidates, lambda source, target: _fixed_parts(source) == _fixed_parts(target)
-    )
+    candidates = rows.source.has(block.PLACEHOLDER) | rows.target.has(block.PLACEHOLDER)
+    return rows.check(candidates, lambda a, b: _fixed_parts(a) == _fixed_parts(b))
 
 
 def _fixed_parts(text: str) -> set[str]:

@@ -30,7 +30,7 @@ CHUNK_ROWS = 1 << 17
 """The largest number of rows in a chunk."""
 
 CHUNK_CHARACTERS = 1 << 25
-"""A chunk ends at the row with which its text has this number of characters or more."""
+"""A chunk ends soon after the row with which its text has this number of characters."""
 
 SHARDS = 256
 """A split has about this number of shards before its shards become larger than a chunk."""
@@ -39,7 +39,11 @@ LARGEST_SHARD = 1 << 20
 """The largest number of rows in a shard."""
 
 _CHECKED_ROWS = 1 << 12
-"""The number of rows after which the characters of a chunk are counted."""
+"""The number of rows after which the characters of a chunk are compared."""
+
+_LONG = 4 * CHUNK_CHARACTERS
+"""Between the comparisons, a chunk ends after `_FEW_ROWS` rows if it has this number of characters."""
+_FEW_ROWS = 1 << 6
 
 
 class Part(NamedTuple):
@@ -89,10 +93,11 @@ def split(blocks: Iterable[Iterable[SentencePair]]) -> Iterator[Chunk]:
     rows = itertools.chain.from_iterable(blocks)
     chunk: list[SentencePair] = []
     characters = 0
-    while piece := list(itertools.islice(rows, _CHECKED_ROWS)):
+    while piece := list(itertools.islice(rows, _FEW_ROWS)):
         chunk += piece
         characters += sum(len(source) + len(target) for source, target, _ in piece)
-        if len(chunk) == CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
+        limit = _LONG if len(chunk) % _CHECKED_ROWS else CHUNK_CHARACTERS
+        if len(chunk) == CHUNK_ROWS or characters >= limit:
             yield Chunk.of(chunk)
             chunk, characters = [], 0
     if chunk:
@@ -102,11 +107,8 @@ def split(blocks: Iterable[Iterable[SentencePair]]) -> Iterator[Chunk]:
 def content_of(chunk: Chunk) -> bytes:
     """Returns the bytes of a chunk before their compression."""
     sides = [_joined(lines) for lines in (chunk.sources, chunk.targets)]
-    head = {
-        "rows": len(chunk),
-        "bytes": [len(side) for side in sides],
-        "scores": chunk.scores is not None,
-    }
+    sizes = [len(side) for side in sides]
+    head = {"rows": len(chunk), "bytes": sizes, "scores": chunk.scores is not None}
     scores = b"" if chunk.scores is None else chunk.scores.astype("<f8").tobytes()
     return b"".join([json.dumps(head).encode(), b"\n", *sides, scores])
 

@@ -88,12 +88,11 @@ def clean_all(
             )
             version = identity if is_train else None
             splits.append(text)
-            groups.append(
-                [
-                    Unit(f"{text.name}/{n}", functools.partial(call, part=part), part.rows, version)
-                    for n, part in enumerate(text.parts)
-                ]
-            )
+            units = [
+                Unit(f"{text.name}/{n}", functools.partial(call, part=part), part.rows, version)
+                for n, part in enumerate(text.parts)
+            ]
+            groups.append(units)
     clean: CleanTexts = {}
     done = work.run_groups("clean", "cleaning, pairs", groups)
     for text, outcomes in zip(splits, done, strict=True):
@@ -147,9 +146,8 @@ def _without_duplicates(
     found = work.run_groups("duplicates", "finding duplicates, pairs", finding)
     dropping = []
     for names, outcomes in zip(every, found, strict=True):
-        call = functools.partial(
-            drop, files=[outcome.folder / DUPLICATES for outcome in outcomes], kinds=kinds
-        )
+        files = [outcome.folder / DUPLICATES for outcome in outcomes]
+        call = functools.partial(drop, files=files, kinds=kinds)
         number = 0
         for name in names:
             units = []

@@ -21,7 +21,7 @@ from gshard_nmt.data.sets.corpus import SPLITS, CorpusPair, Input, read_blocks
 from gshard_nmt.data.sets.manifest import pair_folder
 from gshard_nmt.errors import UserError
 
-_VERSION = 3
+_VERSION = 4
 """Changes whenever the same files would give another digest."""
 
 _COARSE_SECONDS = 3.0
@@ -105,9 +105,8 @@ def read_all(work: WorkFolder, pairs: Sequence[CorpusPair]) -> dict[str, Text]:
         call = functools.partial(read, item=item, before=before)
         units.append(Unit(name_of(item), call, sum(size for _, size, *_ in before)))
     texts = {}
-    for item, unit, done in zip(
-        items, units, work.run("read", "reading, bytes", units), strict=True
-    ):
+    outcomes = work.run("read", "reading, bytes", units)
+    for item, unit, done in zip(items, units, outcomes, strict=True):
         text = Text(done.result["digest"], tuple(done.result["rows"]), done.folder)
         _remember(item, text, unit.call.keywords["before"])
         texts[name_of(item)] = text
@@ -157,11 +156,9 @@ def fingerprint(pairs: Sequence[CorpusPair]) -> str:
 
 
 def fingerprint_of(pairs: Sequence[CorpusPair], texts: Texts) -> str:
-    every = (SplitText.of(pair, split, texts) for pair in pairs for split in SPLITS)
     facts = [
-        (own.pair.subset, own.pair.source, own.pair.target, own.split, text.digest)
-        for own in every
-        for text in own.texts
+        (item.subset, item.source, item.target, item.split, texts[name_of(item)].digest)
+        for item in _inputs_of(pairs)
     ]
     return key_of(sorted(facts))[:16]
 

@@ -17,33 +17,17 @@ from gshard_nmt import files, outputs
 from gshard_nmt.data.cleaning import filters, report
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.preparation import inputs
+from gshard_nmt.data.preparation import inputs, tokenizing, vocabularies
 from gshard_nmt.data.preparation.filtering import clean_all
 from gshard_nmt.data.preparation.inputs import SplitText, Texts, folder_of
-from gshard_nmt.data.preparation.tokenizing import (
-    TOO_LONG,
-    Direction,
-    Tokens,
-    all_directions,
-    tokenize_all,
-)
-from gshard_nmt.data.preparation.vocabularies import (
-    load_models,
-    sample_all,
-    tagged_models,
-    train_all,
-)
+from gshard_nmt.data.preparation.tokenizing import TOO_LONG, Direction, all_directions, tokenize_all
+from gshard_nmt.data.preparation.vocabularies import load_models, sample_all, train_all
 from gshard_nmt.data.preparation.work import WorkFolder, key_of
+from gshard_nmt.data.sets import manifest
 from gshard_nmt.data.sets.corpus import CorpusPair
 from gshard_nmt.data.sets.directions import choose
 from gshard_nmt.data.sets.examples import SIDES
-from gshard_nmt.data.sets.manifest import (
-    VOCABULARIES,
-    PreparedPair,
-    SplitData,
-    link,
-    write_manifest,
-)
+from gshard_nmt.data.sets.manifest import VOCABULARIES, PreparedPair, SplitData, write_manifest
 from gshard_nmt.data.text.vocabulary import vocabulary_of
 from gshard_nmt.data.worker_pool import DaskPool, WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
@@ -105,10 +89,9 @@ class Job:
     def is_up_to_date(self) -> bool:
         """Returns whether the folder is up to date, as far as is known without reading the text."""
         texts = inputs.known_texts(self._pairs) if self._old_key else None
-        return (
-            texts is not None
-            and self._facts(self._choose(texts, []), texts)["key"] == self._old_key
-        )
+        if texts is None:
+            return False
+        return self._facts(self._choose(texts, []), texts)["key"] == self._old_key
 
     def run(self) -> None:
         """Makes the folder. Finished work stays in `partial` if this fails."""
@@ -147,14 +130,13 @@ class Job:
         splits = [(d, split, clean[folder_of(d.pair), split]) for d in kept for split in SHARDED]
         tokens = tokenize_all(work, config, splits, self._write_models(models))
         trains = {d.folder: tokens[d.folder, "train"].data for d in kept}
-        reasons |= {
-            name: _reason(data.pairs, data.removed)
-            for name, data in trains.items()
-            if not data.examples
-        }
+        reasons |= {n: _reason(t.pairs, t.removed) for n, t in trains.items() if not t.examples}
         kept = _rest(directions, reasons)
         if reasons:
-            facts["left_out"] = reasons
+            languages = {d.pair.language for d in kept}
+            known = [pair for pair in pairs if pair.language in languages]
+            # Those who compare a corpus with a run know only the languages of the run.
+            facts |= {"left_out": reasons, **_prints(pairs, known, texts)}
 
         folder = self.partial / "data"
         shutil.rmtree(folder, ignore_errors=True)
@@ -168,32 +150,26 @@ class Job:
         outputs.replace_folder(folder, self._out)
 
     def _choose(self, texts: Texts, notes: list[str]) -> list[CorpusPair]:
-        def rows(pair: CorpusPair) -> int:
-            return SplitText.of(pair, "train", texts).total
-
-        return choose(self._config, self._pairs, rows, notes)
+        return choose(
+            self._config, self._pairs, lambda p: SplitText.of(p, "train", texts).total, notes
+        )
 
     def _models(self, pairs: Sequence[CorpusPair]) -> dict[str, bytes] | None:
         """Returns the existing vocabularies by side; None if they must be trained."""
-        if self._vocabularies is None or self._options.vocabulary_of is None:
+        folder = self._options.vocabulary_of
+        if self._vocabularies is None or folder is None:
             return None
         languages = [(d.source, d.target) for d in all_directions(self._config, pairs)]
-        folder = self._options.vocabulary_of
-        return tagged_models(self._config, self._vocabularies, folder, languages)
+        return vocabularies.tagged_models(self._config, self._vocabularies, folder, languages)
 
     def _facts(self, pairs: Sequence[CorpusPair], texts: Texts) -> dict[str, Any]:
         """Returns the facts of the manifest; `key` is the same if prepared data is up to date."""
-        prints = {
-            subset: inputs.fingerprint_of([p for p in pairs if p.subset == subset], texts)
-            for subset in dict.fromkeys(["", *(pair.subset for pair in pairs)])
-        }
-        facts = {"corpus_fingerprint": prints.pop(""), "data": self._config.shaping()}
-        if prints:
-            facts["subset_fingerprints"] = prints
+        facts = {**_prints(pairs, pairs, texts), "data": self._config.shaping()}
+        subsets = facts.get("subset_fingerprints", ())
         models = self._models(pairs) or {}
         digests = {side: hashlib.sha256(content).hexdigest() for side, content in models.items()}
         # The order of the corpora decides which of equal pairs stays.
-        key = key_of(_VERSION, facts, filters.identity(self._options.cleaning), digests, *prints)
+        key = key_of(_VERSION, facts, filters.identity(self._options.cleaning), digests, *subsets)
         settings = {"direction": self._config.direction, "temperature": self._config.temperature}
         return facts | settings | {"key": key}
 
@@ -208,12 +184,24 @@ class Job:
         return paths
 
 
+def _prints(
+    pairs: Sequence[CorpusPair], known: Sequence[CorpusPair], texts: Texts
+) -> dict[str, Any]:
+    """Returns the fingerprints of the corpora of `pairs`, of which only those that are `known` count."""
+    prints = {
+        subset: inputs.fingerprint_of([p for p in known if p.subset == subset], texts)
+        for subset in dict.fromkeys(["", *(pair.subset for pair in pairs)])
+    }
+    facts = {"corpus_fingerprint": prints.pop("")}
+    return facts | ({"subset_fingerprints": prints} if prints else {})
+
+
 def _make_folder(
     path: Path,
     directions: Sequence[Direction],
     test_pairs: Mapping[str, int],
     models: Mapping[str, bytes],
-    tokens: Mapping[tuple[str, str], Tokens],
+    tokens: Mapping[tuple[str, str], tokenizing.Tokens],
     facts: Mapping[str, Any],
 ) -> None:
     """Fills an empty folder with hard links of the shards, the vocabularies and the manifest."""
@@ -224,7 +212,7 @@ def _make_folder(
             own = tokens[d.folder, split]
             splits[split] = own.data
             for (name, *_), (place, digest) in zip(own.data.files, own.files, strict=True):
-                link(place, path / d.folder / name)
+                manifest.link(place, path / d.folder / name)
                 checksums[f"{d.folder}/{name}"] = digest
         pairs.append(PreparedPair(d.source, d.target, d.pair.language, splits, d.pair.subset))
     for side, name in zip(SIDES, VOCABULARIES, strict=True):

@@ -88,9 +88,7 @@ def tokenize_all(
         sums = {name: sum(o.result[name] for o in outcomes) for name in _COUNTS}
         too_long = text.rows - sums["examples"]
         removed = {**text.removed, **({TOO_LONG: too_long} if too_long else {})}
-        written = [
-            (o.folder / name, *facts) for o in outcomes for name, *facts in o.result["shards"]
-        ]
+        written = [(o.folder / name, *rest) for o in outcomes for name, *rest in o.result["shards"]]
         files = tuple(
             (f"{split}-{number:05}{place.suffix}", size, examples)
             for number, (place, size, examples, _) in enumerate(written)

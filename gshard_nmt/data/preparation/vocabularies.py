@@ -30,16 +30,8 @@ from gshard_nmt.data.preparation.tokenizing import Direction, units_of
 from gshard_nmt.data.preparation.work import Unit, WorkFolder
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import VOCABULARIES
-from gshard_nmt.data.text.vocabulary import (
-    Vocabulary,
-    VocabularySpec,
-    reserved_symbols,
-    source_tag,
-    subset_tag,
-    target_tag,
-    train_vocabulary,
-    with_tags,
-)
+from gshard_nmt.data.text import vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, reserved_symbols, target_tag
 from gshard_nmt.errors import UserError
 
 Languages = Sequence[tuple[str, str]]
@@ -185,7 +177,7 @@ def train(
 ) -> Mapping[str, Any]:
     chosen = (sample.lines(side) for side in sides for sample in samples)
     lines = list(dict.fromkeys(itertools.chain.from_iterable(chosen)))
-    train_vocabulary(lines, spec, folder / f"{side}.model")
+    vocabulary.train_vocabulary(lines, spec, folder / f"{side}.model")
     return {}
 
 
@@ -200,8 +192,8 @@ def tags_of(config: Data, languages: Languages) -> tuple[str, ...]:
     if len(targets) > 1:
         tags += sorted(map(target_tag, targets))
     if config.language_tags:
-        tags += sorted({source_tag(source) for source, _ in languages})
-    return (*tags, *map(subset_tag, dict.fromkeys(config.subset_tags)))
+        tags += sorted({vocabulary.source_tag(source) for source, _ in languages})
+    return (*tags, *map(vocabulary.subset_tag, dict.fromkeys(config.subset_tags)))
 
 
 def specs_of(config: Data, languages: Languages) -> dict[str, VocabularySpec]:
@@ -233,9 +225,7 @@ def load_models(folder: Path) -> dict[str, Vocabulary]:
                 f"--vocabulary_of {folder} has no {name}, so it is neither prepared data nor a run "
                 "folder. Give a folder that gshard-data prepare, gshard-train or gshard-export made."
             )
-    return {
-        side: Vocabulary.load(folder / name) for side, name in zip(SIDES, VOCABULARIES, strict=True)
-    }
+    return dict(zip(SIDES, [Vocabulary.load(folder / name) for name in VOCABULARIES], strict=True))
 
 
 def tagged_models(
@@ -255,6 +245,6 @@ def tagged_models(
     # If translations begin with the tag of their language, sources need no tag of it.
     begun = {target_tag(target) for _, target in languages if models["target"].first(target)}
     tags = [tag for tag in tags_of(config, languages) if tag not in begun]
-    source = with_tags(models["source"], tags, name).content
+    source = vocabulary.with_tags(models["source"], tags, name).content
     target = source if config.vocabulary == "joint" else models["target"].content
     return {"source": source, "target": target}

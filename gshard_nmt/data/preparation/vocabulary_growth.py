@@ -8,8 +8,8 @@ section 3.2), but it begins with the pieces into which the old vocabulary splits
     ▁ge h en               "▁geh", then "▁gehen"
     ▁ <0xCE> <0xBB> ...    the characters that were bytes, then pairs of them
 
-A pair of pieces that stand side by side in old text never becomes a new piece. So old text keeps its
-pieces; only a character that was spelled as bytes can become one piece in old text too.
+A pair of pieces that stand side by side in `OLD_EXAMPLES` of old text never becomes a new piece. So old
+text almost always keeps its pieces; a character that was spelled as bytes can become one piece there too.
 """
 
 import collections
@@ -29,15 +29,8 @@ from gshard_nmt.data.sets.corpus import CorpusPair, read_pairs
 from gshard_nmt.data.sets.examples import SIDES
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.data.text.vocabulary import (
-    SPACE,
-    Vocabulary,
-    first_tag,
-    model_proto,
-    source_tag,
-    target_tag,
-    with_tags,
-)
+from gshard_nmt.data.text import vocabulary as text_vocabulary
+from gshard_nmt.data.text.vocabulary import SPACE, Vocabulary, first_tag, source_tag, target_tag
 
 LONGEST_PIECE = 16
 """The largest number of characters of a new piece, the default of SentencePiece."""
@@ -55,9 +48,6 @@ LINES = 200_000
 OLD_EXAMPLES = 4000
 """The examples of each old direction whose pieces are kept apart from new ones."""
 
-_UNKNOWN_PENALTY = 10.0
-"""SentencePiece gives an unknown character a score that is lower than all others by this number."""
-
 _ROUND = 64
 """The size stays a multiple of the largest divisor that it shares with this number, for meshes."""
 
@@ -71,10 +61,19 @@ def grown(
     fill it up. The texts `old_pairs` never become pieces, see `pairs_of`.
     """
     parts = learn(old, lines, old_pairs, most)
-    vocabulary = with_tags(old, tags, grows=True)
-    if parts or vocabulary.size > old.size:
-        vocabulary = _with_pieces(vocabulary, old, parts)
-    return vocabulary, [*parts]
+    vocabulary = text_vocabulary.with_tags(old, tags, grows=True)
+    if not parts and vocabulary.size == old.size:
+        return vocabulary, []
+    model = text_vocabulary.model_proto(vocabulary.content)
+    for piece, score in _scores(old, parts).items():
+        model.pieces.add(piece=piece, score=score, type=model.SentencePiece.NORMAL)
+    number = 0
+    while len(model.pieces) % math.gcd(old.size, _ROUND):
+        number += 1
+        if vocabulary.tag(name := f"<spare{number}>") is None:
+            model.pieces.add(piece=name, type=model.SentencePiece.CONTROL)
+    model.trainer_spec.vocab_size = len(model.pieces)
+    return Vocabulary(model.SerializeToString(deterministic=True)), [*parts]
 
 
 def pairs_of(vocabulary: Vocabulary, ids: np.ndarray) -> set[str]:
@@ -191,20 +190,6 @@ def _may_be_piece(text: str) -> bool:
     return len(text) <= LONGEST_PIECE and all(unicodedata.category(c)[0] in "LM" for c in letters)
 
 
-def _with_pieces(vocabulary: Vocabulary, old: Vocabulary, parts: Parts) -> Vocabulary:
-    """Returns a vocabulary with new pieces after its own. Its scores let old pieces go first."""
-    model = model_proto(vocabulary.content)
-    for piece, score in _scores(old, parts).items():
-        model.pieces.add(piece=piece, score=score, type=model.SentencePiece.NORMAL)
-    number = 0
-    while len(model.pieces) % math.gcd(old.size, _ROUND):
-        number += 1
-        if vocabulary.tag(name := f"<spare{number}>") is None:
-            model.pieces.add(piece=name, type=model.SentencePiece.CONTROL)
-    model.trainer_spec.vocab_size = len(model.pieces)
-    return Vocabulary(model.SerializeToString(deterministic=True))
-
-
 def _scores(old: Vocabulary, parts: Parts) -> dict[str, float]:
     """Returns the scores of new pieces. Old pieces go first."""
     scores = {piece: score for piece, (_, score) in old.subwords.items()}
@@ -230,12 +215,10 @@ def grown_together(
     A longer piece that only one side has learned splits no text of the other one. A token that both have,
     and that splits no text yet, keeps its id.
     """
-    models = {side: model_proto(old.content) for side, old in olds.items()}
+    models = {side: text_vocabulary.model_proto(old.content) for side, old in olds.items()}
     places = {side: {p.piece: p for p in model.pieces} for side, model in models.items()}
     named = set.intersection(*map(set, places.values()))
-    names = [
-        name for name in dict.fromkeys(itertools.chain(*learned.values())) if name not in named
-    ]
+    names = [n for n in dict.fromkeys(itertools.chain(*learned.values())) if n not in named]
     for side, model in models.items():
         old, known, kinds = olds[side], places[side], model.SentencePiece
         first = [tags[side]] if tags else []
@@ -247,17 +230,14 @@ def grown_together(
             piece = model.pieces.add(piece=text, type=kinds.CONTROL)
             if text in names and len(text) == 1:
                 # transformers looks up an unknown character among the tokens of both sides.
-                piece.type, piece.score = kinds.NORMAL, lowest - _UNKNOWN_PENALTY
+                piece.type, piece.score = kinds.NORMAL, lowest - text_vocabulary.UNKNOWN_PENALTY
             elif text in names and old.algorithm == "unigram":
                 piece.type = kinds.UNUSED  # BPE would merge characters to it
             known.setdefault(name, piece)
         for piece, score in _scores(old, learned[side]).items():
             known[piece].type, known[piece].score = kinds.NORMAL, score
         model.trainer_spec.vocab_size = len(model.pieces)
-    return {
-        side: Vocabulary(model.SerializeToString(deterministic=True))
-        for side, model in models.items()
-    }
+    return {s: Vocabulary(m.SerializeToString(deterministic=True)) for s, m in models.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,19 +280,14 @@ def grow_pair(new: Newcomer, data: PreparedData, folder: Path, say: Callable[[st
     paths = {side: new.vocabularies / name for side, name in zip(SIDES, VOCABULARIES, strict=True)}
     olds = {side: Vocabulary.load(path) for side, path in paths.items()}
     sides = {"source": SIDES} if is_joint else {side: (side,) for side in SIDES}
-    spoken = {
-        s for d in new.directions for s, tag in zip(SIDES, d, strict=True) if tag == new.language
-    }
+    spoken = {s for d in new.directions for s, t in zip(SIDES, d, strict=True) if t == new.language}
     used = {side for side, parts in sides.items() if spoken & set(parts)}
     kept = {side: _pairs_of_old_text(new.config, data, olds[side], sides[side]) for side in used}
     if new.has_one_embedding and not is_joint:
         is_begun = any(map(olds["target"].first, new.old_targets))
         # The tokenizers of M2M-100 and NLLB take new tags in transformers, but no new pieces.
         most = 0 if is_begun else new.most
-        learned = {
-            side: learn(old, lines, kept[side], most) if side in used else {}
-            for side, old in olds.items()
-        }
+        learned = {s: learn(v, lines, kept[s], most) if s in used else {} for s, v in olds.items()}
         both = {side: tag for side in SIDES for tag in new.tags()}
         if is_begun:
             both = {"source": source_tag(new.language), "target": first_tag(new.language)}

@@ -12,19 +12,11 @@ folder is.
 """
 
 import collections
-import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from gshard_nmt.data.language_codes import (
-    EXACT,
-    folder_tag,
-    is_english,
-    names_language,
-    nearest,
-    same,
-)
+from gshard_nmt.data.language_codes import EXACT, folder_tag, is_english, names_language, nearest
 from gshard_nmt.data.reading.rows import Input, listed
 from gshard_nmt.data.reading.text_lines import without_compression
 from gshard_nmt.errors import UserError
@@ -33,50 +25,47 @@ SPLITS = ("train", "dev", "test")
 
 _SPLIT_WORDS = (
     (re.compile(r"train(ing)?\d*"), "train"),
-    (re.compile(r"(news)?dev(test)?\d*|valid\d*|validation|val"), "dev"),
+    (re.compile(r"(news)?dev\d*|valid\d*|validation|val"), "dev"),
+    (re.compile(r"(news)?devtest\d*"), "devtest"),
     (re.compile(r"(news)?test\d*|tst\d*"), "test"),
 )
 _FORMATS = {"tsv": "tsv", "csv": "tsv", "jsonl": "jsonl", "tmx": "tmx"}
 _SCORES = "scores"
 OPENNMT = re.compile(r"(src|tgt)-([\w-]+)\.txt")
 """The names of OpenNMT's files: src is the first language of the folder's name."""
-_NO_TEXT = re.compile(r"\..*|readme.*|license.*|copying.*|.*\.md", re.IGNORECASE)
-"""Files that nobody expects to be read."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PairFiles:
-    """The text of a language pair in one folder."""
-
-    inputs: tuple[Input, ...]  # the inputs of all splits, in the order of their names
-    # splits that cannot be read -> what is wrong, as a sentence for a message
-    problems: Mapping[str, str]
-    notes: tuple[str, ...]  # files that look like text and are not read, with the reason
+_ABOUT = re.compile(r"(readme|license|copying)(\..*)?", re.IGNORECASE)
+"""Files about the others, in any language."""
 
 
 def find_inputs(
-    folder: Path, names: Sequence[str], languages: tuple[str, str], subset: str = "", pair: str = ""
-) -> PairFiles:
-    """Returns the inputs of a language pair among the files of a folder.
+    folder: Path,
+    names: Sequence[str],
+    languages: tuple[str, str],
+    notes: list[str],
+    subset: str = "",
+    pair: str = "",
+) -> tuple[tuple[Input, ...], dict[str, str]]:
+    """Returns the inputs of a language pair among the files of a folder, in the order of their names.
 
-    `languages` are the BCP 47 tags of the source and the target, and `subset` the name of the corpus or
-    "". The names of the inputs begin with `pair`, the folder of the pair, if they lie in one.
+    Also returns what is wrong with splits that cannot be read, as sentences. `notes` get the files that
+    look like text and are not read. `languages` are the BCP 47 tags of the source and the target, and
+    `subset` the name of the corpus or "". The names of the inputs begin with `pair`, the folder of the
+    pair, if they lie in one.
     """
-    notes: list[str] = []
-    groups, others, doubles = _by_stem(_without_copies(folder, names, notes), languages)
-    notes += [
-        f"{folder / name} is not read: {other} is in the same language" for name, other in doubles
-    ]
+    groups, others = _by_stem(folder, _without_copies(folder, names, notes), languages, notes)
     # Scores alone are no text.
     others += [files[_SCORES] for files in groups.values() if [*files] == [_SCORES]]
     groups = {stem: files for stem, files in groups.items() if [*files] != [_SCORES]}
-    has_train = any(split_of(stem) == "train" for stem in groups)
+    splits = {stem: split_of(stem) for stem in groups}
+    has_train = "train" in splits.values()
+    # FLORES has its test text in devtest; other corpora have both.
+    devtest = "dev" if "test" in splits.values() else "test"
     problems: dict[str, str] = {}
     inputs: list[Input] = []
     lonely: list[str] = []
     prefix = "".join(f"{name}/" for name in (subset, pair) if name)
     for stem, files in sorted(groups.items()):
-        split = split_of(stem)
+        split = devtest if splits[stem] == "devtest" else splits[stem]
         sides = [files[language] for language in languages if language in files]
         texts = [(_FORMATS[key], [name]) for key, name in files.items() if key in _FORMATS]
         if split is None and has_train:
@@ -103,21 +92,21 @@ def find_inputs(
         notes += [problem.removesuffix(".") for problem in lonely]
     elif lonely:
         problems.setdefault("train", lonely[0])
-    return PairFiles(tuple(inputs), problems, tuple(notes))
+    return tuple(inputs), problems
 
 
 def _by_stem(
-    names: Sequence[str], languages: tuple[str, str]
-) -> tuple[dict[str, dict[str, str]], list[str], list[tuple[str, str]]]:
+    folder: Path, names: Sequence[str], languages: tuple[str, str], notes: list[str]
+) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Returns the files of each stem, by the tag of their language, their format or "scores".
 
-    The first list has the files that were not understood, the second those beside another one of their
-    stem and language, with it.
+    The list has the files that were not understood. A second one of a stem and language gets a note.
     """
     groups: dict[str, dict[str, str]] = collections.defaultdict(dict)
     others: list[str] = []
-    doubles: list[tuple[str, str]] = []
     for name in names:
+        if name.startswith(".") or _ABOUT.fullmatch(name):
+            continue
         stem, _, ending = without_compression(name).rpartition(".")
         key = ending if ending in (*_FORMATS, _SCORES) else _side(ending, languages)
         if match := OPENNMT.fullmatch(without_compression(name)):
@@ -125,12 +114,13 @@ def _by_stem(
         if stem and key:
             files = groups[stem]
             if key in files:
-                doubles.append((files[key], name) if ending == key else (name, files[key]))
+                left, other = (files[key], name) if ending == key else (name, files[key])
+                notes.append(f"{folder / left} is not read: {other} is in the same language")
             if key not in files or ending == key:
                 files[key] = name
-        elif not _NO_TEXT.fullmatch(name):
+        elif not name.lower().endswith(".md"):
             others.append(name)
-    return groups, others, doubles
+    return groups, others
 
 
 def split_of(stem: str) -> str | None:
@@ -212,7 +202,7 @@ def _tags(codes: tuple[str, str]) -> tuple[str, str] | None:
     English of any region is `en`, unless both languages are English.
     """
     source, target = map(folder_tag, codes)
-    if source is None or target is None or same(source, target):
+    if source is None or target is None or names_language(source, target):
         return None
     if is_english(source) and is_english(target):
         return source, target

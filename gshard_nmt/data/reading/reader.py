@@ -13,7 +13,7 @@ A translation memory (.tmx) has units in two or more languages:
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
@@ -23,7 +23,7 @@ from gshard_nmt.data.reading.text_lines import blocks, line_blocks, lines
 from gshard_nmt.data.reading.tsv import read_tsv
 from gshard_nmt.errors import UserError
 
-_ROWS = 4096
+_ROWS = 256
 _MARKUP = frozenset(("bpt", "ept", "ph", "it", "ut"))
 """Elements inside a segment that hold codes of a document's format and no text of the sentence."""
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -182,9 +182,4 @@ def _in(tag: str, texts: Mapping[str, str]) -> str | None:
     return next(iter(exact + regional), None)
 
 
-_READERS: Mapping[str, Callable[[Input], Iterator[list[SentencePair]]]] = {
-    "aligned": read_aligned,
-    "tsv": read_tsv,
-    "jsonl": read_jsonl,
-    "tmx": read_tmx,
-}
+_READERS = {"aligned": read_aligned, "tsv": read_tsv, "jsonl": read_jsonl, "tmx": read_tmx}

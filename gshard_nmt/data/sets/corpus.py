@@ -19,16 +19,8 @@ from pathlib import Path
 
 from gshard_nmt import files, paths
 from gshard_nmt.data.language_codes import folder_tag
-from gshard_nmt.data.reading.layout import (
-    ENGLISH,
-    SPLITS,
-    PairFiles,
-    find_inputs,
-    is_text,
-    pair_in,
-    split_of,
-    split_pair,
-)
+from gshard_nmt.data.reading import layout
+from gshard_nmt.data.reading.layout import ENGLISH, SPLITS, find_inputs, is_text, split_pair
 from gshard_nmt.data.reading.reader import read_blocks
 from gshard_nmt.data.reading.rows import Input, SentencePair, listed
 from gshard_nmt.data.reading.text_lines import without_compression
@@ -78,12 +70,8 @@ class CorpusPair:
         return tuple(text for text in self.texts if text.split == split)
 
     def reversed(self) -> "CorpusPair":
-        return dataclasses.replace(
-            self,
-            source=self.target,
-            target=self.source,
-            texts=tuple(text.reversed() for text in self.texts),
-        )
+        texts = tuple(text.reversed() for text in self.texts)
+        return dataclasses.replace(self, source=self.target, target=self.source, texts=texts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +114,7 @@ def list_corpus(corpus: Path, subset: str = "", damaged: bool = False) -> Listin
             else:
                 names.append(path.name)
     pairs += _loose_pairs(corpus, names, subset, notes)
+    pairs = [pair for pair in pairs if pair.texts or pair.problems]
     pairs.sort(key=lambda pair: pair.folder.name)
     if not damaged:
         for problem in (text for pair in pairs for text in pair.problems.values()):
@@ -151,8 +140,8 @@ def _pair_of_folder(folder: Path, subset: str, notes: list[str]) -> Iterator[Cor
         if has_text:
             raise UserError(f"{folder}: {error}") from None
     if languages:
-        text = find_inputs(folder, names, languages, subset, folder.name)
-        yield from _pair(folder, languages, subset, text, notes)
+        texts, problems = find_inputs(folder, names, languages, notes, subset, folder.name)
+        yield CorpusPair(folder, *languages, subset, texts, problems)
     elif has_text or ("-" in folder.name and names):
         notes.append(
             f"{folder} is not read: its name is not two language codes of ISO 639 such as fr-en"
@@ -167,9 +156,10 @@ def _loose_pairs(
     others = []
     for name in names:
         try:
-            languages = pair_in(without_compression(name).rpartition(".")[0])
-        except UserError:
-            languages = None
+            languages = layout.pair_in(without_compression(name).rpartition(".")[0])
+        except UserError as error:
+            notes.append(f"{corpus / name} is not read: {str(error).removesuffix('.')}")
+            continue
         if languages:
             by_pair[languages].append(name)
         elif _looks_like_text(name):
@@ -178,21 +168,13 @@ def _loose_pairs(
         verb = "is" if len(others) == 1 else "are"
         notes.append(f"{listed(others)} {verb} not read: put files into a folder such as fr-en")
     for languages, own in by_pair.items():
-        text = find_inputs(corpus, own, languages, subset)
-        yield from _pair(corpus / "-".join(languages), languages, subset, text, notes)
+        texts, problems = find_inputs(corpus, own, languages, notes, subset)
+        yield CorpusPair(corpus / "-".join(languages), *languages, subset, texts, problems)
 
 
 def _looks_like_text(name: str) -> bool:
     stem, _, ending = without_compression(name).rpartition(".")
-    return is_text(name) or bool(split_of(stem) and folder_tag(ending))
-
-
-def _pair(
-    folder: Path, languages: tuple[str, str], subset: str, text: PairFiles, notes: list[str]
-) -> Iterator[CorpusPair]:
-    notes += text.notes
-    if text.inputs or text.problems:
-        yield CorpusPair(folder, *languages, subset, text.inputs, text.problems)
+    return is_text(name) or bool(layout.split_of(stem) and folder_tag(ending))
 
 
 def read_pairs(pair: CorpusPair, split: str, source: str, target: str) -> Iterator[tuple[str, str]]:

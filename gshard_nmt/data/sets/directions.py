@@ -123,10 +123,8 @@ def choose(
         limit = f"Data.maximum_languages is {config.maximum_languages}"
         notes.append(f"{_listed('language', cut)} left out: {limit}")
         enough = kept
-    return sorted(
-        (pair for pair in pairs if pair.language in enough),
-        key=lambda pair: enough.index(pair.language),
-    )
+    used = [pair for pair in pairs if pair.language in enough]
+    return sorted(used, key=lambda pair: enough.index(pair.language))
 
 
 def directions_of(direction: str, source: str, target: str) -> Iterator[tuple[str, str]]:

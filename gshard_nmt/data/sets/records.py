@@ -139,9 +139,8 @@ def _records(file: int, offsets: int, places: Sequence[int]) -> Iterator[bytes]:
         if not begin + _CHECKSUM < end <= offsets:
             raise UnsoundError(f"the offsets of record {place} are wrong")
         record = os.pread(file, end - begin, begin)
-        if zlib.crc32(memoryview(record)[_CHECKSUM:]) != int.from_bytes(
-            record[:_CHECKSUM], "little"
-        ):
+        expected = int.from_bytes(record[:_CHECKSUM], "little")
+        if zlib.crc32(memoryview(record)[_CHECKSUM:]) != expected:
             raise UnsoundError(f"record {place} does not have its checksum")
         yield record
 
@@ -253,13 +252,8 @@ class ShardReader:
         starts += head + 1
         sources = words[starts - 1].astype(np.int64)
         targets = lengths - head - 1 - sources
-        return Examples(
-            gather(words, starts, sources),
-            gather(words, starts + sources, targets),
-            sources,
-            targets,
-            np.zeros(len(order), np.int64),
-        )
+        source, target = gather(words, starts, sources), gather(words, starts + sources, targets)
+        return Examples(source, target, sources, targets, np.zeros(len(order), np.int64))
 
     def _read_shard(self, shard: int, places: Sequence[int]) -> list[bytes]:
         name, size, count = self._shards[shard]

@@ -20,18 +20,8 @@ from gshard_nmt import outputs, paths
 from gshard_nmt.data.config import ONLY_PREPARED, Data
 from gshard_nmt.data.language_codes import same
 from gshard_nmt.data.schedule import Component, wrong_names
-from gshard_nmt.data.sets.manifest import (
-    FORMAT,
-    MANIFEST,
-    VOCABULARIES,
-    PreparedPair,
-    checksum,
-    damaged,
-    files_of,
-    link,
-    read_manifest,
-    write_manifest,
-)
+from gshard_nmt.data.sets import manifest as manifests
+from gshard_nmt.data.sets.manifest import FORMAT, MANIFEST, VOCABULARIES, PreparedPair, checksum
 from gshard_nmt.data.sets.records import LocalCopies, OpenShards, ShardReader
 from gshard_nmt.errors import UserError, did_you_mean
 from gshard_nmt.reading import patiently_or_fail
@@ -65,7 +55,7 @@ class PreparedData:
         with paths.reaching("data", folder):
             if not folder.is_dir():
                 raise UserError(f"--data {folder}: there is no such folder; {remedy}.")
-            manifest = read_manifest(folder)
+            manifest = manifests.read_manifest(folder)
         if manifest is None:
             is_there = (folder / MANIFEST).exists()
             what = f"its {MANIFEST} is of another program" if is_there else f"it has no {MANIFEST}"
@@ -130,16 +120,13 @@ class PreparedData:
 
         Raises UserError if one of the settings `set_by_user` differs, or as `pairs_of` does.
         """
-        for error in self.misfits(config):
-            raise error
+        self.pairs_of(config)
         prepared = {**Data().shaping(), **self.manifest["data"]}
         wanted = config.shaping()
         changed = {name: prepared[name] for name in ONLY_PREPARED if prepared[name] != wanted[name]}
         for name in [name for name in changed if name in set_by_user]:
             raise self._misfit(name, changed[name], wanted[name])
-        values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()
-        }
+        values: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in changed.items()}
         return dataclasses.replace(config, **values)
 
     def languages(self, config: Data, split: str = "train") -> list[str]:
@@ -202,7 +189,7 @@ class PreparedData:
                 yield name
 
     def _check_sizes(self) -> None:
-        expected = files_of(self.manifest)
+        expected = manifests.files_of(self.manifest)
         sizes = patiently_or_fail(
             lambda: paths.sizes(self.folder, expected), self.folder, f"--data {self.folder}"
         )
@@ -210,7 +197,7 @@ class PreparedData:
             actual = sizes.get(name)
             if actual is None or size not in (None, actual):
                 what = "is missing" if actual is None else f"has {actual} bytes instead of {size}"
-                raise damaged(self.folder, f"{name} {what}")
+                raise manifests.damaged(self.folder, f"{name} {what}")
 
     def _check_vocabularies(self) -> None:
         checksums = self.manifest.get("checksums", {})
@@ -221,9 +208,9 @@ class PreparedData:
                     functools.partial(checksum, file), file, f"--data {self.folder}"
                 )
             except FileNotFoundError as error:
-                raise damaged(self.folder, f"{name} is missing") from error
+                raise manifests.damaged(self.folder, f"{name} is missing") from error
             if name in checksums and actual != checksums[name]:
-                raise damaged(self.folder, f"{name} was changed")
+                raise manifests.damaged(self.folder, f"{name} was changed")
 
 
 def _component(pair: PreparedPair) -> Component:
@@ -274,21 +261,17 @@ def join(old: PreparedData, new: PreparedData, language: str, out: Path) -> Prep
     own = ("format", "pairs", "checksums", "key", "texts")
     facts = {name: value for name, value in old.manifest.items() if name not in own}
     prints = [d.manifest.get("subset_fingerprints", {}) for d in (old, new)]
-    facts |= {
-        "source_vocabulary": new.source_vocabulary,
-        "target_vocabulary": new.target_vocabulary,
-        "subset_fingerprints": prints[0] | prints[1],
-        ADDED: language,
-    }
+    facts |= {name: new.manifest[name] for name in ("source_vocabulary", "target_vocabulary")}
+    facts |= {"subset_fingerprints": prints[0] | prints[1], ADDED: language}
     known: dict[str, str] = {}
     with outputs.new_folder(out) as folder:
         for data in (old, new):
-            for name, size in files_of(data.manifest).items():
+            for name, size in manifests.files_of(data.manifest).items():
                 if name not in VOCABULARIES or data is new:
                     place = data.folder / name if size is None else data._copies.path(name, size)
-                    link(place, folder / name)
+                    manifests.link(place, folder / name)
                     known[name] = data.manifest.get("checksums", {}).get(name, "")
         pairs = [*old.pairs, *new.pairs]
         pairs.sort(key=lambda pair: (-pair.splits["train"].examples, pair.folder))
-        write_manifest(folder, pairs, facts, known)
+        manifests.write_manifest(folder, pairs, facts, known)
     return PreparedData.open(out)

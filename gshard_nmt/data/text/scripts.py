@@ -11,15 +11,13 @@ _JAPANESE = ("HIRAGANA", "KATAKANA", "HALFWIDTH", "FULLWIDTH", "IDEOGRAPHIC", "B
 _NO_SCRIPT = ("MICRO", "MODIFIER", "MASCULINE", "FEMININE", "CARON")
 """Letters such as MICRO SIGN belong to no script."""
 
-# fmt: off
 _SEVERAL = {
     "CYRILLIC LATIN": "sr sh uz tk tt crh mo cnr", "CYRILLIC LATIN ARABIC": "az kk ku ug",
     "CYRILLIC ARABIC": "ky", "CYRILLIC MONGOLIAN": "mn", "LATIN ARABIC": "ms ha",
     "GURMUKHI ARABIC": "pa", "DEVANAGARI ARABIC": "ks sd", "DEVANAGARI LATIN KANNADA": "gom",
     "BENGALI MEETEI": "mni", "HANGUL CJK": "ko", "HEBREW LATIN": "lad", "CJK LATIN": "nan hak",
     "TIFINAGH LATIN ARABIC": "ber", "CANADIAN LATIN": "iu",
-}
-# fmt: on
+}  # fmt: skip
 """Languages that are written in more than one script."""
 _CODES = """
 Arab ARABIC      Armn ARMENIAN    Beng BENGALI    Cans CANADIAN    Cyrl CYRILLIC    Deva DEVANAGARI

@@ -122,14 +122,8 @@ def typos(pair: Pair, draw: Draw) -> Pair:
         if words:
             start, end = draw.choice(words)
             place = draw.randrange(start, end - 1)
-            first, second = text[place], text[place + 1]
-            typed = (
-                second + first,
-                first,
-                first * 2 + second,
-                f"{first} {second}",
-                f"{first}\xad{second}",
-            )
+            left, right = text[place], text[place + 1]
+            typed = (right + left, left, left * 2 + right, f"{left} {right}", f"{left}\xad{right}")
             text = text[:place] + draw.choice(typed) + text[place + 2 :]
     return pair.with_texts(text, pair.target)
 

@@ -36,6 +36,8 @@ TRAINING_THREADS = 2
 _SMALLEST_COVERAGE = 0.98
 """The smallest coverage that SentencePiece takes."""
 CODING_THREADS = min(usable_cpus(), 16)
+UNKNOWN_PENALTY = 10.0
+"""SentencePiece gives an unknown character a score that is lower than all others by this number."""
 _LONG_LINE = 4192
 """The bytes of the longest line that SentencePiece reads if it is not told otherwise."""
 
@@ -339,11 +341,8 @@ def with_tags(
     if not missing:
         return vocabulary
     model = model_proto(vocabulary.content)
-    spares = [
-        piece
-        for piece in model.pieces
-        if piece.type == piece.CONTROL and piece.piece.startswith(_SPARE.split("{")[0])
-    ]
+    start = _SPARE.split("{")[0]
+    spares = [p for p in model.pieces if p.type == p.CONTROL and p.piece.startswith(start)]
     if len(missing) > len(spares) and not grows:
         raise UserError(
             f"{name} lacks the tags {', '.join(missing)} and has {len(spares)} spare tags. Use a "

@@ -171,6 +171,13 @@ def test_a_reader_that_hangs_does_not_keep_the_process_alive(data, monkeypatch):
     assert not batches._thread.is_alive()
 
 
+def test_a_batch_can_be_waited_for(data):
+    batches = TrainBatches(data, CONFIG)
+    batches.wait()
+    assert batches._queue.qsize()
+    batches.close()
+
+
 def test_close_closes_the_shards(data):
     batches = TrainBatches(data, CONFIG)
     next(batches)

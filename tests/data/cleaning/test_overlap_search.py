@@ -37,22 +37,16 @@ def counts(result: Overlap) -> dict[str, int]:
     [
         ("tout autre", "all other", {}),
         ("OUVRIR {nom} !", "shut it", {"source_exact": 1}),
-        (
-            "ouvrir 3",
-            "open <file>",
-            {"source_exact": 1, "target_exact": 1, "both_sides_exact": 1, "both_sides": 1},
-        ),
+        ("ouvrir 3", "open <file>",
+         {"source_exact": 1, "target_exact": 1, "both_sides_exact": 1, "both_sides": 1}),
         ("le petit chat noir dort sur la chaise", "other", {"source_near": 1}),
         ("un petit chat noir dort sur une table", "other", {}),
         ("le petit chat noir dort sur la table et il ne mange rien du tout", "other", {}),
-        (
-            "le petit chat noir dort sur la chaise",
-            "a little black cat sleeps on the table",
-            {"source_near": 1, "target_near": 1, "both_sides": 1},
-        ),
+        ("le petit chat noir dort sur la chaise", "a little black cat sleeps on the table",
+         {"source_near": 1, "target_near": 1, "both_sides": 1}),
         ("%s", "{}", {}),
     ],
-)
+)  # fmt: skip
 def test_a_training_pair(source, target, expected):
     assert counts(search_for((source, target))) == expected
 

@@ -40,7 +40,6 @@ BAD = (
 )
 
 
-# fmt: off
 KEPT = {
     "empty": [("a", "b"), ("...", "!")],
     "control": [("a\tb", "ok"), ("می\u200cخواهم \u200eabc", "ok")],
@@ -65,7 +64,7 @@ KEPT = {
         ("$USER fehlt", "$USER is missing"), ("<Datei> kopieren", "copy <file>"),
         ("100 % sicher", "100 % sure"),
     ],
-}
+}  # fmt: skip
 DROPPED = {
     "empty": [("", "b"), ("a", " \t\u3000\u00a0\u200b\ufeff"), ("", "")],
     "control": [(text, "ok") for text in ("a\x07", "a\x7f", "a\x85", "a\x00", "\uffff")],
@@ -77,8 +76,7 @@ DROPPED = {
         ("Schreiben Sie an a@example.org", "Write to us"),
     ],
     "placeholders": [("Datei kopieren", "copy %s"), ("{name} kopieren", "copy {names}")],
-}
-# fmt: on
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", KEPT)

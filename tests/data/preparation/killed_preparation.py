@@ -19,8 +19,6 @@ from tests.data.killed_work import CHANGES
 from tests.data.preparation.small_corpus import CLEANING, CONFIG, content, write_corpus
 from tests.kills import kill_at
 
-OLD = dataclasses.replace(CONFIG, source_length=48)
-
 
 def child(corpus: pathlib.Path, out: pathlib.Path, place: int, config=CONFIG) -> int:
     """Prepares in another process that is killed at a place; returns its exit status."""
@@ -47,7 +45,7 @@ def check_old_data(out: pathlib.Path, old: dict[str, bytes], new: dict[str, byte
 
 def kill_everywhere(root: pathlib.Path, stride: int) -> int:
     corpus = write_corpus(root / "corpus", ["fr"])
-    assert child(corpus, root / "old", -1, OLD) == 0
+    assert child(corpus, root / "old", -1, dataclasses.replace(CONFIG, source_length=48)) == 0
     assert child(corpus, root / "new", -1) == 0
     old, new = content(root / "old"), content(root / "new")
     assert old != new

@@ -40,12 +40,16 @@ def test_a_chunk_has_a_bounded_number_of_rows_and_characters(monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_ROWS", 8)
     monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 50)
     monkeypatch.setattr(chunks, "_CHECKED_ROWS", 4)
+    monkeypatch.setattr(chunks, "_FEW_ROWS", 2)
+    monkeypatch.setattr(chunks, "_LONG", 200)
     rows = [SentencePair(f"{i}", "x" * (20 if i < 8 else 1)) for i in range(21)]
     for size in (1, 3, 30):
         blocks = [rows[i : i + size] for i in range(0, len(rows), size)]
         parts = list(chunks.split([[], *blocks]))
         assert [len(part) for part in parts] == [4, 4, 8, 5]
         assert [row for part in parts for row in part.rows()] == rows
+    # A few lines may have more text than a chunk.
+    assert [len(part) for part in chunks.split([[SentencePair("x" * 150, "")] * 6])] == [2, 2, 2]
 
 
 def test_shards_of_a_large_text_are_larger(monkeypatch):

@@ -83,8 +83,7 @@ def test_bad_text_is_named_and_the_rest_is_kept(tmp_path):
     (corpus / "fr-en").mkdir()
     (corpus / "fr-en" / "train.fr").write_text("un\ndeux\ntrois\n")
     (corpus / "fr-en" / "train.en").write_text("one\ntwo\n")
-    words = r"train\.fr has 3 lines, .*train\.en has 2\."
-    with pytest.raises(UserError, match=words) as error:
+    with pytest.raises(UserError, match=r"train\.fr has 3 lines, .*train\.en has 2\.") as error:
         prepare(CONFIG, corpus, out, ALONE)
     assert "\n" not in str(error.value)
     assert not out.exists()
@@ -176,8 +175,7 @@ def test_a_full_disk_at_each_kind_of_write(tmp_path, monkeypatch, capsys):
         before, finished = finished, set(partial.glob("*/*/result.json"))
         assert before <= finished, full
         assert not list(partial.glob("unfinished/*/*")), full
-    stages = {path.parents[1].name for path in finished}
-    assert len(stages) == 8
+    assert len({path.parents[1].name for path in finished}) == 8
     written = {path.name for path in partial.rglob("*") if path.is_file() and path.stat().st_size}
     assert written <= {pathlib.Path(kind).name for kind in WRITTEN}
     prepare(CONFIG, corpus, out, ALONE)

@@ -49,7 +49,7 @@ def test_work_that_is_finished_is_not_done_again(tmp_path, monkeypatch):
         return usual(call, place, scratch)
 
     monkeypatch.setattr(work, "do_unit", counted)
-    monkeypatch.setattr(chunks, "_CHECKED_ROWS", 8)
+    monkeypatch.setattr(chunks, "_FEW_ROWS", 8)
     monkeypatch.setattr(chunks, "CHUNK_ROWS", 16)
     corpus = write_corpus(tmp_path / "corpus")
     prepare(CONFIG, corpus, tmp_path / "whole", ALONE)
@@ -189,6 +189,9 @@ def test_the_rest_is_prepared_as_if_what_is_left_out_were_not_there(corpora, tmp
     reasons = {"fr-en.back": back, "en-fr.back": back, "de-en": german, "en-de": german}
     assert PreparedData.open(out).manifest["left_out"] == reasons
     assert [pair.folder for pair in PreparedData.open(out).pairs] == ["en-fr", "fr-en"]
+    # Only the text of languages that are kept is compared with a corpus.
+    french = [pair for pair in find_pairs(corpora[""]) if pair.language == "fr"]
+    assert PreparedData.open(out).manifest["corpus_fingerprint"] == fingerprint(french)
     assert "the same text" in (out / "cleaning.json").read_text(encoding="utf-8")
     prepare(both, write_corpus(tmp_path / "good", ["fr"]), tmp_path / "alone", RAW)
     assert shards(out) == shards(tmp_path / "alone")

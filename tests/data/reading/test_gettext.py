@@ -124,11 +124,7 @@ def test_a_damaged_file_is_an_error(tmp_path, cut):
         ("<b>Hi</b> %s", "<b>Salut</b> %s", ("Hi %s", "Salut %s")),
         ("Copy to <name>", "Copier vers <nom>", ("Copy to <name>", "Copier vers <nom>")),
         ("Copy to &lt;dir&gt;", "Vers &lt;dir&gt;", ("Copy to <dir>", "Vers <dir>")),
-        (
-            "<name>: no _such {FILE_A}",
-            "<nom> {FILE_A}",
-            ("<name>: no such {FILE_A}", "<nom> {FILE_A}"),
-        ),
+        ("<name>: no _such {FILE_A}", "<nom> {FILE_A}", ("<name>: no such {FILE_A}", "<nom> {FILE_A}")),
         ("See <x>this</x><br>%s", "Voir <x>ici</x><br/>%s", ("See this %s", "Voir ici %s")),
         ("See <a href='x'>this", "Voir <!-- x -->ici", ("See this", "Voir ici")),
         ("<name> <b>%s</b>", "<nom> <b>%s</b>", "no letters"),
@@ -141,7 +137,7 @@ def test_a_damaged_file_is_an_error(tmp_path, cut):
         ("%d", "1", "no letters"),
         ("Yes", "Oui, c'est bien cela, je crois que oui", "length ratio"),
     ],
-)
+)  # fmt: skip
 def test_cleaning(english, translation, expected):
     result = expected if isinstance(expected, str) else Message(*expected)
     assert clean(Message(english, translation)) == result

@@ -11,10 +11,11 @@ from gshard_nmt.errors import UserError
 
 def listed(*names, languages=("fr", "en")):
     """Returns the inputs of a folder with these files: split, format, names of the files."""
-    text = find_inputs(Path("corpus/fr-en"), names, languages)
-    assert len({each.name for each in text.inputs}) == len(text.inputs)
-    inputs = [(t.split, t.format, *(file.name for file in t.files)) for t in text.inputs]
-    return inputs, dict(text.problems), list(text.notes)
+    notes = []
+    texts, problems = find_inputs(Path("corpus/fr-en"), names, languages, notes)
+    assert len({each.name for each in texts}) == len(texts)
+    inputs = [(t.split, t.format, *(file.name for file in t.files)) for t in texts]
+    return inputs, problems, notes
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,7 @@ def listed(*names, languages=("fr", "en")):
             ("newsdev2016-fren", "dev"),
             ("newstest2014-fren", "test"),
             ("IWSLT.TED.tst2013", "test"),
+            ("devtest", "devtest"),
         ],
         *[("test", "test"), ("Europarl.en-fr", None), ("contest", None), ("latest", None)],
     ],
@@ -74,13 +76,24 @@ def test_the_code_of_a_file_may_have_a_region():
 
 def test_files_without_a_split_are_train_if_no_other_file_is():
     moses = ("Europarl.en-fr.fr", "Europarl.en-fr.en", "Europarl.en-fr.scores", "README.en")
-    assert listed(*moses, "dev.fr", "dev.en")[0] == [
+    # A Mac adds files such as ._dev.en to an archive.
+    assert listed(*moses, "README.fr", "dev.fr", "dev.en", "._dev.fr", "._dev.en")[0] == [
         ("train", "aligned", *moses[:3]),
         ("dev", "aligned", "dev.fr", "dev.en"),
     ]
     inputs, _, notes = listed(*moses, "train.fr", "train.en")
     assert inputs == [("train", "aligned", "train.fr", "train.en")]
     assert notes[0].startswith("corpus/fr-en/Europarl.en-fr.en is not read: other files")
+
+
+def test_devtest_is_test_text_unless_there_is_other_test_text():
+    files = [f"{stem}.{tag}" for stem in ("dev", "devtest") for tag in ("fr", "en")]
+    assert [split for split, *_ in listed(*files)[0]] == ["dev", "test"]
+    assert [split for split, *_ in listed(*files, "test.fr", "test.en")[0]] == [
+        "dev",
+        "dev",
+        "test",
+    ]
 
 
 def test_a_plain_file_is_read_and_not_its_compressed_copy():

@@ -102,6 +102,7 @@ def test_files_that_name_their_pair_may_lie_in_the_corpus_folder(tmp_path):
 
 def test_folders_that_are_no_pair_are_named(tmp_path):
     write(tmp_path / "fr-en/train.tsv", "un\tone\n")
+    write(tmp_path / "fr-en-raw/train.tsv", "un\tone\n")
     write(tmp_path / "fr-en-small/train.tsv", "un\tone\n")
     write(tmp_path / "spanish/train.es", "uno\n")
     write(tmp_path / "xx-en/train.xx", "un\n")
@@ -111,11 +112,11 @@ def test_folders_that_are_no_pair_are_named(tmp_path):
     assert [pair.folder.name for pair in listing.pairs] == ["fr-en"]
     assert listing.notes == [
         f"{tmp_path / name} is not read: its name is not two language codes of ISO 639 such as fr-en"
-        for name in ("fr-en-small", "spanish", "xx-en")
+        for name in ("fr-en-raw", "fr-en-small", "spanish", "xx-en")
     ]
     (tmp_path / "fr-en").rename(tmp_path / "xy-en")
     with pytest.raises(
-        UserError, match=r"no language pair; .*\. Left out: .*fr-en-small is not read"
+        UserError, match=r"no language pair; .*\. Left out: .*fr-en-raw is not read"
     ):
         corpus.find_pairs(tmp_path)
 
@@ -129,6 +130,8 @@ def test_loose_files_are_named_with_the_place_where_they_belong(tmp_path):
     named = f"{tmp_path / 'train.de'}, {tmp_path / 'train.en'}"
     words = f"{named} are not read: put files into a folder such as fr-en"
     assert corpus.list_corpus(tmp_path).notes == [words]
+    write(tmp_path / "Corpus.pt-br-es.es", "uno\n")
+    assert "Corpus.pt-br-es.es is not read: " in corpus.list_corpus(tmp_path).notes[0]
 
 
 ENCODINGS = sorted({*encodings.aliases.aliases.values(), "undefined", "ANSI"})

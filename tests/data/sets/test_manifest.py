@@ -78,12 +78,9 @@ def test_an_entry_that_is_missing_or_wrong_is_an_error_or_does_no_harm(data, dam
     [
         (lambda m: m.pop("data"), "in manifest.json, data is missing"),
         (lambda m: m["pairs"][1].pop("source"), "in manifest.json, pairs[1].source is missing"),
-        (
-            lambda m: m["pairs"][0].update(source="../x"),
-            'pairs[0].source is "../x"; it must be a name',
-        ),
+        (lambda m: m["pairs"][0].update(source="../x"), 'pairs[0].source is "../x"; it must be a name'),
     ],
-)
+)  # fmt: skip
 def test_the_error_names_the_key(data, damaged, change, words):
     manifest = copy.deepcopy(data.manifest)
     change(manifest)
