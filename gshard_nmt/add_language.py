@@ -105,7 +105,8 @@ def add_language(request: Request, train: Train) -> bool:
     command = ["gshard-train", *(f"--{flag}={value}" for flag, value in flags.items())]
     is_finished = train(config, data.folder, request.init, shlex.join(command))
     if is_finished:
-        _keep_old_languages(request, config, data)
+        # Training may have resolved a setting, such as the precision of products.
+        _keep_old_languages(request, run.with_precision(config, ALONE), data)
     return is_finished
 
 
@@ -180,9 +181,9 @@ def _old_data(request: Request, old: RunFolder) -> PreparedData:
     advice = "Give the folder that the run was trained on with --replay."
     if folder is None and not was_trained:
         raise UserError(
-            f"{old.path} is an imported model, and --replay is not given. Prepare text of its languages "
-            f"with gshard-data prepare --config {old.config} --vocabulary_of {old.path}, and give it "
-            "with --replay: the model keeps what it knows by training on it too."
+            f"{old.path} has no prepared data of its own, and --replay is not given. Prepare text of its "
+            f"languages with gshard-data prepare --config {old.config} --vocabulary_of {old.path}, and "
+            "give it with --replay: the model keeps what it knows by training on it too."
         )
     if folder is None:
         words = shlex.split((old.commands() or [""])[-1])

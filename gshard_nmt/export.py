@@ -43,11 +43,8 @@ def export(workdir: Path, out: Path, changes: Changes, checkpoint: str, form: st
     """Writes a trained model for other software, and a file that says which model it is.
 
     `form` is one of `FORMATS`, and `checkpoint` is as in `load_translator`. `changes` are settings of
-    `Decode` that replace those of the run; only a SavedModel has a search.
-
-    Raises:
-      UserError: the folder is not a run folder, the checkpoint cannot be used, the format has no such
-        model, or `out` is not empty.
+    `Decode` that replace those of the run; only a SavedModel has a search. Raises UserError as
+    `load_translator` does, or if the format has no such model, or `out` is not empty.
     """
     outputs.check_new("--out", out)
     # The weights only pass through the host, so no accelerator is needed.
@@ -68,7 +65,7 @@ def export(workdir: Path, out: Path, changes: Changes, checkpoint: str, form: st
                 f"the weight {name} of {translator.origin} has values that are not finite, so the "
                 "model cannot translate. Choose another checkpoint of the run."
             )
-    with outputs.new_folder(out) as folder:
+    with outputs.new_folder(out, "--out") as folder:
         facts = {
             "format": f"gshard-nmt {form} 1",
             "version": gshard_nmt.__version__,
@@ -179,10 +176,8 @@ def export_smaller(
     """Writes a run folder with a smaller model for some languages, and prints what it saves.
 
     `languages` are BCP 47 tags. Pieces that the text of `corpus` in these languages does not use are cut.
-    `checkpoint` is as in `load_translator`.
-
-    Raises:
-      UserError: the model has no such language, the corpus has no text of it, or `out` is not empty.
+    `checkpoint` is as in `load_translator`. Raises UserError if the model has no such language, the
+    corpus has no text of it, or `out` is not empty.
     """
     outputs.check_new("--out", out)
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -214,7 +209,7 @@ def export_smaller(
     if "never" in facts:
         facts["never"] = np.flatnonzero(np.isin(ids["target"], facts["never"])).tolist()
     contents = {side: run_folders.cut_vocabulary(v, ids[side]) for side, v in vocabularies.items()}
-    with outputs.new_folder(out) as folder:
+    with outputs.new_folder(out, "--out") as folder:
         run_folders.write_run(folder, config, contents, cut, facts)
     old, new = (sum(array.nbytes for array in arrays.values()) for arrays in (weights, cut))
     Terminal().print(

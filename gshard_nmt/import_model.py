@@ -39,11 +39,8 @@ def import_model(
     `languages` are the BCP 47 tags to translate between; empty means all of the model. With
     `marian_positions`, a model of Marian gets the sinusoids of Marian, with which it was trained.
     transformers has others: wavelength i of n is 10000 ** (i / n), and that of Marian
-    10000 ** (i / (n - 1)).
-
-    Raises:
-      UserError: a file is missing or damaged, the model has a part that ours does not have, or `workdir`
-        is not empty.
+    10000 ** (i / (n - 1)). Raises UserError if a file is missing or damaged, the model has a part that
+    ours does not have, or `workdir` is not empty.
     """
     outputs.check_new("--workdir", workdir)
     # The weights only pass through the host, so no accelerator is needed.
@@ -63,11 +60,11 @@ def import_model(
     config = _config(contents, model, generation.beam, directions)
     declared = declare(model, len(orders["source"].rows), len(orders["target"].rows))
     weights = read_weights(hf.Layout(contents, model, orders), Tensors(source), declared)
-    with outputs.new_folder(workdir) as folder:
+    with outputs.new_folder(workdir, "--workdir") as folder:
         facts: dict[str, Any] = {
             "format": RUN_FORMAT,
             "version": gshard_nmt.__version__,
-            "direction": config.data.direction,
+            "direction": config.data.direction.replace("as-named", "all"),
             "pairs": [
                 {
                     "source": source_tag,
@@ -103,9 +100,11 @@ def _config(
 ) -> Config:
     longest = min(contents.get("max_position_embeddings", LONGEST), LONGEST)
     sources, targets = map(set, zip(*directions, strict=True))
+    has_both = {(target, source) for source, target in directions} == set(directions)
+    english = "xx-en" if targets == {"en"} else "en-xx" if sources == {"en"} else ""
     data = Data(
         # Text to train it further must not need a direction that the model does not have.
-        direction="xx-en" if targets == {"en"} else "en-xx" if sources == {"en"} else "all",
+        direction=english or ("all" if has_both else "as-named"),
         language_tags=contents["model_type"] != "marian",
         source_length=longest,
         target_length=longest,

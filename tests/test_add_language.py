@@ -115,8 +115,12 @@ def test_settings_of_the_user_win_over_ours_and_ours_over_those_of_the_run(
 
 def test_lengths_and_rates_follow_the_number_of_steps_and_of_directions(request_for, monkeypatch):
     """41 steps with 2 validations: the last one is at the end at the latest."""
-    trained = Trainer()
-    add_language(request_for(settings=("Train.steps = 41",)), trained)
+    trained, kept, fast = Trainer(), [], {"matmul_precision": "bfloat16"}
+    request = request_for(settings=("Train.steps = 41",))
+    monkeypatch.setattr(program, "_keep_old_languages", lambda _, c, __: kept.append(c.model))
+    monkeypatch.setattr(RunFolder, "with_precision", lambda _, c, __: c.replace(model=fast))
+    add_language(request, trained)
+    assert kept[0].matmul_precision == "bfloat16"
     train, optimizer = trained.config.train, trained.config.optimizer
     assert (train.dev_every, train.checkpoint_every, train.keep_best) == (21, 21, 1)
     assert optimizer.learning_rate == pytest.approx(0.3 * CONFIG.optimizer.learning_rate)

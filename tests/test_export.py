@@ -2,11 +2,12 @@
 
 import json
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from gshard_nmt import __version__, export
+from gshard_nmt import __version__, export, outputs
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import saved_model
 from gshard_nmt.import_model import import_model
@@ -117,6 +118,10 @@ def test_no_other_folder_is_replaced(run, tmp_path):
     with pytest.raises(UserError, match="model is not empty; give a new folder"):
         export.export(run.path, tmp_path / "model", *BEST, "savedmodel")
     assert len(run.loaded) == 1
+    # Another program may make the folder after it was checked.
+    late = mock.patch.object(export, "outputs", mock.Mock(new_folder=outputs.new_folder))
+    with late, pytest.raises(UserError, match="model is not empty; give a new folder"):
+        export.export(run.path, tmp_path / "model", *BEST, "savedmodel")
 
 
 def test_weights_that_are_not_finite_are_an_error(run, tmp_path):

@@ -95,12 +95,9 @@ def test_a_language_of_all_directions_need_not_be_named():
     [
         (["en", "fx"], "--languages has fx; this model has de, en, fr"),
         (["en"], "the model translates in no direction between them"),
-        (
-            ["en", "de"],
-            "has no text of de-en, which decides what is cut. Add a folder of this pair",
-        ),
+        (["en", "de"], "has no text of de-en, which decides what is cut. Add a folder of this pair"),
     ],
-)
+)  # fmt: skip
 def test_languages_without_a_model_or_text_are_refused(folders, tmp_path, languages, message):
     with pytest.raises(UserError) as error:
         export_smaller(folders / "run", tmp_path / "small", languages, folders / "corpus")

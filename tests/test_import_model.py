@@ -3,20 +3,25 @@
 import json
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from gshard_nmt import outputs
+from gshard_nmt.data.config import Data
 from gshard_nmt.decoding.translator import restrictions
 from gshard_nmt.errors import UserError
-from gshard_nmt.exchange.huggingface import NEVER
+from gshard_nmt.exchange.huggingface import NEVER, read_config
 from gshard_nmt.export import export
-from gshard_nmt.import_model import import_model
+from gshard_nmt.import_model import _config, import_model
+from gshard_nmt.model.config import Model
 from gshard_nmt.run.arrays import step_functions, weight_specs
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints
 from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.settings.values import Changes, read_run_config
 from gshard_nmt.spmd import runtime
+from tests.data.synthetic import write_prepared_data
 from tests.exchange.test_huggingface import GOLDENS, folder, imported
 
 __all__ = ["folder"]
@@ -44,6 +49,43 @@ def test_a_run_folder_has_the_weights_vocabularies_and_directions(tmp_path, caps
 def test_a_folder_that_is_not_empty_is_refused(folder):
     with pytest.raises(UserError, match="is not empty; give a new folder"):
         import_model(folder, folder)
+    # Another program may make the folder after it was checked.
+    late = mock.patch("gshard_nmt.import_model.outputs", mock.Mock(new_folder=outputs.new_folder))
+    with late, pytest.raises(UserError, match=r"--workdir .*is not empty; give a new folder"):
+        import_model(folder, folder)
+
+
+@pytest.mark.parametrize(
+    ("directions", "direction"),
+    [
+        ([("fr", "en"), ("de", "en")], "xx-en"),
+        ([("fr", "es")], "as-named"),
+        ([("fr", "es"), ("es", "fr")], "all"),
+    ],
+)
+def test_text_to_train_it_further_needs_no_direction_that_the_model_lacks(directions, direction):
+    config = _config(read_config(GOLDENS / "marian"), Model(), None, directions)
+    assert config.data.direction == direction
+
+
+def test_a_corpus_of_an_imported_model_may_be_named_in_either_order(tmp_path):
+    folder = Path(shutil.copytree(GOLDENS / "marian", tmp_path / "model"))
+    words = (folder / "vocab.json").read_text().replace(">>", "x").replace("<<", "x")
+    (folder / "vocab.json").write_text(words)
+    (folder / "tokenizer_config.json").write_text('{"source_lang": "fr", "target_lang": "es"}')
+    import_model(folder, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").data["direction"] == "all"
+
+
+def test_a_model_that_has_no_training_is_not_called_empty(tmp_path):
+    import_model(GOLDENS / "m2m_100", tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(UserError, match=f"With --init_from {run.path} and a new") as error:
+        run.claim(
+            read_run_config(run.config), write_prepared_data(tmp_path / "data", Data(), {"fr": 3})
+        )
+    assert "nothing is lost" not in str(error.value)
+    assert "Data.rows" not in str(error.value)
 
 
 def test_positions_of_marian_are_for_marian(folder, tmp_path):
@@ -60,13 +102,10 @@ def test_positions_of_marian_are_for_marian(folder, tmp_path):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        (
-            1,
-            "has tensors that the model of its config.json does not have: model.encoder.layers.1.fc1",
-        ),
+        (1, "has tensors that the model of its config.json does not have: model.encoder.layers.1.fc1"),
         (3, "the tensor model.encoder.layers.2."),
     ],
-)
+)  # fmt: skip
 def test_weights_of_another_model_are_refused_and_nothing_is_left(
     folder, tmp_path, layers, message
 ):

@@ -55,14 +55,10 @@ _CONFIG = fields(
 )
 
 
-_FAIRSEQ = {
-    "positions": "sinusoidal",
-    "norm": "layer",
-    "biases": True,
-    "output_bias": True,
-    "start_token": "eos",
-}
 # fmt: off
+_FAIRSEQ = {
+    "positions": "sinusoidal", "norm": "layer", "biases": True, "output_bias": True, "start_token": "eos",
+}
 _START = {
     "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2,
     "activation_function": "relu", "dropout": 0.1, "attention_dropout": 0.0,
@@ -137,7 +133,6 @@ def model_of(config: Mapping[str, Any]) -> Model:
     same = {"ffn_dim": "hidden_dim", "attention_heads": "heads"}
     same |= {"sparse_step": "moe_every"} if len(steps) == 2 else {}
     # The keys, whether they are right, and what they must be.
-    # fmt: off
     rules = [
         *((f"encoder_{name} decoder_{name}", config[f"encoder_{name}"] == config[f"decoder_{name}"],
            f"equal, as both are Model.{ours}") for name, ours in same.items()),
@@ -150,8 +145,7 @@ def model_of(config: Mapping[str, Any]) -> Model:
         *((f"{side}_layers", config[f"{side}_layers"] % step == 0,
            f"a multiple of {side}_sparse_step = {step}, as our stacks are equal blocks")
           for side, step in steps.items()),
-    ]
-    # fmt: on
+    ]  # fmt: skip
     for names, is_right, allowed in rules:
         if not is_right:
             found = " and ".join(f"{n} is {json.dumps(config.get(n))}" for n in names.split())
@@ -207,13 +201,12 @@ _OUR_ROUTER = {
 """The settings of NLLB-MoE that transformers uses, and that our evaluation always has."""
 
 
-# fmt: off
 _M2M = {
     "norm": ("layer",), "norm_place": ("before",), "biases": (True,), "shared_embedding": (True,),
     "positions": ("sinusoidal",), "activation": ("relu", "gelu", "swish"),
     # transformers counts positions from the id of PAD, which is 1, plus 1.
     "position_offset": (2,),
-}
+}  # fmt: skip
 _ALLOWED: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "CTranslate2": {"experts": (0,)},
     "M2M-100": {**_M2M, "experts": (0,)},
@@ -221,13 +214,14 @@ _ALLOWED: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         **_M2M, "moe_place": ("last",), "routing": ("top2",), "eval_second_expert": ("all",),
         "shared_expert_dim": (0,), "expert_hidden_dim": (0,),
     },
-}
-# fmt: on
+}  # fmt: skip
 """The values that settings of `Model` may have in each layout of an export."""
 
 
 def check_settings(model: Model, kind: str) -> None:
     """Raises UserError with each setting of `Model` that a layout lacks."""
+    if model.expert_hidden_dim == model.hidden_dim:
+        model = dataclasses.replace(model, expert_hidden_dim=0)
     wrong = [
         f"Model.{setting} is {getattr(model, setting)!r}; it must be {' or '.join(map(repr, values))}"
         for setting, values in _ALLOWED[kind].items()
@@ -251,9 +245,11 @@ def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
     """Returns the layout of a model of our own, or raises UserError with each setting that it lacks."""
     model = config.model
     check_settings(model, "NLLB-MoE" if model.experts else "M2M-100")
-    orders = {side: _own_order(vocabulary) for side, vocabulary in vocabularies.items()}
+    orders = {
+        side: Order(own.content, np.array([*NEW_IDS, *range(len(NEW_IDS), own.size)], np.int32), ())
+        for side, own in vocabularies.items()
+    }
     lengths = (config.data.source_length, config.data.target_length, *config.decode.source_lengths)
-    # fmt: off
     content = {
         "architectures": ["M2M100ForConditionalGeneration"], "model_type": "m2m_100",
         "vocab_size": len(orders["target"].rows), "d_model": model.model_dim,
@@ -263,14 +259,13 @@ def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
         "scale_embedding": True, "tie_word_embeddings": True, "max_position_embeddings": max(lengths),
         "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2,
         "decoder_start_token_id": 2 if model.start_token == "eos" else 0,
-    }
+    }  # fmt: skip
     if model.experts:
         content |= {
             "architectures": ["NllbMoeForConditionalGeneration"], "model_type": "nllb-moe",
             "num_experts": model.experts, "moe_token_dropout": 0.0, **_OUR_ROUTER,
             "router_bias": False, "normalize_router_prob_before_dropping": False,
-        }
-    # fmt: on
+        }  # fmt: skip
     for stack in ("encoder", "decoder"):
         sizes = (model.depth(stack), model.hidden_dim, model.heads)
         content |= {f"{stack}_{k}": size for k, size in zip(_SIZES, sizes, strict=True)}
@@ -278,13 +273,6 @@ def layout_of(config: Config, vocabularies: Mapping[str, Vocabulary]) -> Layout:
             step = model.moe_every if model.has_experts(stack) else 0
             content[f"{stack}_sparse_step"] = step
     return Layout(content, model, orders)
-
-
-def _own_order(vocabulary: Vocabulary) -> Order:
-    """Returns a vocabulary of our own with the new ids."""
-    rows = np.arange(vocabulary.size, dtype=np.int32)
-    rows[: len(NEW_IDS)] = NEW_IDS
-    return Order(vocabulary.content, rows, ())
 
 
 _SEARCH = fields(
@@ -297,10 +285,18 @@ _SEARCH = fields(
 )
 
 
+_OF_SEARCH = (
+    *("num_beams", "max_length", "min_length", "length_penalty", "repetition_penalty"),
+    *("no_repeat_ngram_size", "early_stopping", "forced_eos_token_id"),
+    *("bad_words_ids", "suppress_tokens"),
+)
+
+
 class Generation(NamedTuple):
     """How transformers searches with a model."""
 
-    content: Mapping[str, Any]  # of generation_config.json; {} if there is none
+    # that of generation_config.json, and keys that older folders have elsewhere
+    content: Mapping[str, Any]
     never: frozenset[int]  # the ids of the folder that are never written
     beam: int | None  # None if the folder does not say
 
@@ -315,7 +311,8 @@ def read_generation(folder: Path, config: Mapping[str, Any]) -> Generation:
     never = {phrase[0] for phrase in known.get("bad_words_ids", []) if len(phrase) == 1}
     never |= set(known.get("suppress_tokens", []))
     never.discard(config["eos_token_id"])
-    return Generation(content, frozenset(never), known.get("num_beams"))
+    search = {key: known[key] for key in _OF_SEARCH if known.get(key) is not None}
+    return Generation(content | search, frozenset(never), known.get("num_beams"))
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from gshard_nmt.data.text.vocabulary import (
     PAD,
     SPECIALS,
     UNK,
+    UNKNOWN_PENALTY,
     Vocabulary,
     first_tag,
     model_proto,
@@ -47,12 +48,10 @@ from gshard_nmt.errors import UserError
 from gshard_nmt.exchange.huggingface import REMEDY, Order, read_object
 from gshard_nmt.json_shape import anything, fields, list_of, mapping_of, text, whole
 
-# fmt: off
 TOKENIZER_FILES = (
-    "sentencepiece.bpe.model", "vocab.json", "source.spm", "target.spm",
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    *("sentencepiece.bpe.model", "vocab.json", "source.spm", "target.spm", "tokenizer.json"),
+    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
-# fmt: on
 """The files of the tokenizer of a Hugging Face folder. No family has all of them."""
 _SPECIAL_PIECES = 3
 """The special pieces of fairseq's SentencePiece models: <unk>, <s>, </s>."""
@@ -81,11 +80,7 @@ class Tokenizer(NamedTuple):
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    """Reads the tokenizer of a folder with this config.json.
-
-    Raises:
-      UserError: a file is missing or damaged, or has other tokens than the model.
-    """
+    """Reads the tokenizer of a folder with this config.json; UserError if it is not that of the model."""
     return _marian(folder, config) if config["model_type"] == "marian" else _fairseq(folder, config)
 
 
@@ -173,8 +168,11 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     source, target = (
         _tag(str(settings.get(f"{side}_lang") or "und")) for side in ("source", "target")
     )
-    targets = sorted(languages.values()) or [target]
-    return Tokenizer(orders, [(source, language) for language in targets])
+    targets = set(languages.values())
+    # PAD has the last id. What comes later was added to a model of one language, which has no token.
+    if all(i > config["pad_token_id"] for i in languages):
+        targets.add(target)
+    return Tokenizer(orders, [(source, language) for language in sorted(targets)])
 
 
 def _special_ids(folder: Path, names: Sequence[str], config: Mapping[str, Any]) -> list[int]:
@@ -273,8 +271,6 @@ def _bytes(file: Path) -> bytes:
 
 
 _START = "<start>"
-_UNKNOWN_PENALTY = 10.0
-"""SentencePiece gives an unknown character a score that is lower than all others by this number."""
 
 
 def reordered(
@@ -282,12 +278,9 @@ def reordered(
 ) -> Order:
     """Returns a vocabulary that splits text as a SentencePiece model, with new ids (see the table above).
 
-    Args:
-      spm: the SentencePiece model.
-      names: the name of each old id.
-      special: the old ids of PAD, EOS, UNK and of what begins a translation.
-      tags: the symbols that replace some names, such as `<fr>`, by their old ids.
-      size: the least number of new ids; those without a piece read as UNK.
+    By old ids, `names` are their names, `special` are those of PAD, EOS, UNK and of what begins a
+    translation, and `tags` the symbols that replace some names, such as `<fr>`. There are at least `size`
+    new ids; those without a piece read as UNK.
     """
     model = parsed(spm)
     known = {p.piece: p for p in model.pieces if p.type not in (p.CONTROL, p.UNKNOWN)}
@@ -301,10 +294,8 @@ def reordered(
         else:
             pieces.append(_new_piece(model, name, new, lowest, is_bpe))
     pieces += [piece for piece in known.values() if piece.piece not in tags.values()]
-    pieces += [
-        _new_piece(model, f"<unused{n}>", SPECIALS, lowest, is_bpe)
-        for n in range(len(pieces), size)
-    ]
+    unused = (f"<unused{n}>" for n in range(len(pieces), size))
+    pieces += [_new_piece(model, name, SPECIALS, lowest, is_bpe) for name in unused]
     never = [SPECIALS - 1, *range(len(rows), len(pieces))]
     rows = [*rows, *[special[UNK]] * (len(pieces) - len(rows))]
     spec = model.trainer_spec
@@ -331,7 +322,7 @@ def _new_piece(model: Any, name: str, new: int, lowest: float, is_bpe: bool) -> 
     if new == UNK:
         piece.type = piece.UNKNOWN
     elif new >= SPECIALS and len(name) == 1:
-        piece.type, piece.score = piece.NORMAL, lowest - _UNKNOWN_PENALTY
+        piece.type, piece.score = piece.NORMAL, lowest - UNKNOWN_PENALTY
     elif new >= SPECIALS and not is_bpe and not re.fullmatch("<[^<>]+>", name):
         piece.type = piece.UNUSED
     return piece

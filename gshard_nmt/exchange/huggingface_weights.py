@@ -30,12 +30,10 @@ from gshard_nmt.model.parameters import Parameter
 SINGLE = "model.safetensors"
 
 _DTYPES = ("F64", "F32", "F16", "BF16")
-# fmt: off
 _LINEAR = {
     "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj",
     "wi": "fc1", "wo": "fc2",
-}
-# fmt: on
+}  # fmt: skip
 """The linear layers of torch, by the names of our matrices."""
 _NAMES = {
     "self_attention": ("self_attn.", "self_attn_layer_norm"),
@@ -49,12 +47,10 @@ _MOE_NAMES = {
     "moe": ("ffn.", "ff_layer_norm"),
 }
 """The beginnings of the names of a sublayer and of its norm, by our names; and those of NLLB-MoE."""
-# fmt: off
 _EMBEDDINGS = (
-    "model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight",
-    "lm_head.weight",
+    *("model.shared.weight", "model.encoder.embed_tokens.weight"),
+    *("model.decoder.embed_tokens.weight", "lm_head.weight"),
 )
-# fmt: on
 """The names of the embedding. Equal tensors are stored once, under one of them."""
 _UNREAD = ("embed_positions", "embed_tokens", "lm_head")
 """Words in the names of tensors that hold nothing we need."""
@@ -77,9 +73,15 @@ class Tensors:
         for path in files:
             try:
                 file = safetensors.safe_open(path, framework="numpy")
-                self._files |= dict.fromkeys(file.keys(), file)
+                new = dict.fromkeys(file.keys(), file)
             except (safetensors.SafetensorError, OSError) as error:
                 raise UserError(f"{path} is damaged: {error}. {REMEDY}") from None
+            if twice := self._files.keys() & new.keys():
+                raise UserError(
+                    f"--from {folder} has the tensor {min(twice)} in two files, so they are not of one "
+                    "model. Remove those that model.safetensors.index.json does not list."
+                )
+            self._files |= new
         self.unread = set(self._files)
         """The names of the tensors that have not been read."""
 
@@ -92,27 +94,23 @@ class Tensors:
         if name in self._files:
             tensor = self._files[name].get_slice(name)
             found, dtype = tensor.get_shape(), tensor.get_dtype()
-            problem = ""
-            if found != list(shape) or dtype not in _DTYPES:
-                problem = f"is {dtype} {found}, but by config.json it must be floats {list(shape)}"
-        if problem:
-            raise UserError(
-                f"--from {self.folder}: the tensor {name} {problem}. Copy the whole model again, or "
-                "save it with transformers as float32."
-            )
-        self.unread.discard(name)
-        values: np.ndarray = self._files[name].get_tensor(name)
-        return values.astype(np.float32)
+            problem = f"is {dtype} {found}, but by config.json it must be floats {list(shape)}"
+            if found == list(shape) and dtype in _DTYPES:
+                self.unread.discard(name)
+                values: np.ndarray = self._files[name].get_tensor(name).astype(np.float32)
+                if np.isfinite(values).all():
+                    return values
+                problem = "has values that are not finite"
+        raise UserError(
+            f"--from {self.folder}: the tensor {name} {problem}. Copy the whole model again, or "
+            "save it with transformers as float32."
+        )
 
 
 def read_weights(
     layout: Layout, tensors: Tensors, declared: Mapping[str, Parameter]
 ) -> dict[str, np.ndarray]:
-    """Returns our parameters by name, float32.
-
-    Raises:
-      UserError: a tensor is missing or has another shape, or no parameter was made of it.
-    """
+    """Returns our parameters by name, float32; UserError if a tensor is missing, wrong or left over."""
     weights = {name: read_weight(layout, tensors, name, p) for name, p in declared.items()}
     leftovers = sorted(n for n in tensors.unread if not set(_UNREAD) & set(n.split(".")))
     if leftovers:
@@ -238,8 +236,8 @@ def write(
 ) -> None:
     """Writes config.json, generation_config.json and the weights into a folder; see `tensors_of`.
 
-    The search never writes our ids of `never`. `generation` is what an imported model had in
-    generation_config.json, and `new_tokens` the number of tokens that it has got.
+    The search never writes our ids of `never`. `generation` are the settings of the
+    search that an imported model had, and `new_tokens` the number of tokens that it has got.
     """
     write_tensors(folder / SINGLE, tensors_of(layout, weights))
     # Two names of one setting: transformers 5 reads the first, earlier versions the second.

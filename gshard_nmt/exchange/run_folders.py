@@ -6,7 +6,6 @@ split as before, and its tokens have the same embeddings.
 """
 
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,10 +39,8 @@ Direction = tuple[str, str]
 def chosen_directions(directions: Sequence[Direction], languages: Sequence[str]) -> list[Direction]:
     """Returns the directions between the chosen languages; all if none is chosen.
 
-    If all directions have the same source or the same target, this language need not be named.
-
-    Raises:
-      UserError: the model does not have a language, or no direction is left.
+    If all directions have the same source or the same target, this language need not be named. Raises
+    UserError if the model does not have a language, or no direction is left.
     """
     known = sorted({language for direction in directions for language in direction})
     languages = [known_as(code, known) or code for code in languages or known]
@@ -90,7 +87,7 @@ def write_run(
     letters = {"parameters": {name: p.letters for name, p in declared.items()}}
     with contextlib.closing(CheckpointWriter(run.checkpoints, identity=identity)) as writer:
         writer.save(0, {"parameters": dict(weights)}, letters, {})
-    prepared = dataclasses.asdict(config.data)
+    prepared = config.data.shaping()
     run.write_json("data.json", {**facts, "files": identity, **sizes, "prepared": prepared})
 
 
@@ -141,11 +138,8 @@ def kept_ids(
 
     Special ids, bytes and all tags stay, but those of languages that are dropped.
     """
-    tags = {
-        tag(language)
-        for language in dropped_languages
-        for tag in (source_tag, target_tag, first_tag)
-    }
+    kinds = (source_tag, target_tag, first_tag)
+    tags = {tag(language) for language in dropped_languages for tag in kinds}
     kept = [
         i
         for i, (kind, piece) in enumerate(vocabulary.keys())

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gshard_nmt.data.text.vocabulary import EOS, LINE_BREAKS
+from gshard_nmt.decoding.beam_search import Hypotheses
 from gshard_nmt.decoding.fitting import BatchShape, batch_shape
 from gshard_nmt.decoding.source_lines import INVISIBLE
 from gshard_nmt.errors import UserError
@@ -161,23 +162,15 @@ def _translate(model: TrainedModel, module, all_ids, all_lengths, translations):
     return translations, scores
 
 
-class _Best(NamedTuple):
-    """The best hypothesis of each sentence, with the names and shapes that a search has for them.
+def _best_of(model: TrainedModel, weights: Mapping[str, Any], ids, lengths) -> Hypotheses:
+    """Translates sentences of one shape of batch: ids int32[n, L] and lengths int32[n].
 
-    `ids` int32[n, I] end with EOS and then have 0; `lengths` int32[n] is 0 if there is no hypothesis.
+    Returns the best hypothesis of each: ids int32[n, I], lengths int32[n], and scores float32[n].
     """
-
-    ids: Any
-    lengths: Any
-    scores: Any
-
-
-def _best_of(model: TrainedModel, weights: Mapping[str, Any], ids, lengths) -> _Best:
-    """Translates sentences of one shape of batch: ids int32[n, L] and lengths int32[n]."""
     shape = batch_shape(model.config, ids.shape[1])
     search = _compiled_search(model, weights, shape)
 
-    def in_batches(rows: int) -> _Best:
+    def in_batches(rows: int) -> Hypotheses:
         # The last batch may have empty rows at its end.
         count = tf.shape(lengths)[0]
         empty = -count % rows
@@ -187,14 +180,14 @@ def _best_of(model: TrainedModel, weights: Mapping[str, Any], ids, lengths) -> _
             tf.reshape(all_ids, [-1, rows, shape.source_length]),
             tf.reshape(tf.pad(lengths, [[0, empty]]), [-1, rows]),
         )
-        signature = _Best(
+        signature = Hypotheses(
             tf.TensorSpec([rows, shape.max_steps], tf.int32),
             tf.TensorSpec([rows], tf.int32),
             tf.TensorSpec([rows], tf.float32),
         )
         best = tf.map_fn(lambda batch: search(*batch), batches, signature, parallel_iterations=1)
         # Shape: [number of batches, rows, ...] -> [n, ...]
-        return _Best(*(tf.reshape(x, [-1, *x.shape[2:]])[:count] for x in best))
+        return Hypotheses(*(tf.reshape(x, [-1, *x.shape[2:]])[:count] for x in best))
 
     many = model.config.decode.rows
     if many <= FEW:
@@ -204,7 +197,7 @@ def _best_of(model: TrainedModel, weights: Mapping[str, Any], ids, lengths) -> _
 
 def _compiled_search(
     model: TrainedModel, weights: Mapping[str, Any], shape: BatchShape
-) -> Callable[..., _Best]:
+) -> Callable[..., Hypotheses]:
     """Returns a function that XLA compiles: (ids int32[B, L], lengths int32[B]) -> the best hypotheses.
 
     A row of length 0 has no sentence.
@@ -224,6 +217,6 @@ def _compiled_search(
         }
         values = {name: tf.convert_to_tensor(weight) for name, weight in weights.items()}
         (hypotheses,) = search(values, batch)
-        return _Best(*(hypotheses[name][:, 0] for name in _Best._fields))
+        return Hypotheses(*(hypotheses[name][:, 0] for name in Hypotheses._fields))
 
     return best_of_batch

@@ -124,9 +124,10 @@ class StartingPoint:
         specs, old_specs = state_specs(functions), weight_specs(step_functions(old, facts))
         origins = inheritance.origins(old.model, old_specs, config.model, weights_of(specs))
         of_pieces = {n: o for n, (o, *_) in origins.items() if o and o.resized == "V"}
+        is_shared = all(m.shared_embedding and m.encoder_layers for m in (old.model, config.model))
         rows = {
-            name: _matched_rows(name, old_specs[origin.name].shape[0], run, data)
-            for name, origin in of_pieces.items()
+            n: _matched_rows(n, old_specs[o.name].shape[0], run, data, is_shared)
+            for n, o in of_pieces.items()
         }
         same = {n: [Origin(of_pieces[n].name)] for n, match in rows.items() if match.is_identity}
         inherited = _inherited(run, data)
@@ -298,10 +299,20 @@ def _inherited(run: RunFolder, data: "PreparedData") -> dict[str, Any]:
     return {"never": never}
 
 
-def _matched_rows(weight: str, old_size: int, run: RunFolder, data: "PreparedData") -> RowMatch:
+def _matched_rows(
+    weight: str, old_size: int, run: RunFolder, data: "PreparedData", is_shared: bool
+) -> RowMatch:
     """Returns the rows of a weight of the other run, one for each piece, that a new weight takes over."""
     name = "source.model" if weight == "source_embedding" else "target.model"
     if run.identity()[name] == checksum(data.folder / name):
         return vocabulary_match.identity(old_size)
-    old = dict(zip(VOCABULARIES, run.vocabularies(), strict=True))[name]
-    return vocabulary_match.match_rows(old, Vocabulary.load(data.folder / name))
+    olds = dict(zip(VOCABULARIES, run.vocabularies(), strict=True))
+    match, other = (
+        vocabulary_match.match_rows(olds[each], Vocabulary.load(data.folder / each))
+        for each in (name, "source.model" if is_shared else name)
+    )
+    # A new tag of a source may have tags of its kind there alone.
+    sources = [
+        ids or of_source for ids, of_source in zip(match.sources, other.sources, strict=True)
+    ]
+    return dataclasses.replace(match, sources=sources)

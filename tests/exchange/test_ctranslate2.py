@@ -21,7 +21,6 @@ SMALL = Model(*(2, 1, 8, 12), heads=2, head_dim=4, experts=0)
 M2M_100 = dataclasses.replace(
     SMALL, norm="layer", biases=True, shared_embedding=True, positions="sinusoidal"
 )
-# fmt: off
 MODELS = {
     "relative": SMALL,
     "geglu": dataclasses.replace(
@@ -32,7 +31,6 @@ MODELS = {
         SMALL, norm="layer", biases=True, norm_place="after", positions="vaswani", activation="gelu"
     ),
 }
-# fmt: on
 """Layouts that an export may have: the positions, norms, activations and biases of several families."""
 
 

@@ -188,15 +188,12 @@ def changed(folder: Path, **values) -> dict:
     [
         ({"model_type": "bart"}, "the type 'bart'; it must be one of m2m_100, nllb-moe, marian."),
         ({"activation_function": "tanh"}, '"tanh"; it must be one of relu, gelu, swish, silu.'),
-        (
-            {"decoder_ffn_dim": 99},
-            "encoder_ffn_dim is 24 and decoder_ffn_dim is 99; it must be equal",
-        ),
+        ({"decoder_ffn_dim": 99}, "encoder_ffn_dim is 24 and decoder_ffn_dim is 99; it must be equal"),
         ({"d_model": 17}, "d_model is 17; it must be a multiple of the 2 attention heads"),
         ({"scale_embedding": False}, "scale_embedding is false; it must be true"),
         ({"d_model": "wide"}, 'd_model is "wide"; it must be a whole number'),
     ],
-)
+)  # fmt: skip
 def test_a_model_that_ours_cannot_be_is_refused(folder, values, message):
     with pytest.raises(UserError) as error:
         model_of(changed(folder, **values))
@@ -212,7 +209,7 @@ MARIAN = {"model_type": "marian", "eos_token_id": 0}
         ({"bad_words_ids": [[50], [7, 8], [0]], "length_penalty": 2.0}, {}, {50}, None),
         ({"suppress_tokens": [3], "num_beams": None}, {}, {3}, None),
         # Older folders have no such file.
-        (None, {"bad_words_ids": [[9]], "num_beams": 5}, {9}, 5),
+        (None, {"bad_words_ids": [[9]], "num_beams": 5, "max_length": 7}, {9}, 5),
         ({"num_beams": 2}, {"bad_words_ids": [[9]], "num_beams": 5}, {9}, 2),
     ],
 )
@@ -221,7 +218,7 @@ def test_the_beam_and_what_is_never_written_are_taken(tmp_path, content, config,
         (tmp_path / GENERATION).write_text(json.dumps(content))
     generation = read_generation(tmp_path, MARIAN | config)
     assert (generation.never, generation.beam) == (never, beam)
-    assert generation.content == (content or {})
+    assert generation.content == config | (content or {})
 
 
 def test_a_damaged_file_is_refused(tmp_path):

@@ -141,27 +141,26 @@ def test_a_marian_model_of_one_direction_needs_no_languages(tmp_path):
     assert read(marian).directions == [("en", "mul")]
     write_json(marian / "tokenizer_config.json", {"source_lang": None, "target_lang": "fr"})
     assert read(marian).directions == [("und", "fr")]
+    # It has got a language.
+    words = json.loads((marian / "vocab.json").read_text())
+    write_json(marian / "vocab.json", words | {">>el<<": len(words)})
+    grown = read_config(marian) | {"vocab_size": len(words) + 1}
+    assert read_tokenizer(marian, grown).directions == [("und", "el"), ("und", "fr")]
 
 
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        (
-            "special_tokens_map.json",
-            b'{"additional_special_tokens": ["__de__"]}',
-            "names 1 languages in tokenizer.json",
-        ),
+        ("special_tokens_map.json", b'{"additional_special_tokens": ["__de__"]}',
+         "names 1 languages in tokenizer.json"),
         ("sentencepiece.bpe.model", None, "sentencepiece.bpe.model is missing, and the tokenizer"),
         ("sentencepiece.bpe.model", b"\xff", "the SentencePiece file of the folder is damaged"),
         ("vocab.json", b'{"a": 0, "b": 2}', "vocab.json is damaged: its ids are not 0, 1, 2"),
         ("vocab.json", b'{"a": 0, "b": 1}', "its tokens have no <unk>"),
-        (
-            "vocab.json",
-            json.dumps({f"w{n}": n for n in range(200)}).encode(),
-            "the tokenizer has an id 202, but by config.json the model has",
-        ),
+        ("vocab.json", json.dumps({f"w{n}": n for n in range(200)}).encode(),
+         "the tokenizer has an id 202, but by config.json the model has"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_tokenizer_is_refused(folder, file, content, message):
     if content is None:
         (folder / file).unlink()

@@ -114,6 +114,11 @@ def test_settings_that_the_layout_lacks_are_named(vocabulary, changes, lines):
     assert "configs/models/m2m_100.gin has those" in told[-1]
 
 
+def test_experts_may_name_the_width_of_the_dense_layers(vocabulary):
+    model = {"experts": 4, "moe_place": "last", "expert_hidden_dim": CONFIG.model.hidden_dim}
+    layout_of(CONFIG.replace(model=model), {"source": vocabulary, "target": vocabulary})
+
+
 def test_an_output_bias_must_be_empty(vocabulary):
     config = CONFIG.replace(model={"output_bias": True})
     weights = weights_of(config.model, vocabulary.size)
@@ -134,7 +139,6 @@ def test_settings_have_the_names_and_values_of_transformers(tmp_path, vocabulary
     layout = layout_of(config, {"source": vocabulary, "target": vocabulary})
     write(layout, weights_of(config.model, vocabulary.size), tmp_path, never=[0, 2, 3, 9])
     content = json.loads((tmp_path / "config.json").read_text())
-    # fmt: off
     expected = {
         "vocab_size": vocabulary.size, "encoder_layers": 4,
         "decoder_layers": config.model.decoder_layers, "encoder_attention_heads": config.model.heads,
@@ -142,12 +146,11 @@ def test_settings_have_the_names_and_values_of_transformers(tmp_path, vocabulary
         "max_position_embeddings": 40, "encoder_sparse_step": 2, "decoder_sparse_step": 0,
         "router_bias": False, "second_expert_policy": "all", "dtype": "float32",
         "normalize_router_prob_before_dropping": False, "moe_eval_capacity_token_fraction": 1.0,
-    }
+    }  # fmt: skip
     search = {
         "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
         "num_beams": 4, "max_length": 40, "bad_words_ids": [[1], [3], [0], [9]],
-    }
-    # fmt: on
+    }  # fmt: skip
     assert {name: content[name] for name in expected} == expected
     assert json.loads((tmp_path / "generation_config.json").read_text()) == search
 
@@ -200,6 +203,9 @@ def test_several_files_are_read_and_a_single_file_comes_before_them(tmp_path):
         write_tensors(file, {name: np.array([number])})
     tensors = Tensors(tmp_path)
     assert [tensors.read(name, (1,)).tolist() for name in ("one", "two")] == [[0.0], [1.0]]
+    write_tensors(tmp_path / "model-00002-of-00003.safetensors", {"two": VALUES})
+    with pytest.raises(UserError, match="has the tensor two in two files, so they are not of one"):
+        Tensors(tmp_path)
     write_tensors(tmp_path / SINGLE, {"a": VALUES})
     assert Tensors(tmp_path).unread == {"a"}
 
@@ -217,12 +223,14 @@ def test_arrays_of_any_layout_are_written_as_float32_of_torch(tmp_path):
 
 
 def test_a_tensor_that_cannot_be_read_is_named(tmp_path):
-    save_file({"a": VALUES, "b": VALUES.astype(np.int8)}, tmp_path / SINGLE)
+    nan = np.full((1, 3), np.nan, np.float16)
+    save_file({"a": VALUES, "b": VALUES.astype(np.int8), "nan": nan}, tmp_path / SINGLE)
     tensors = Tensors(tmp_path)
     for name, shape, message in (
         ("c", (3,), "the tensor c is missing, so this is not the whole model"),
         ("a", (3,), r"is F32 \[1, 3\], but by config.json it must be floats \[3\]"),
         ("b", (1, 3), "the tensor b is I8"),
+        ("nan", (1, 3), "the tensor nan has values that are not finite"),
     ):
         with pytest.raises(UserError, match=message):
             tensors.read(name, shape)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from gshard_nmt.data.sets.manifest import checksum
-from gshard_nmt.data.text.vocabulary import VocabularySpec, train_vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.arrays import as_groups, state_specs, step_functions, weight_specs, weights_of
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.folder import RunFolder
-from gshard_nmt.run.starting_point import Init, StartingPoint
+from gshard_nmt.run.starting_point import Init, StartingPoint, _matched_rows
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE
@@ -222,12 +222,37 @@ def test_another_vocabulary_keeps_the_rows_of_equal_pieces(tmp_path, run, vocabu
             assert row["begins"] == "copied"
 
 
-def test_each_side_begins_as_the_embedding_that_both_shared(tmp_path, run, prepared):
+def test_each_side_begins_as_the_embedding_that_both_shared(tmp_path, run, prepared, monkeypatch):
     shared = CONFIG.replace(model={"shared_embedding": True})
     before = values_of(shared, prepared, 3)["ema/target_embedding"]
     _, state = start(run, fake_run(tmp_path / "source", prepared, shared), prepared)
     for side in ("source", "target"):
         np.testing.assert_array_equal(state[f"parameters/{side}_embedding"], before)
+    seen, place = [], "gshard_nmt.run.starting_point._matched_rows"
+    monkeypatch.setattr(place, lambda *words: seen.append(words[-1]) or _matched_rows(*words))
+    find(run, Init.of(tmp_path / "source", "best"), prepared, shared)
+    assert seen == [True]
+
+
+def test_a_new_tag_begins_as_the_tags_of_the_source_if_both_share_an_embedding(tmp_path):
+    """As in a model of Marian, where only the source has tags."""
+    for name, added in (("old", ()), ("new", ("<2el>",))):
+        (tmp_path / name).mkdir()
+        for side, first in (("source", "<2fr>"), ("target", "<spare1>")):
+            spec = VocabularySpec(300, tags=(first, *added))
+            train_vocabulary(["a bad dad had a cab"] * 9, spec, tmp_path / name / f"{side}.model")
+    new, names = types.SimpleNamespace(folder=tmp_path / "new"), ("source.model", "target.model")
+    run = types.SimpleNamespace(
+        identity=lambda: dict.fromkeys(names, ""),
+        vocabularies=lambda: tuple(Vocabulary.load(tmp_path / "old" / name) for name in names),
+    )
+    tags = [Vocabulary.load(new.folder / name).tag("<2el>") for name in names]
+    assert tags[0] == tags[1]
+    sources = [
+        _matched_rows("target_embedding", 9, run, new, shared).sources[tags[0]]
+        for shared in (False, True)
+    ]
+    assert sources == [(), (tags[0] - 1,)]
 
 
 def fake_run(path, data, config=CONFIG) -> RunFolder:
