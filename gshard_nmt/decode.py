@@ -12,12 +12,14 @@ from typing import IO, Any, TextIO
 
 import gshard_nmt
 from gshard_nmt import files, outputs
+from gshard_nmt.data.reading.text_lines import COMPRESSIONS
 from gshard_nmt.decoding import company
-from gshard_nmt.decoding.documents.document import is_document, read
+from gshard_nmt.decoding.documents.document import read
 from gshard_nmt.decoding.pieces import lost_note, pieces_note
 from gshard_nmt.decoding.progress import DecodingProgress
 from gshard_nmt.decoding.protected import Protection
 from gshard_nmt.decoding.resumable_file import ResumableFile, progress_file
+from gshard_nmt.decoding.runs import RULES_VERSION
 from gshard_nmt.decoding.source_lines import (
     InputChanged,
     SourceLines,
@@ -33,17 +35,12 @@ from gshard_nmt.settings.config import Config
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import Processes
 
-# The command line gets it from here, because it imports programs and not their parts.
-__all__ = ["is_document"]
-
-# fmt: off
 RUN_FILES = (
-    "checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json",
-    "source.model", "target.model", "metrics.jsonl", "budget.json", "divergence", "trainer.lock",
-    "command.txt", "init.json", "confidence.json", "imported",
+    *("checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json"),
+    *("source.model", "target.model", "metrics.jsonl", "budget.json", "divergence"),
+    *("trainer.lock", "command.txt", "init.json", "confidence.json", "imported"),
 )
 """The files and folders of a run folder that translations must not overwrite."""
-# fmt: on
 _ONE_EACH = "Give it one line for each line of the input."
 
 
@@ -81,7 +78,7 @@ class Job:
             "search": f"{self.config.decode}, {self.nbest} best",
             "direction": f"{self.source}-{self.target}",
             "format": self.form,
-            "version of gshard-nmt": gshard_nmt.__version__,
+            "version of gshard-nmt": f"{gshard_nmt.__version__}, decoding rules {RULES_VERSION}",
         } | protected
 
 
@@ -182,11 +179,8 @@ def decode(
     """Translates or scores lines, in order, from the first that the output does not have yet.
 
     A line of `beside` begins the translation of each line, and an empty one leaves it free; or with
-    --score it is the translation to score. `what` is the word for a line in notes.
-
-    Raises:
-      UserError: a line is not UTF-8 or is too long, `beside` does not have as many lines as the input, or
-        the numbers of the model are not finite.
+    --score it is the translation to score. `what` is the word for a line in notes. Raises UserError if a
+    line is not UTF-8 or too long, `beside` has more or fewer lines, or the model is not finite.
     """
     flag = job.beside[0] if job.beside else ""
     for stream in filter(None, (lines, beside)):
@@ -249,6 +243,10 @@ def check_output(source: Path | None, output: Path | None, run: RunFolder, flag:
         )
     if output is None:
         return
+    if output.suffix in COMPRESSIONS:
+        raise UserError(
+            f"{flag} {output}: the output is not compressed. Leave out {output.suffix}."
+        )
     if file := written_instead(read, output):
         raise UserError(
             f"{flag} {output} is written to {file} first, and that is the input. "
@@ -313,7 +311,6 @@ def _open_output(
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
         yield _Stream(sys.stdout)
-        sys.stdout.flush()
     elif known is None or files.is_stream(path):
         try:
             with outputs.text_file(path) as file:

@@ -94,10 +94,8 @@ class Server:
         """Stops accepting requests, and answers those that have come.
 
         A request that has no translation after `grace` seconds is refused with status 503. The last
-        answers, and the last batch, may take `closing` seconds each.
-
-        Returns:
-          Whether the translator is at rest. If not, its last batch goes on in its thread.
+        answers, and the last batch, may take `closing` seconds each. Returns whether the translator is at
+        rest. If not, its last batch goes on in its thread.
         """
         self._server.should_exit = True
         if not self._ended.wait(grace):

@@ -138,6 +138,7 @@ def test_one_score_a_line():
 def test_a_resumed_file_needs_the_same_flags(other):
     assert dataclasses.replace(JOB, **other).origin("step 5") != JOB.origin("step 5")
     assert JOB.origin("step 6") != JOB.origin("step 5")
+    assert ", decoding rules " in JOB.origin("step 5")["version of gshard-nmt"]
     assert dataclasses.replace(JOB, checkpoint="5").origin("step 5") == JOB.origin("step 5")
 
 

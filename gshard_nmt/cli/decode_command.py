@@ -41,20 +41,17 @@ def _define_direction(flags: Flags) -> None:
         "language of the input; needed only if the model translates from several", default="")
     flags.text("target", "TAG",
         "language to translate to; needed only if the model translates to several", default="")
-    # fmt: on
 
 
 def define_protection(flags: Flags) -> None:
-    # fmt: off
     flags.choice("protect", "WHETHER",
         "on: placeholders such as %s, {name} and $HOME, tags, addresses, files and emoji come through "
         "the translation as they are, as often as in the source. numbers: also numbers with their units. "
         "off: they are text. If not given, on if the run was trained with Data.augmentation = "
-        "{'placeholders': RATE}", ["on", "numbers", "off"])
+        "{'placeholders': RATE}", ["on", "numbers", "off"])  # fmt: skip
     flags.text("glossary", "FILE",
         "terms and their translations, a pair in each line, separated by a tab: Fichier<tab>File. A "
-        "third column may name the language that it is for")
-    # fmt: on
+        "third column may name the language that it is for")  # fmt: skip
 
 
 def read_protection(
@@ -93,7 +90,6 @@ def _define_search(flags: Flags) -> None:
         "number of translations or samples of each line, best first; at most --beam", 1, minimum=1)
     flags.switch("sample",
         "draw random translations; --gin sets Decode.temperature, top_k, top_p and seed")
-    # fmt: on
 
 
 def _define_decode(flags: Flags) -> None:
@@ -126,7 +122,6 @@ def _define_decode(flags: Flags) -> None:
     define_changes(flags)
     define_processes(flags)
     define_trust(flags)
-    # fmt: on
 
 
 def _decode(values: FlagValues) -> None:
@@ -153,14 +148,14 @@ def _translate_files(values: FlagValues, job: "Job") -> None:
         check_output,
         decode_document,
         decode_file,
-        is_document,
         show_check,
         written_instead,
     )
+    from gshard_nmt.decoding.documents.document import is_document
 
     advice = "give a text file, or leave out --input to read stdin"
     source_file = existing_file(values, "input", advice)
-    output_file = Path(values.output) if values.output else None
+    output_file = paths.local_path("output", values.output) if values.output else None
     check_apart(values, "check", *_NOT_WITH["check"])
     if values.check and job.processes.count > 1:
         raise UserError(
@@ -215,7 +210,7 @@ _NOT_WITH = {
     ),
     "score": (("prefix", "sample", "scores", "nbest", "format"), "gives one score a line"),
 }
-"""The flags that --check and --score exclude, and why."""
+"""The flags that --check, a document and --score exclude, and why."""
 
 
 def _read_job(values: FlagValues, workdir: Path, processes: "Processes") -> "Job":
@@ -246,6 +241,9 @@ def _check_search(values: FlagValues, decode: "Decode", settings: Sequence[str])
     if decode.method == "sample":
         if values.beam:
             raise UserError("--beam has no effect with sampling. Leave it out.")
+        for name in settings:
+            if name in ("beam", "expansion"):
+                raise UserError(f"Decode.{name} has no effect with sampling. Leave it out.")
         return
     for name in settings:
         if name in SAMPLING:
@@ -283,7 +281,6 @@ def _define_translate(flags: Flags) -> None:
     _define_search(flags)
     define_changes(flags)
     define_trust(flags)
-    # fmt: on
 
 
 def _translate(values: FlagValues) -> None:
@@ -323,24 +320,16 @@ def _translate(values: FlagValues) -> None:
     translate_corpus.translate_corpus(files, values.min_score, values.max_ratio)
 
 
-TRANSLATE = Command(
-    "gshard-data translate",
+TRANSLATE = Command("gshard-data translate",
     "translates text in one language with a trained model, drops bad translations, and writes the pairs "
     "as a corpus for gshard-data prepare: back-translation, or the training text of a student.",
     "gshard-data translate --workdir runs/en-xx --lang en --target fr --input news.en.gz "
     "--back_translation --out back",
-    ("workdir", "input", "out"),
-    _define_translate,
-    _translate,
-)
+    ("workdir", "input", "out"), _define_translate, _translate)  # fmt: skip
 
 
-DECODE = Command(
-    "gshard-decode",
+DECODE = Command("gshard-decode",
     "translates text with a trained model; line N of the output translates line N of the input.",
     'echo "Fichier introuvable" | gshard-decode --workdir runs/demo --lang fr',
-    ("workdir",),
-    _define_decode,
-    _decode,
-    needs={"retranslate": "input", **PROCESS_NEEDS},
-)
+    ("workdir",), _define_decode, _decode,
+    needs={"retranslate": "input", **PROCESS_NEEDS})  # fmt: skip

@@ -50,32 +50,24 @@ class BeamSearch:
     """The settings of a search; the settings class `Decode` checks their ranges.
 
     A score is the log-probability of a translation divided by its length norm. The length norm depends
-    on the number of tokens |Y|, EOS included.
-
-    Attributes:
-      beam: K, the number of hypotheses that continue at each step.
-      max_steps: I, the largest number of tokens of a translation, EOS included.
-      nbest: the number of translations to return for each row. It may be larger than the beam.
-      length_norm: "gnmt" for ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14, which GShard section
-        A.1 cites), "lingvo" for ((4 + |Y|) / 5) ** alpha (the authors' code), or "none" for 1.
-      alpha: the exponent. 0.6 is usual with "gnmt". The authors decoded with 0.8 and "lingvo".
-      expansion: "eos_aside", "fairseq" or "lingvo", see `flat_beam_search`.
-      eos, bos: the ids of these tokens.
-      never: the ids that a translation has only if its prefix has them. The probabilities of the other
-        ids stay as they are, as in fairseq and transformers.
-      tags: the number of tags that each prefix begins with. They are not in the log-probability, as in
-        transformers.
+    on the number of tokens |Y|, EOS included. It is ((5 + |Y|) / 6) ** alpha for "gnmt" (Wu et al. 2016,
+    equation 14, which GShard section A.1 cites), ((4 + |Y|) / 5) ** alpha for "lingvo" (the authors'
+    code), or 1 for "none".
     """
 
-    beam: int = 4
-    max_steps: int = 64
-    nbest: int = 1
+    beam: int = 4  # K, the number of hypotheses that continue at each step
+    max_steps: int = 64  # I, the largest number of tokens of a translation, EOS included
+    nbest: int = 1  # the number of translations to return for each row; may be larger than the beam
     length_norm: str = "gnmt"
-    alpha: float = 0.6
-    expansion: str = "eos_aside"
+    alpha: float = 0.6  # usual with "gnmt". The authors decoded with 0.8 and "lingvo"
+    expansion: str = "eos_aside"  # or "fairseq" or "lingvo", see `flat_beam_search`
     eos: int = 1
     bos: int = 3
+    # the ids that a translation has only if its prefix has them. The probabilities of the other ids
+    # stay as they are, as in fairseq and transformers
     never: tuple[int, ...] = ()
+    # the number of tags that each prefix begins with. They are not in the log-probability, as in
+    # transformers
     tags: int = 0
 
     def norms(self) -> np.ndarray:
@@ -159,9 +151,7 @@ def flat_beam_search(
     If the prefix ends with EOS, the row has this one translation, which gets its score.
 
     Args:
-      step: the decoder.
       cache: the first cache for `step`, any nest of tensors of constant shapes.
-      search: the settings.
       live: bool[B], False for rows whose result does not matter. They end after one token.
       max_lengths: int32[B], the largest number of tokens of each row, EOS included. A value below
         1 counts as 1, and a value above max_steps counts as max_steps.

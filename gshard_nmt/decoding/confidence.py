@@ -43,20 +43,14 @@ class Evidence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Confidence:
-    """A logistic regression on the features of `Evidence`.
+    """A logistic regression on the features of `Evidence`."""
 
-    Attributes:
-      checkpoint, made_by: the label of the weights, and the words for them and for the search.
-      bias, weights: those of all directions.
-      directions: what is added to the bias for each direction, such as "fr-en".
-      measured: how good it is on test text; see `calibration.measure`.
-    """
-
-    checkpoint: str
-    made_by: str
-    bias: float
+    checkpoint: str  # the label of the weights
+    made_by: str  # the words for them and for the search
+    bias: float  # as the weights, that of all directions
     weights: Sequence[float]
-    directions: Mapping[str, float]
+    directions: Mapping[str, float]  # what is added to the bias for each direction, such as "fr-en"
+    # how good it is on test text; see `calibration.measure`
     measured: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def of(self, evidence: Evidence, direction: str) -> float:

@@ -58,11 +58,8 @@ def count(
     )
     layers = moe_layer_names(functions.model)
     by_expert = (len(layers), len(texts), config.model.experts)
-    totals = {
-        "tokens": np.zeros(by_expert[:2]),
-        "chosen": np.zeros(by_expert),
-        "weight": np.zeros(by_expert),
-    }
+    shapes = {"tokens": by_expert[:2], "chosen": by_expert, "weight": by_expert}
+    totals = {name: np.zeros(shape) for name, shape in shapes.items()}
     for batch in packed_batches(examples, data):
         (counts,) = program(weights, devices.put(batch, specs))
         for name, array in devices.fetch(counts).items():

@@ -191,11 +191,8 @@ def _split_anywhere(text: str, measure: Measure, limit: int) -> list[str]:
         return [text]
     start = len(text) // 2
     middle = next((n for n in range(start, len(text)) if not _joins_previous(text, n)), start)
-    return [
-        piece
-        for half in (text[:middle], text[middle:])
-        for piece in _split_anywhere(half, measure, limit)
-    ]
+    halves = text[:middle], text[middle:]
+    return [piece for half in halves for piece in _split_anywhere(half, measure, limit)]
 
 
 def _joins_previous(text: str, index: int) -> bool:

@@ -95,6 +95,7 @@ def read_glossary(path: Path, pairs: Sequence[tuple[str, str]]) -> tuple[Entry, 
     `pairs` are the directions of the model. Raises UserError if a row is wrong, or contradicts another.
     """
     name, languages = f"--glossary {path}", sorted({tag for pair in pairs for tag in pair})
+    known = {*languages, *map("-".join, pairs)}
     rows: dict[tuple[str, str], str] = {}
     with opened(path) as stream:
         lines = SourceLines(stream, name)
@@ -109,7 +110,7 @@ def read_glossary(path: Path, pairs: Sequence[tuple[str, str]]) -> tuple[Entry, 
                     f"{place} is {line[:80]!r}; it must be a source term, a target term and, if it is "
                     "not for all languages, a language, separated by tabs. Correct the line."
                 )
-            if language and language not in (*languages, *map("-".join, pairs)):
+            if language and language not in known:
                 raise UserError(
                     f"{place} is for {language!r}; the model has {', '.join(languages)}. Give one of "
                     f"these or a direction, such as {'-'.join(pairs[0])}, or leave out the third column."

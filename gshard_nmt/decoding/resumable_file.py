@@ -67,11 +67,7 @@ class ResumableFile:
         self._waiting.append(text)
 
     def commit(self, lines: int) -> None:
-        """Writes the text to the disk, then the record that it is that of the first `lines` lines.
-
-        Raises:
-          OSError: the disk is full, or fails.
-        """
+        """Writes the text, then the record that it is that of so many lines; OSError if a disk fails."""
         content = "".join(self._waiting).encode()
         self._waiting.clear()
         with outputs.named(self._partial):
@@ -79,9 +75,9 @@ class ResumableFile:
             self._digest.update(content)
             self._bytes += len(content)
             os.fsync(self._text)
-        self.lines = lines
         digest = self._digest.hexdigest()
         self._append({"lines": lines, "bytes": self._bytes, "sha256": digest})
+        self.lines = lines
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._until:

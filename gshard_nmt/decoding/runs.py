@@ -18,7 +18,7 @@ from gshard_nmt.settings.config import differences
 from gshard_nmt.settings.values import Changes, read_run_config
 from gshard_nmt.spmd.processes import Processes
 
-RULES_VERSION = 5
+RULES_VERSION = 6
 """Raise it if the same weights, settings and text give other translations than before.
 
 Translations that were stored with another version are not used again."""

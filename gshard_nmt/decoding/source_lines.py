@@ -83,10 +83,8 @@ class SourceLines:
         """Returns the next lines, without newlines; [] at the end.
 
         It waits for the first line, but not for `count` lines: a program that writes lines into a pipe
-        and waits for the translations gets them.
-
-        Raises:
-          UserError: the next line is not UTF-8, or too long.
+        and waits for the translations gets them. Raises UserError if the next line is no UTF-8, or too
+        long.
         """
         while len(self._waiting) < count and not self._ended:
             is_too_long = sum(map(len, self._begun)) > text_lines.LONGEST_LINE
@@ -177,11 +175,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def survey(path: Path, name: str) -> Survey:
-    """Reads a whole regular file, to know before the long work that it is text, and how long it is.
-
-    Raises:
-      UserError: it is not UTF-8, or a compressed file is damaged.
-    """
+    """Reads a whole regular file before the long work; UserError if it is not UTF-8, or is damaged."""
     with opened(path) as stream:
         lines = SourceLines(stream, name)
         while lines.take(1 << 12):
@@ -238,11 +232,7 @@ def rendered(form: str, number: int, source: str, translations: Sequence[Hypothe
 
 
 def chosen_format(name: str | None, nbest: int, scores: bool) -> str:
-    """Returns --format, or without it "tsv" with scores or several translations, and otherwise "text".
-
-    Raises:
-      UserError: the format has no place for what the other flags ask for.
-    """
+    """Returns --format, or "tsv" with scores or --nbest, or "text"; UserError if text has no place."""
     if name == "text" and (nbest > 1 or scores):
         flag, lacks = "--scores", "no scores, and --scores is given"
         if nbest > 1:

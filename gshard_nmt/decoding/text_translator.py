@@ -136,11 +136,8 @@ class TextTranslator:
         best translations of all pieces are joined, or the n-th samples. The score is the sum of their
         log-probabilities, divided by the length norm of the sum of their lengths. `chunk_size` lines
         are sorted by length and translated together; `prefixes` begin their translations, and
-        `first_line` is the number of the first in messages.
-
-        Raises:
-          UserError: the weights have values that are not finite. Or a prefix, or a line that has one, is
-            too long.
+        `first_line` is the number of the first in messages. Raises UserError if the weights are not
+        finite, or if a prefix, or a line that has one, is too long.
         """
         starts = [""] * len(lines) if prefixes is None else prefixes
         for start in range(0, len(lines), chunk_size):
@@ -164,9 +161,7 @@ class TextTranslator:
             # A model would invent text for a part of marks alone.
             known = [[piece for piece in parts if piece.copy is None] for parts in sources]
             pieces = [piece for parts in known for piece in parts]
-            forced = [
-                first + begin for begin, parts in zip(begins, known, strict=True) for _ in parts
-            ]
+            forced = [first + ids for ids, parts in zip(begins, known, strict=True) for _ in parts]
             nbests = self._run("translate_ids", [piece.ids for piece in pieces], forced)
             if self._protection:
                 starts_free, longest = list(map(len, forced)), self.of_ids.longest_target
@@ -213,13 +208,11 @@ class TextTranslator:
 
     def _given(self, texts: Sequence[str], pieces: Sequence[Piece]) -> list[list[int]]:
         """Returns the ids of a given translation of each piece, or of its beginning; no tags, no EOS."""
+        vocabulary = self.target_vocabulary
+        plain = vocabulary.encode(texts)
         return [
-            encode_translation(self.target_vocabulary, text, piece.outputs)
-            if piece.outputs
-            else ids
-            for text, piece, ids in zip(
-                texts, pieces, self.target_vocabulary.encode(texts), strict=True
-            )
+            encode_translation(vocabulary, text, piece.outputs) if piece.outputs else ids
+            for text, piece, ids in zip(texts, pieces, plain, strict=True)
         ]
 
     def _pairs(
@@ -251,11 +244,10 @@ class TextTranslator:
                     is_run = both and both in line.template and copied(both) is not None
                     templates[-1:] = [both] if is_run else [*templates[-1:], text]
                 parts = [line._replace(template=template) for template in templates]
+                read = encode_lines(self._source, parts, source, target)
                 pieces = [
                     piece if part.copy is None else Piece([], copy=part.copy)
-                    for part, piece in zip(
-                        parts, encode_lines(self._source, parts, source, target), strict=True
-                    )
+                    for part, piece in zip(parts, read, strict=True)
                 ]
             # A line of characters that the vocabulary ignores is empty.
             sources.append([p for p in pieces if p.copy or len(p.ids) > without_text])
@@ -296,10 +288,8 @@ class TextTranslator:
         """Yields the score of the given translation in each pair, in order.
 
         It is the score that `translate` reports for the same ids with the same settings, within 2e-6 of
-        it. A line that is copied has score 0 with its copy, as in `translate`.
-
-        Raises:
-          UserError: a line or its translation is too long, or the weights are not finite.
+        it. A line that is copied has score 0 with its copy, as in `translate`. Raises UserError if a line
+        or its translation is too long, or the weights are not finite.
         """
         lines = self._protect([line for line, _ in pairs], source, target)
         filled = [i for i, (_, text) in enumerate(pairs) if lines[i].copy != text.strip()]
@@ -367,11 +357,8 @@ def load_translator(
     `follow`. The config may have other settings of the search than the run folder. `checkpoint` is as in
     `Chosen.parse`. With `fits`, another mesh is chosen if that of the config does not fit this machine.
     `protection` is what must not change, if anything; then the vocabularies must have the symbol of
-    `data.text.protection`.
-
-    Raises:
-      UserError: the folder is not a run folder, or has no such checkpoint that is sound; or a size does
-        not divide over the mesh.
+    `data.text.protection`. Raises UserError if the folder is not a run folder, or has no such checkpoint
+    that is sound; or if a size does not divide over the mesh.
     """
     choice = Chosen.parse(checkpoint)
     functions = step_functions(config, run.data)
@@ -382,9 +369,6 @@ def load_translator(
     cache = run.programs_to_decode
     devices = runtime.start(config.mesh, cache, processes)
     checkpoints = Checkpoints.of(run, config.train, processes)
-    # The processes agree on a checkpoint in a collective. On CPU devices it fails if one of them comes 30
-    # seconds after the others, and process 0 may have read a large input first.
-    processes.barrier("all processes read the weights")
     loaded = load_weights(checkpoints, choice, devices.abstract(weight_specs(functions)))
     for problem in loaded.passed_over if processes.is_first else ():
         sys.stderr.write(f"{problem}. Using the checkpoint of {loaded.origin} instead.\n")

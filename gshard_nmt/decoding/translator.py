@@ -100,10 +100,8 @@ class Translator:
 
     def length_norms(self, longest: int) -> np.ndarray:
         """Returns the divisor of scores for each number of tokens from 0 to `longest`: float32[n + 1]."""
-        decode = self._config.decode
-        search = beam_search.BeamSearch(
-            max_steps=longest, length_norm=decode.length_norm, alpha=decode.alpha
-        )
+        norm, alpha = self._config.decode.length_norm, self._config.decode.alpha
+        search = beam_search.BeamSearch(max_steps=longest, length_norm=norm, alpha=alpha)
         return search.norms()
 
     def translate_ids(
@@ -114,10 +112,7 @@ class Translator:
         The n-best of a search are in order, best first. Samples are in the order of their numbers. A
         source has no translation if the weights have values that are not finite. A translation begins
         with its prefix, which fits into `longest_target` tokens together with EOS. If a prefix ends with
-        EOS, it is the only translation of its source.
-
-        Raises:
-          UserError: a batch needs more memory than the devices have.
+        EOS, it is the only translation of its source. Raises UserError if a batch needs too much memory.
         """
         prefixes = [()] * len(sources) if prefixes is None else prefixes
         translations: list[list[tuple[list[int], float]]] = [[] for _ in sources]
@@ -291,9 +286,7 @@ class Translator:
 
         def translate(weights, batch):
             p = decoding_weights.read(pieces, weights) if pieces else weights
-            batch = {
-                name: annotate(array, "BL"[: array.shape.rank]) for name, array in batch.items()
-            }
+            batch = {name: annotate(x, "BL"[: x.shape.rank]) for name, x in batch.items()}
             cache = decoder_step.start(model, p, batch, search.beam, shape.max_steps)
 
             next_token = functools.partial(decoder_step.step, model, p)

@@ -53,10 +53,11 @@ class Application:
         """Takes what answers come from, a log of requests, and the origins of pages, "*" for all."""
         self._directions, self._batcher, self._limits = sorted(set(directions)), batcher, limits
         self._log, self._origins = log, frozenset(origins)
+        languages = listed(self._directions)
         routes = [
             Route("/translate", self._translate, methods=["POST"]),
             Route("/detect", self._detect, methods=["POST"]),
-            Route("/languages", lambda _: _json(listed(self._directions))),
+            Route("/languages", lambda _: _json(languages)),
             Route("/health", lambda _: _json({"status": "ok"})),
         ]
         self._paths = [route.path for route in routes]
@@ -164,9 +165,7 @@ class Application:
     ) -> Sequence[Sequence[Any]]:
         """Returns the translations of each line. A client that goes away takes its lines back.
 
-        Raises:
-          HTTPException: the queue is full, the time is over, or the translator failed.
-          ClientDisconnect: the client closed the connection.
+        Besides what the batcher raises, HTTPException if the time is over, or ClientDisconnect.
         """
         seconds = self._limits.seconds
         translations = asyncio.ensure_future(self._batcher.translate(direction, lines))
@@ -201,10 +200,7 @@ def direction_of(
     """Returns source and target as the model knows them, and how sure a detected source is, in percent.
 
     pt_BR finds pt-BR, or pt if the model has no pt-BR. The source may be "auto". Then it is the target
-    itself if the text seems to be in the target language.
-
-    Raises:
-      HTTPException: the model does not know the direction, or the source cannot be detected.
+    itself if the text seems to be in the target language. HTTPException if a language is not found.
     """
     if source.lower() != "auto":
         source = _known(source, sorted({a for a, _ in directions}), "from")

@@ -49,8 +49,7 @@ class Batcher:
     async def translate(self, direction: _Direction, lines: Sequence[str]) -> list[Sequence[Any]]:
         """Returns the translations of lines, best first. Whoever cancels it takes the lines back.
 
-        Raises:
-          HTTPException: the queue is full, the translator failed, or the batcher is closed.
+        It refuses a request if the queue is full, the translator failed, or the batcher is closed.
         """
         if self._closed:
             raise _stopping()

@@ -205,10 +205,8 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
     """Returns the parts of a page or a part of one: its text nodes with a letter. All other nodes stay.
 
     If the translator `keeps_tags`, text with a few inline elements is one part, as HTML. We parse with
-    libxml2: the standard library's parser takes time in the square of the text's length.
-
-    Raises:
-      HTTPException: the text has no element, or is nested too deeply.
+    libxml2: the standard library's parser takes time in the square of the text's length. It refuses a
+    text without an element, or one that is nested too deeply.
     """
     text = _END_OF_PAGE.sub(r"\1", _clean(text))
     head = _DECLARATION.match(text)[0]  # type: ignore[index]
@@ -222,14 +220,10 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
         _refuse("q is HTML without an element. Correct it.")
     if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
         _refuse("the elements of q are nested too deeply. Send less.")
-    nodes = [
-        (
-            e,
-            place,
-            *((_inner(e), _elements(e)) if place == "inner" else (str(getattr(e, place)), [])),
-        )
-        for e, place in _text_nodes(root, keeps_tags)
-    ]
+    nodes = []
+    for e, place in _text_nodes(root, keeps_tags):
+        own = (_inner(e), _elements(e)) if place == "inner" else (str(getattr(e, place)), [])
+        nodes.append((e, place, *own))
 
     def translated(lines: Sequence[str]) -> str:
         for (element, place, old, inside), line in zip(nodes, lines, strict=True):
@@ -249,14 +243,10 @@ def html_parts(text: str, keeps_tags: bool = False) -> Parts:
             doctype = root.getroottree().docinfo.doctype
             return "".join([head, doctype and f"{doctype}\n", comments, _html(root)])
         # What follows the end of the body is beside it.
-        return (
-            head
-            + comments
-            + "".join(
-                _html(e) if has_body or e.tag != "body" else _inner(e) + (e.tail or "")
-                for e in root
-            )
+        written = (
+            _html(e) if has_body or e.tag != "body" else _inner(e) + (e.tail or "") for e in root
         )
+        return "".join([head, comments, *written])
 
     return [_SPACES.sub(" ", old.strip()) for _, _, old, _ in nodes], translated
 

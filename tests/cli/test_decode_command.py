@@ -108,7 +108,6 @@ def test_prefixes_and_translations_are_read_beside_the_input(monkeypatch, run_fo
     assert calls == [("prefix", *lines), ("score", *lines)]
 
 
-# fmt: off
 REFUSED = [
     ("--score=in.txt --scores", "--scores does not go with --score, which gives one"),
     ("--score=in.txt --prefix=in.txt", "--prefix does not go with --score"),
@@ -128,9 +127,14 @@ REFUSED = [
     ("--input=a.po --output=pipe", "Give --output a file, or translate its lines as text"),
     ("--input=in.txt --output=b.po --retranslate", "--retranslate has no effect on in.txt"),
     ("--retranslate", "--retranslate has no effect without --input"),
+    ("--input=a.po.gz --output=b.po", "--input a.po.gz is a compressed document. Decompress it first."),
+    ("--input=in.txt --output=o.gz", "--output o.gz: the output is not compressed. Leave out .gz."),
+    ("--output=gs://b/o", "--output gs://b/o: it is a URL, but this flag takes a path of this machine."),
+    ("--input=gs://b/i", "--input gs://b/i: it is a URL, but this flag takes a path of this machine."),
+    ("--sample --gin=Decode.beam=9", "Decode.beam has no effect with sampling. Leave it out."),
+    ("--sample --gin=Decode.expansion='lingvo'", "Decode.expansion has no effect with sampling."),
     ("--input=bad.po --output=b.po", "--input bad.po cannot be read: Syntax error in po file bad.po"),
-]
-# fmt: on
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("flags", "message"), REFUSED)
@@ -143,6 +147,7 @@ def test_files_that_cannot_be_used_together_are_named(
     (run_folder / "o.partial").write_text("one\n")
     (run_folder / "a.po").write_text('msgid "x"\nmsgstr ""\n')
     (run_folder / "bad.po").write_text("msg\n")
+    (run_folder / "a.po.gz").write_bytes(b"")
     os.mkfifo(run_folder / "pipe")
     assert commands.main(["decode", f"--workdir={run_folder}", "--lang=fr", *flags.split()]) == 2
     assert message in capsys.readouterr().err
@@ -198,7 +203,6 @@ def test_the_output_takes_the_place_of_an_older_one(tmp_path, run_folder, upper)
     assert commands.main(["decode", *flags, "--output=/dev/null"]) == 0
 
 
-# fmt: off
 MISTAKES = [
     ("--lang=xx", "--lang xx: this model translates from de, fr. Choose one of these."),
     ("--lang=fr-CA",
@@ -212,8 +216,7 @@ MISTAKES = [
     ("--format=csv", "--format is 'csv'; it must be one of text, tsv, jsonl."),
     ("--checkpoint=bets", "--checkpoint is 'bets'; it must be best, last, a step such as 500, or"),
     ("--input=latin1", "--input latin1, line 2, byte 3: 0xe9 is not UTF-8. Convert the text, for"),
-]
-# fmt: on
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("wrong", "words"), MISTAKES)

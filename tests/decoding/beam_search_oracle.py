@@ -1,8 +1,4 @@
-"""A plain beam search, the oracle of the flat one, and decoders in two forms.
-
-`flat_*` decoders are TensorFlow and keep one flat cache for all hypotheses of a row. `plain_*` decoders
-are numpy and keep a cache for every hypothesis.
-"""
+"""A plain beam search, the oracle of the flat one; decoders with one flat cache, or one each in NumPy."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,11 +25,7 @@ class Plain:
 def plain_beam_search(
     decoder, cache, search: BeamSearch, limit: int, prefix: Sequence[int] = ()
 ) -> tuple[list[Plain], float]:
-    """Returns the n-best of one sentence, and the smallest gap that decided between two hypotheses.
-
-    `decoder(token, position, cache)` returns log-probabilities float32[V] and a new cache. Hypotheses
-    begin with the tokens of `prefix`.
-    """
+    """Returns the n-best of one sentence, and the smallest gap that decided between two hypotheses."""
     base = {"gnmt": lambda n: (5 + n) / 6, "lingvo": lambda n: (4 + n) / 5, "none": lambda _: 1.0}
     live, finished, closest = [([search.bos], np.float32(0), cache)], [], np.inf
     for i in range(limit):
@@ -106,10 +98,7 @@ def plain_attention(weights):
 
 
 def table_of(seed: int, vocabulary: int = LARGE) -> np.ndarray:
-    """Returns log-probabilities float32[STATES, V] of a decoder whose state is a sum over all tokens.
-
-    They are multiples of 1/8, so that sums are exact and many are equal. V has several chunks.
-    """
+    """Returns log-probabilities float32[STATES, V] in steps of 1/8: sums are exact and many are equal."""
     rng = np.random.default_rng(seed)
     table = -rng.integers(4, 40, size=(STATES, vocabulary)) / 8
     table[:, rng.integers(0, vocabulary, 5)] += 0.5

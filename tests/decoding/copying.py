@@ -23,10 +23,7 @@ CONFIG = load_config("demo").replace(
 
 
 class CopyingDevices:
-    """Devices on which a translation is a copy of its source, and its score minus its length.
-
-    The second of the n-best does not exist if the source has an odd number of ids.
-    """
+    """Copies each source, scored minus its length; of an odd number of ids there is one copy only."""
 
     mesh = CONFIG.mesh
     is_cpu = False

@@ -19,10 +19,7 @@ def letters(texts):
     ("line", "sentences"),
     [
         ("Go home. Now! Why? So…", ["Go home.", "Now!", "Why?", "So…"]),
-        (
-            'He said: "No." (Really?) Then he left.',
-            ['He said: "No."', "(Really?)", "Then he left."],
-        ),
+        ('He said: "No." (Really?) Then he left.', ['He said: "No."', "(Really?)", "Then he left."]),
         ("Oui... «Non!» Si.", ["Oui...", "«Non!»", "Si."]),
         ("It was 1990. Then came more", ["It was 1990.", "Then came more"]),
         ("我来了。他说：“你好！”然后走了", ["我来了。", "他说：“你好！”", "然后走了"]),
@@ -35,7 +32,7 @@ def letters(texts):
         ("នេះ។ បាទ", ["នេះ។", "បាទ"]),
         ("འདི།ཡིན", ["འདི།", "ཡིན"]),
     ],
-)
+)  # fmt: skip
 def test_a_line_is_split_at_the_ends_of_its_sentences(line, sentences):
     """The line does not fit, but its sentences do."""
     assert split(line, letters, len(line)) == sentences

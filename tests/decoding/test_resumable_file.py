@@ -132,16 +132,23 @@ def test_the_text_is_on_the_disk_before_its_record_is(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_names_the_partial_file(tmp_path, monkeypatch):
+    write, room = os.write, [0, 0]
+
     def full(descriptor, content):
-        raise OSError(28, "No space left on device")
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        room[0] -= 1
+        return write(descriptor, content)
 
     with ResumableFile(tmp_path / "x", MADE_OF) as file:
-        file.write("a\n")
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "write", full)
-            with pytest.raises(OSError, match=r"x\.partial") as error:
-                file.commit(1)
-    assert error.value.filename == str(tmp_path / "x.partial")
+        for room[0], name in ((0, "x.partial"), (1, "x.partial.progress")):
+            file.write("a\n")
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "write", full)
+                with pytest.raises(OSError, match=name) as error:
+                    file.commit(1)
+            # Only lines with a record are done.
+            assert (file.lines, error.value.filename) == (0, str(tmp_path / name))
 
 
 def test_two_programs_do_not_write_the_same_output(tmp_path):

@@ -55,12 +55,10 @@ def test_lines_are_the_same_however_their_bytes_come(monkeypatch, size):
         ),
         (b"good\ncut\xc3", "x, line 2, byte 4: 0xc3 is not UTF-8. "),
         (b"a\xed\xa0\x80\n", "x, line 1, byte 2: 0xed is not UTF-8. "),
-        (
-            "hé\n".encode("utf-16"),
-            "x is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16",
-        ),
+        ("hé\n".encode("utf-16"),
+         "x is UTF-16, not UTF-8. Convert it, for instance with iconv -f UTF-16"),
     ],
-)
+)  # fmt: skip
 def test_bytes_that_are_not_utf8_are_named_after_the_lines_before_them(content, words):
     lines = SourceLines(io.BytesIO(content), "x")
     if b"good" in content:

@@ -14,10 +14,7 @@ class Text:
 
 
 class FakeTranslator:
-    """The translations of "a" to "en" are "A>en" and "A>en 2", best first. "lose" loses "%s".
-
-    While its `gate` is cleared, calls wait.
-    """
+    """Translates "a" to "A>en", "A>en 2"; "lose" loses "%s"; while its `gate` is cleared, calls wait."""
 
     keeps_tags = False
 

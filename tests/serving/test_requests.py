@@ -136,34 +136,19 @@ def test_alternatives_are_whole_texts():
     [
         ("", [], ""),
         (" un &amp; d&eacute;jà ", ["un & déjà"], " UN &amp; DÉJÀ "),
-        (
-            "<p>un <b>deux</b>!<p>trois",
-            ["un", "deux", "trois"],
-            "<p>UN <b>DEUX</b>!</p><p>TROIS</p>",
-        ),
+        ("<p>un <b>deux</b>!<p>trois", ["un", "deux", "trois"], "<p>UN <b>DEUX</b>!</p><p>TROIS</p>"),
         ("a\n  line &lt;b&gt;", ["a line <b>"], "A LINE &lt;B&gt;"),
-        (
-            '<img alt="x"><a href="/y?z=1&amp;q=b" title="t">l</a><!-- c -->',
-            ["l"],
-            '<img alt="x"><a href="/y?z=1&amp;q=b" title="t">L</a><!-- c -->',
-        ),
+        ('<img alt="x"><a href="/y?z=1&amp;q=b" title="t">l</a><!-- c -->', ["l"],
+         '<img alt="x"><a href="/y?z=1&amp;q=b" title="t">L</a><!-- c -->'),
         ("<script>a < b && c</script>x", ["x"], "<script>a < b && c</script>X"),
         ("<style>p{}</style><pre>a\nb</pre>x", ["x"], "<style>p{}</style><pre>a\nb</pre>X"),
-        (
-            '<i translate="no">a<b>b</b>c</i>d<code>e<b>f</b>g</code>h',
-            ["d", "h"],
-            '<i translate="no">a<b>b</b>c</i>D<code>e<b>f</b>g</code>H',
-        ),
-        (
-            '<!DOCTYPE html>\n<html lang="fr"><head><title>t</title></head><body><p>a</body></html>',
-            ["t", "a"],
-            '<!DOCTYPE html>\n<html lang="fr"><head><title>T</title></head><body><p>A</p></body></html>',
-        ),
-        (
-            '\ufeff<?xml encoding="utf-8"?>\n<?xml?><!--<c>--><html><body x>a</html>',
-            ["a"],
-            '\ufeff<?xml encoding="utf-8"?>\n<?xml?><!--<c>--><html><body x>A</body></html>',
-        ),
+        ('<i translate="no">a<b>b</b>c</i>d<code>e<b>f</b>g</code>h', ["d", "h"],
+         '<i translate="no">a<b>b</b>c</i>D<code>e<b>f</b>g</code>H'),
+        ('<!DOCTYPE html>\n<html lang="fr"><head><title>t</title></head><body><p>a</body></html>',
+         ["t", "a"],
+         '<!DOCTYPE html>\n<html lang="fr"><head><title>T</title></head><body><p>A</p></body></html>'),
+        ('\ufeff<?xml encoding="utf-8"?>\n<?xml?><!--<c>--><html><body x>a</html>', ["a"],
+         '\ufeff<?xml encoding="utf-8"?>\n<?xml?><!--<c>--><html><body x>A</body></html>'),
         ("<body class='x'>a", ["a"], '<body class="x">A</body>'),
         ('<?xml encoding="utf-8"><html>', [], '<?xml encoding="utf-8"><html></html>'),
         ("<p>a</p></body></html><p>b</p>", ["a", "b"], "<p>A</p><p>B</p>"),
@@ -173,7 +158,7 @@ def test_alternatives_are_whole_texts():
         ("a\x01b", ["ab"], "AB"),
         ("2 < 3 → 4", [], "2 &lt; 3 → 4"),
     ],
-)
+)  # fmt: skip
 def test_text_nodes_are_translated_and_all_else_stays(text, lines, translated):
     found, join = html_parts(text)
     assert found == lines

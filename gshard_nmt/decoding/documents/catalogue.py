@@ -1,5 +1,6 @@
 """Catalogues of gettext, .po and .pot: messages without a translation get one, marked as fuzzy."""
 
+import contextlib
 import gettext
 import re
 import time
@@ -25,10 +26,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     """Returns a catalogue; see `document.read`.
 
     The form of a plural that stands for one thing gets the translation of the singular, and the others
-    that of the plural. Without Plural-Forms, the forms are those of CLDR.
-
-    Raises:
-      ValueError: it is no catalogue, or its Plural-Forms are none.
+    that of the plural. Without Plural-Forms, the forms are those of CLDR. ValueError: it is no catalogue.
     """
     try:
         file = polib.pofile(str(path))
@@ -37,7 +35,9 @@ def read(path: Path, target: str, everything: bool) -> Document:
     note_language(path, file.metadata.get("Language", ""), target)
     header = file.metadata.get("Plural-Forms", "")
     if "EXPRESSION" in header or not header:
-        header = _plural_forms(target)
+        header = "nplurals=2; plural=(n != 1);"
+        with contextlib.suppress(UnknownLocaleError):
+            header = get_plural(target.replace("-", "_")).plural_forms
         file.metadata["Plural-Forms"] = header
     rule = re.fullmatch(r"\s*nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+);?\s*", header)
     if not rule:
@@ -59,13 +59,6 @@ def read(path: Path, target: str, everything: bool) -> Document:
                 is_singular = form == singular and forms > 1 and is_alone
                 parts.append(_part(entry, entry.msgid if is_singular else entry.msgid_plural, form))
     return Document(parts, lambda: _saved(file, target))
-
-
-def _plural_forms(language: str) -> str:
-    try:
-        return get_plural(language.replace("-", "_")).plural_forms
-    except UnknownLocaleError:
-        return "nplurals=2; plural=(n != 1);"
 
 
 def _part(entry: Any, source: str, form: int | None) -> Part:

@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gshard_nmt.data.reading.text_lines import without_compression
 from gshard_nmt.decoding.documents.markup import Line
 from gshard_nmt.errors import UserError
 
 _WITH_TARGETS = {".po": "catalogue", ".pot": "catalogue", ".xlf": "xliff", ".xliff": "xliff"}
 _MODULES = {
     **_WITH_TARGETS,
-    ".srt": "subtitles",
-    ".vtt": "subtitles",
-    ".html": "web_page",
-    ".htm": "web_page",
-    ".md": "markdown",
-    ".markdown": "markdown",
+    **dict.fromkeys((".srt", ".vtt"), "subtitles"),
+    **dict.fromkeys((".html", ".htm"), "web_page"),
+    **dict.fromkeys((".md", ".markdown"), "markdown"),
 }
 """The module of each kind of document. It is imported when it is needed."""
 
@@ -88,16 +86,18 @@ def note_language(path: Path, language: str, target: str) -> None:
 
 
 def is_document(path: Path) -> bool:
+    """Returns whether a file is a document; raises UserError if it is a compressed one."""
+    plain = Path(without_compression(path.name))
+    if plain.name != path.name and plain.suffix.lower() in _MODULES:
+        raise UserError(f"--input {path} is a compressed document. Decompress it first.")
     return path.suffix.lower() in _MODULES and path.is_file()
 
 
 def read(path: Path, target: str, everything: bool) -> Document:
     """Returns a document that is to be translated to a language, a BCP 47 tag.
 
-    With `everything`, what has a translation already is translated too.
-
-    Raises:
-      UserError: it is damaged or not UTF-8, or `everything` has no effect on it.
+    With `everything`, what has a translation already is translated too. Raises UserError if the document
+    is damaged or not UTF-8, or `everything` has no effect on it.
     """
     kind = path.suffix.lower()
     if everything and kind not in _WITH_TARGETS:

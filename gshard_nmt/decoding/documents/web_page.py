@@ -29,7 +29,11 @@ _BLOCK = re.compile(
 """A comment, a tag that ends a sentence, or an element whose text is not translated."""
 _IS_KEPT = re.compile(r"""\btranslate\s*=\s*["']?no\b""", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""(?<=\s)([\w:@.-]+)\s*=\s*("[^"]*"|'[^']*')""")
-_LANGUAGE = re.compile(r"""(?<=\s)((?:xml:)?lang)\s*=\s*("[^"]*"|'[^']*')""", re.IGNORECASE)
+_LANGUAGE = re.compile(
+    r"""(?<=\s)((?:xml:)?lang)\s*=\s*("[^"]*"|'[^']*'|[^\s"'<>{%]+)|"[^"]*"|'[^']*'""",
+    re.IGNORECASE,
+)
+"""An attribute with the language of the page, or any quoted value."""
 
 
 def read(path: Path, target: str, _everything: bool) -> Document:
@@ -67,7 +71,7 @@ def read(path: Path, target: str, _everything: bool) -> Document:
             else:
                 parts += _attributes(pieces, i + 1)
         if name == "html":
-            pieces[i + 1] = _LANGUAGE.sub(rf'\1="{target}"', tag)
+            pieces[i + 1] = _LANGUAGE.sub(lambda m: f'{m[1]}="{target}"' if m[1] else m[0], tag)
     # A page of ASCII may have any charset, so it gets character references.
     charset = (
         "ascii" if text.isascii() and not re.search("utf-?8", text, re.IGNORECASE) else "utf-8"

@@ -19,11 +19,7 @@ _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
 def read(path: Path, target: str, everything: bool) -> Document:
-    """Returns the segments of an XLIFF file; see `document.read`. Those with translate="no" stay.
-
-    Raises:
-      ValueError: it is no XLIFF.
-    """
+    """Returns the segments of an XLIFF file; see `document.read`. Those with translate="no" stay."""
     try:
         with path.open("rb") as file:
             tree = etree.parse(file, etree.XMLParser(resolve_entities=False))
@@ -43,11 +39,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
         source, old = unit.find(f"{space}source"), unit.find(f"{space}target")
         is_filled = old is not None and (len(old) or (old.text or "").strip())
         marks = [each.get("translate") for each in (unit, *unit.iterancestors())]
-        if (
-            source is None
-            or (is_filled and not everything)
-            or next(filter(None, marks), "") == "no"
-        ):
+        stays = (is_filled and not everything) or next(filter(None, marks), "") == "no"
+        if source is None or stays:
             continue
         whole = etree.tostring(source, encoding="unicode", with_tail=False)
         if entity := _ENTITY.search(whole):
