@@ -212,7 +212,7 @@ def average(workdir: Path, steps: Sequence[int], last: int, out: Path) -> None:
         total = functools.reduce(np.add, parts)
         means[name] = (total / len(chosen)).astype(weights[name].dtype)
     labels = [part.label + " (Train.ema)" * part.manifest.has_average for part in chosen]
-    with outputs.new_folder(out) as run:
+    with outputs.new_folder(out, "--out") as run:
         copied = [workdir / name for name in _COPIED]
         if (workdir / IMPORTED).is_dir():
             (run / IMPORTED).mkdir()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gshard_nmt import paths
 from gshard_nmt.errors import UserError
+from gshard_nmt.reading import AWAY
 
 TEMPORARY_PREFIX = ".gshard-nmt-"
 """How the names of temporary files begin. A file that is older than its writer may be removed."""
@@ -83,6 +84,9 @@ def reported_as(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # The error of a bucket may also be one of permission.
+        if error.errno in AWAY and "://" not in str(error.filename):
+            raise
         raise UserError(f"{what}: it cannot be written: {error.strerror}.") from error
 
 

@@ -17,8 +17,7 @@ from typing import TextIO
 
 from gshard_nmt import files, paths
 from gshard_nmt.errors import UserError
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from gshard_nmt.reading import AWAY
 
 
 @contextlib.contextmanager
@@ -30,7 +29,7 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno in _FULL:
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             error.filename = str(path)
         raise
 
@@ -66,6 +65,8 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             with tempfile.TemporaryDirectory(dir=parent, prefix=files.TEMPORARY_PREFIX):
                 pass
     except OSError as error:
+        if error.errno in AWAY:
+            raise
         raise UserError(
             f"{name}: the folder cannot be made or written: {error.strerror}. Give another folder, or "
             "change the permissions."
@@ -108,6 +109,8 @@ def check_file(flag: str, file: Path) -> None:
             with tempfile.NamedTemporaryFile(dir=folder, prefix=files.TEMPORARY_PREFIX):
                 pass
     except OSError as error:
+        if error.errno in AWAY:
+            raise
         raise UserError(
             f"{name}: it cannot be written: {error.strerror}. Give another file, or change the "
             "permissions."
@@ -193,31 +196,29 @@ def locked(partial: Path) -> Iterator[int]:
                 if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
                     raise  # some file systems have no locks
             # The other program may have finished in between: then this is its output, under a new name.
-            if _is_at(descriptor, partial):
+            is_there = False
+            with contextlib.suppress(FileNotFoundError):
+                is_there = os.path.samestat(os.fstat(descriptor), partial.stat())
+            if is_there:
                 yield descriptor
                 return
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 @contextlib.contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, flag: str = "") -> Iterator[Path]:
     """Yields an empty folder that takes the place of `path` if the block ends without an error.
 
     If it ends with one, the folder is removed and `path` stays as it was. The folders above it are made.
-    If it is a link to a folder, the link stays.
+    If it is a link to a folder, the link stays. With `flag`, which named it, `path` must be empty.
 
     Raises:
-      UserError: another program makes the same folder at this moment.
+      UserError: another program makes the same folder at this moment, or has made it.
       OSError: the folder cannot be made, or cannot be renamed.
     """
     place = Path(os.path.realpath(path))
     with named(place), temporary_folder(place) as temporary:
+        if flag:
+            check_new(flag, place)
         folder = temporary / _NEW
         folder.mkdir()
         yield folder

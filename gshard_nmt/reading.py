@@ -23,9 +23,11 @@ PAUSES = (0.5, 2.0)
 AWAY = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EREMOTEIO)
 """Errors of a disk or a file server that may pass by themselves."""
 
-_DENIED = (errno.EACCES, errno.EPERM)
+DENIED = "Give this user permission for all files in it"
+"""The advice to a user who may not read a file."""
+
 _LASTING = {
-    **dict.fromkeys(_DENIED, "Give this user permission for all files in it"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), DENIED),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "Raise the limit of open files (ulimit -n)"),
     errno.EISDIR: "A file belongs there; remove that folder",
 }
@@ -56,15 +58,6 @@ class UnreadableError(UnsoundError):
         self.advice = advice
 
 
-def advice_for(number: int | None) -> str:
-    """Returns what the user must do about an error of the system; "" if it may pass by itself."""
-    return _LASTING.get(number or 0, "")
-
-
-DENIED = advice_for(errno.EACCES)
-"""The advice to a user who may not read a file."""
-
-
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turns an error of reading a file or folder into UnreadableError, unless it is missing."""
@@ -78,8 +71,9 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         is_named = isinstance(error.filename, (str, bytes, os.PathLike))
         name = Path(os.fsdecode(error.filename if is_named else path)).name
+        advice = _LASTING.get(error.errno or 0, "")
         raise UnreadableError(
-            f"{name} cannot be read: {error.strerror or error}", advice_for(error.errno)
+            f"{name} cannot be read: {error.strerror or error}", advice
         ) from error
 
 

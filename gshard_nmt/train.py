@@ -10,7 +10,9 @@ from typing import Any
 
 from gshard_nmt import paths
 from gshard_nmt.data.batching.batches import TrainBatches
+from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.figures import moe_layer_names
@@ -44,6 +46,7 @@ class Start:
     init: Init | None = None
     set_by_user: Collection[Key] = ()  # the settings of --gin
     is_part: bool = False  # whether the program goes on when the run is finished
+    waits: bool = True  # whether it waits for the lock of a machine that may be lost
 
 
 def train(
@@ -79,6 +82,7 @@ def train(
     check_divides(config, training_arrays(config, functions))
     check_validation(config)
     check_can_decode(config)
+    _check_shared_embedding(config, prepared)
     run.check(config, prepared, is_first)
     origin = StartingPoint.find(run, start.init, config, prepared, functions)
     progress = TrainingProgress(paths.absolute(workdir).name, quiet=not is_first)
@@ -86,7 +90,7 @@ def train(
         progress.note(f"--data was prepared with another value of {line}, which holds")
     if is_first:
         run.path.mkdir(parents=True, exist_ok=True)
-    with run_lock(run.path, is_first, progress.note) as lock:
+    with run_lock(run.path, is_first, progress.note, start.waits) as lock:
         if is_first:
             run.check(config, prepared)  # now under the lock
             if origin:
@@ -94,6 +98,22 @@ def train(
             run.claim(config, prepared, origin.inherited if origin else None)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
         return trainer.train(functions, origin)
+
+
+def _check_shared_embedding(config: Config, prepared: PreparedData) -> None:
+    """Raises UserError if most rows of one embedding would mean two pieces."""
+    if not (config.model.shared_embedding and config.model.encoder_layers):
+        return
+    sides = (Vocabulary.load(prepared.folder / name).keys() for name in VOCABULARIES)
+    # A model of Marian has pieces of each side and tags of the source alone, so a few may differ.
+    texts = [a == b for a, b in zip(*sides, strict=True) if a[0] == b[0] == "text"]
+    if sum(texts) < len(texts) / 2:
+        raise UserError(
+            f"Model.shared_embedding is True, and the vocabularies of --data {prepared.folder} have "
+            "other pieces at the same ids. Prepare it with --vocabulary_of the model you start from, or "
+            "with Data.vocabulary = 'joint'.",
+            ["Model.shared_embedding", "Data.vocabulary"],
+        )
 
 
 @dataclasses.dataclass
@@ -117,7 +137,6 @@ class _Trainer:
 
         # 2. Devices, before anything else starts jax
         devices = runtime.start(config.mesh, run.programs, self.processes)
-        self.processes.barrier("the run folder is claimed")
         run.wait_for("data.json")
         # Only now the folder of a new run says what the others must have too.
         run.check(config, self.prepared, is_first)
@@ -198,6 +217,10 @@ class _Trainer:
         ending = self._validate() if self.state.owes_validation else self._over()
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
+        if not ending and self.processes.count > 1:
+            # On CPU devices the first collective fails if a process comes to it 30 seconds late.
+            self.batches.wait()
+            self.processes.barrier("all have a batch")
         while not ending:
             metrics = self._train_step(self._next_batch(), control)
             step, ending = self.state.counters.step, self._ending(interrupt)

@@ -1,13 +1,14 @@
 """gshard-checkpoint: what it prints, what it finds, and the average that it makes."""
 
 import shutil
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
 
 from gshard_nmt import checkpoints as program
-from gshard_nmt import paths
+from gshard_nmt import outputs, paths
 from gshard_nmt.cli import commands
 from gshard_nmt.errors import UserError
 from gshard_nmt.reading import UnreadableError
@@ -182,6 +183,10 @@ def test_an_average_is_of_sound_checkpoints_of_one_model(run, tmp_path):
     with pytest.raises(UserError, match=r"--last is 3, and .* has 2 checkpoints; give a smaller"):
         program.average(run, [], 3, tmp_path / "averaged")
     with pytest.raises(UserError, match=r"--out .*run is not empty; give a new folder"):
+        program.average(run, [], 2, run)
+    # Another program may make the folder after it was checked.
+    late = mock.patch.object(program, "outputs", mock.Mock(new_folder=outputs.new_folder))
+    with late, pytest.raises(UserError, match=r"--out .*run is not empty; give a new folder"):
         program.average(run, [], 2, run)
     flip(run / "checkpoints", 2)
     with pytest.raises(UserError, match=r"checkpoints/2: parameters/experts/w is damaged"):

@@ -61,6 +61,11 @@ def test_a_failed_write_leaves_no_temporary_file(tmp_path):
     assert os.listdir(tmp_path) == ["folder"]
 
 
+def test_a_server_that_is_away_is_no_mistake_of_the_user():
+    with pytest.raises(OSError, match="Stale file handle"), files.reported_as("--json x"):
+        raise OSError(116, "Stale file handle")
+
+
 def test_the_data_is_on_the_disk_before_the_file_gets_its_name(tmp_path, monkeypatch):
     """A power cut loses what was not synchronized: neither an empty file nor a lost name may remain."""
     calls = []

@@ -38,6 +38,13 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path, name, words):
     assert (tmp_path / "file").read_text() == "content"
 
 
+def test_a_server_that_is_away_is_no_mistake_of_the_user(monkeypatch):
+    monkeypatch.setattr(outputs, "AWAY", (2,))  # the error of /proc/x
+    for check in (outputs.check_folder, outputs.check_file):
+        with pytest.raises(FileNotFoundError):
+            check("--out", pathlib.Path("/proc/x"))
+
+
 def test_a_mount_point_is_not_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path)
     with pytest.raises(UserError) as error:
@@ -100,6 +107,8 @@ def test_two_programs_do_not_write_the_same_output(tmp_path):
         for again in (outputs.new_folder(tmp_path / "out"), outputs.text_file(tmp_path / "x")):
             with pytest.raises(UserError, match=r"^another program has locked .*Wait until"), again:
                 pass
+    with pytest.raises(UserError, match=r"^--out .*out is not empty"):  # made since it was checked
+        outputs.new_folder(tmp_path / "out", "--out").__enter__()
     assert os.listdir(tmp_path / "out") == ["first"]
     assert (tmp_path / "x").read_text() == "of the first\n"
     assert sorted(os.listdir(tmp_path)) == ["out", "x"]

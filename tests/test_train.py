@@ -11,6 +11,7 @@ from gshard_nmt.run.folder import RunFolder
 from gshard_nmt.run.lock import RunLock
 from gshard_nmt.spmd import machine
 from gshard_nmt.spmd.processes import ALONE
+from tests.run.fake_time import FakeTime
 from tests.train_loop import DEMO, prepared
 
 __all__ = ["prepared"]
@@ -28,6 +29,10 @@ def test_a_run_that_cannot_start_leaves_no_run_folder(prepared, tmp_path, monkey
         train.train(too_long, prepared.folder, tmp_path / "run")
     with pytest.raises(UserError, match="there is no such folder"):
         train.train(DEMO, tmp_path / "none", tmp_path / "run")
+    monkeypatch.setattr(train.Vocabulary, "load", lambda file: {("text", file.name): 0})
+    shared = DEMO.replace(model={"shared_embedding": True})
+    with pytest.raises(UserError, match="have other pieces at the same ids"):
+        train.train(shared, prepared.folder, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -106,6 +111,15 @@ def test_a_second_trainer_is_refused_before_it_writes_anything(prepared, tmp_pat
             train.train(DEMO.replace(train={"steps": 9}), prepared.folder, run.path)
         (run.path / "trainer.lock").stat()
     assert {path.name: path.stat().st_mtime_ns for path in run.path.iterdir()} == before
+
+
+def test_a_program_that_goes_on_waits_for_no_other_machine(prepared, tmp_path, monkeypatch):
+    time, held = FakeTime(), RunLock(tmp_path)
+    monkeypatch.setattr("gshard_nmt.run.lock.time", time)
+    held._owner = b"process 7 on other-host trains in it"
+    with held, pytest.raises(UserError, match="is in use: process 7 on other-host"):
+        train.train(DEMO, prepared.folder, tmp_path, start=train.Start(waits=False))
+    assert time.now == 0
 
 
 def test_a_run_that_ends_in_any_way_frees_its_folder(prepared, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import os
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -284,3 +285,12 @@ def test_a_trainer_that_has_lost_its_lock_removes_no_checkpoint(run, monkeypatch
     with pytest.raises(UserError, match="now process 7 on another-host trains"):
         run(checkpoint_every=1)
     assert {"1", "2"} <= set(os.listdir(run.folder.checkpoints))
+
+
+def test_all_processes_have_a_batch_before_the_first_step():
+    facts = {"processes.count": 2, "state.owes_validation": False, "_over.return_value": ""}
+    trainer = mock.MagicMock(**facts, **{"_next_batch.side_effect": InterruptedError})
+    with pytest.raises(InterruptedError):
+        train._Trainer._loop(trainer, None)
+    called = [name for name, *_ in trainer.mock_calls]
+    assert called[-3:] == ["batches.wait", "processes.barrier", "_next_batch"]

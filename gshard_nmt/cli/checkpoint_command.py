@@ -30,14 +30,12 @@ def _verify(values: FlagValues) -> None:
 
 
 def _define_diff(flags: Flags) -> None:
-    # fmt: off
     define_run(flags)
     flags.text("other", "DIR|URL",
-        "the run folder of the second checkpoint; if not given, --workdir")
+        "the run folder of the second checkpoint; if not given, --workdir")  # fmt: skip
     flags.text("steps", "A,B",
         "the steps of the two checkpoints. With --other, this flag may be left out; then the "
-        "newest checkpoints are compared", default="")
-    # fmt: on
+        "newest checkpoints are compared", default="")  # fmt: skip
 
 
 def _diff(values: FlagValues) -> None:
@@ -92,7 +90,6 @@ def _command(verb: str, about: str, flags: str, required: str, *functions: Any) 
     return Command(name, about, example, required.split(), *functions)
 
 
-# fmt: off
 CHECKPOINT_VERBS = {
     "list": _command("list",
         "shows the step, date, size and score of each checkpoint, and why it is kept.",
@@ -106,5 +103,4 @@ CHECKPOINT_VERBS = {
     "average": _command("average",
         "makes a run folder with the mean of the weights of several checkpoints.",
         " --last 2 --out runs/averaged", "workdir out", _define_average, _average),
-}
-# fmt: on
+}  # fmt: skip

@@ -22,13 +22,8 @@ VERBS: Mapping[str, Mapping[str, Command]] = {
 }
 """The commands of the programs whose first word is a verb, such as `gshard-data prepare`."""
 COMMANDS = {
-    "train": TRAIN,
-    "decode": DECODE,
-    "eval": EVAL,
-    "export": EXPORT,
-    "import": IMPORT,
-    "serve": SERVE,
-    "inspect": INSPECT,
+    command.name.removeprefix("gshard-"): command
+    for command in (TRAIN, DECODE, EVAL, EXPORT, IMPORT, SERVE, INSPECT)
 }
 """The other programs."""
 _ABOUT = {
@@ -54,31 +49,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[1:] and words[1] in verbs:
             return run(verbs[words[1]], words[2:])
         about = f"{program}: {_ABOUT[first]} Verbs:"
-        commands = {verb: command.about for verb, command in verbs.items()}
-        return _no_command(program, "verb", about, commands, words[1:], list(verbs))
+        return _no_command(program, "verb", about, verbs, words[1:])
     about = "python -m gshard_nmt COMMAND [--flag value ...] runs a command. Commands:"
-    commands = {name: command.about for name, command in COMMANDS.items()}
+    commands = dict(COMMANDS)
     for name, verbs in VERBS.items():
-        commands |= {f"{name} {verb}": command.about for verb, command in verbs.items()}
-    program = "python -m gshard_nmt"
-    return _no_command(program, "command", about, commands, words, [*COMMANDS, *VERBS])
+        commands |= {f"{name} {verb}": command for verb, command in verbs.items()}
+    return _no_command("python -m gshard_nmt", "command", about, commands, words)
 
 
 def _no_command(
-    program: str,
-    noun: str,
-    about: str,
-    commands: Mapping[str, str],
-    words: Sequence[str],
-    names: Sequence[str],
+    program: str, noun: str, about: str, commands: Mapping[str, Command], words: Sequence[str]
 ) -> int:
     """Answers words that name no command: with the help, the version, or a message."""
+    names = list(dict.fromkeys(name.split()[0] for name in commands))
     if words and words[0] == "--version":
         return run(TRAIN, words[:1])
     if words and words[0] in (*HELP_WORDS, "help"):
         lines = [about, ""]
-        for name, text in commands.items():
-            lines += help_entry(name, text)
+        for name, command in commands.items():
+            lines += help_entry(name, command.about)
         lines += ["", f"Each {noun} has its own --help: {program} {names[0]} --help"]
         overview = Command(program, "", "", (), lambda _: None, lambda _: print("\n".join(lines)))
         return run(overview, [])

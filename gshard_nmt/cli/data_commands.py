@@ -25,11 +25,9 @@ _NAMED = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)=(.+)", re.DOTALL)
 
 def define_corpora(flags: Flags, what: str = "the corpus folder to read") -> None:
     """Defines --corpus, which may be given several times; `what` says what the folder is."""
-    # fmt: off
     flags.texts("corpus", "[NAME=]DIR|URL",
         f"{what}; may be gs://bucket/folder or s3://bucket/folder, and may be given several times with "
-        "names: --corpus DIR --corpus back=DIR2")
-    # fmt: on
+        "names: --corpus DIR --corpus back=DIR2")  # fmt: skip
 
 
 def read_corpora(values: FlagValues) -> dict[str, Path]:
@@ -55,11 +53,9 @@ def read_corpora(values: FlagValues) -> dict[str, Path]:
 
 
 def _define_harvest(flags: Flags) -> None:
-    # fmt: off
     flags.text("out", "DIR", "the corpus folder to make")
     flags.texts("root", "DIR",
-        "a folder to search besides the system's and Python's; may be given several times")
-    # fmt: on
+        "a folder to search besides the system's and Python's; may be given several times")  # fmt: skip
 
 
 def _harvest(values: FlagValues) -> None:
@@ -80,7 +76,6 @@ def _define_prepare(flags: Flags) -> None:
         "the address of a Dask scheduler, such as tcp://10.0.0.1:8786, whose workers see the same paths")
     flags.text("vocabulary_of", "DIR",
         "prepared data, or a run folder, whose vocabularies are used")
-    # fmt: on
 
 
 def _prepare(values: FlagValues) -> None:
@@ -107,7 +102,6 @@ def _prepare(values: FlagValues) -> None:
 
 
 def _define_show(flags: Flags) -> None:
-    # fmt: off
     define_config(flags)
     flags.text("data", "DIR|URL", "the folder that gshard-data prepare made")
     flags.integer("batches", "N", "number of batches to print", 1, minimum=1)
@@ -115,8 +109,7 @@ def _define_show(flags: Flags) -> None:
     flags.integer("step", "N", "the training step of the first batch", 1, minimum=1)
     flags.switch("pieces", "print the pieces of the vocabulary instead of text")
     flags.choice("format", "FORMAT",
-        "text, or jsonl for one JSON object for each row (default: text)", ("text", "jsonl"))
-    # fmt: on
+        "text, or jsonl for one JSON object for each row (default: text)", ("text", "jsonl"))  # fmt: skip
 
 
 def _show(values: FlagValues) -> None:
@@ -129,13 +122,11 @@ def _show(values: FlagValues) -> None:
 
 
 def _define_plan(flags: Flags) -> None:
-    # fmt: off
     define_config(flags)
     flags.text("data", "DIR|URL", "the folder that gshard-data prepare made")
     flags.integer("steps", "N",
-        "number of training steps; if not given, Train.steps", None, minimum=1, maximum=MOST)
+        "number of training steps; if not given, Train.steps", None, minimum=1, maximum=MOST)  # fmt: skip
     flags.text("out", "FILE", "a file to write the plan to; it ends in .json")
-    # fmt: on
 
 
 def _plan(values: FlagValues) -> None:
@@ -149,12 +140,10 @@ def _plan(values: FlagValues) -> None:
 
 
 def _define_check(flags: Flags) -> None:
-    # fmt: off
     define_corpora(flags, "the corpus folder to check, in which nothing is changed")
     define_config(flags)
     flags.text("report", "FILE", "a file to write the findings to; it ends in .json", default="")
     flags.switch("strict", "end with exit code 2 if anything looks wrong")
-    # fmt: on
 
 
 def _check(values: FlagValues) -> None:
@@ -167,47 +156,25 @@ def _check(values: FlagValues) -> None:
 
 
 DATA_VERBS = {
-    "harvest": Command(
-        "gshard-data harvest",
+    "harvest": Command("gshard-data harvest",
         "makes a parallel corpus between English and many languages from the message catalogues "
         "(.mo, .po) of the software on this machine.",
-        "gshard-data harvest --out corpus",
-        ("out",),
-        _define_harvest,
-        _harvest,
-    ),
-    "prepare": Command(
-        "gshard-data prepare",
+        "gshard-data harvest --out corpus", ("out",), _define_harvest, _harvest),
+    "prepare": Command("gshard-data prepare",
         "makes the vocabularies and the tokenized shards of a corpus folder.",
         "gshard-data prepare --config demo --corpus corpus --out prepared",
-        ("config", "corpus", "out"),
-        _define_prepare,
-        _prepare,
-    ),
-    "show": Command(
-        "gshard-data show",
+        ("config", "corpus", "out"), _define_prepare, _prepare),
+    "show": Command("gshard-data show",
         "prints training batches as text, exactly as training sees them.",
         "gshard-data show --config demo --data prepared --rows 2",
-        ("config", "data"),
-        _define_show,
-        _show,
-    ),
-    "plan": Command(
-        "gshard-data plan",
+        ("config", "data"), _define_show, _show),
+    "plan": Command("gshard-data plan",
         "computes before training how often each language will be seen, and warns of extremes.",
         "gshard-data plan --config demo --data prepared --out plan.json",
-        ("config", "data"),
-        _define_plan,
-        _plan,
-    ),
-    "check": Command(
-        "gshard-data check",
+        ("config", "data"), _define_plan, _plan),
+    "check": Command("gshard-data check",
         "lists what looks wrong in a corpus: swapped sides, shifted lines, wrong languages, test text "
         "in the training text, and more. Nothing is changed.",
         "gshard-data check --corpus corpus --report check.json",
-        ("corpus",),
-        _define_check,
-        _check,
-        needs={"gin": "config"},
-    ),
-}
+        ("corpus",), _define_check, _check, needs={"gin": "config"}),
+}  # fmt: skip

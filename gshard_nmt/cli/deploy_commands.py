@@ -42,7 +42,6 @@ def _define_export(flags: Flags) -> None:
     flags.texts("gin", "'NAME = VALUE'",
         "a setting of Decode for the beam search of a SavedModel, such as 'Decode.beam = 2'; may be "
         "given several times")
-    # fmt: on
 
 
 def _export(values: FlagValues) -> None:
@@ -89,14 +88,10 @@ def _beam_search(statements: Sequence[str], classes: Sequence[str]) -> "Changes"
     return changes
 
 
-EXPORT = Command(
-    "gshard-export",
+EXPORT = Command("gshard-export",
     "writes a trained model as files that other software loads.",
     "gshard-export --workdir runs/demo --out exported --format savedmodel",
-    ("workdir", "out", "format"),
-    _define_export,
-    _export,
-)
+    ("workdir", "out", "format"), _define_export, _export)  # fmt: skip
 
 
 def _define_import(flags: Flags) -> None:
@@ -109,7 +104,6 @@ def _define_import(flags: Flags) -> None:
         "BCP 47 tags of the languages to translate between; if not given, all of the model")
     flags.switch("marian_positions",
         "for OPUS-MT: positions as in Marian, with which it was trained; those of transformers differ")
-    # fmt: on
 
 
 def _import(values: FlagValues) -> None:
@@ -120,14 +114,10 @@ def _import(values: FlagValues) -> None:
     import_model(source, workdir, values.languages, values.marian_positions)
 
 
-IMPORT = Command(
-    "gshard-import",
+IMPORT = Command("gshard-import",
     "makes a run folder of a model of Hugging Face, which can be decoded, evaluated and trained further.",
     "gshard-import --from nllb-200-distilled-600M --workdir runs/nllb",
-    ("from", "workdir"),
-    _define_import,
-    _import,
-)
+    ("from", "workdir"), _define_import, _import)  # fmt: skip
 
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#\s@]+")
 
@@ -154,7 +144,6 @@ def _define_serve(flags: Flags) -> None:
         "given several times")
     define_changes(flags)
     define_trust(flags)
-    # fmt: on
 
 
 def _serve(values: FlagValues) -> None:
@@ -204,12 +193,7 @@ def _serve(values: FlagValues) -> None:
     serve(server, f"{translator.origin}, {len(run.directions)} directions")
 
 
-SERVE = Command(
-    "gshard-serve",
+SERVE = Command("gshard-serve",
     "translates for HTTP clients: the interface of LibreTranslate, on this machine only unless --host "
     "says otherwise.",
-    "gshard-serve --workdir runs/demo",
-    ("workdir",),
-    _define_serve,
-    _serve,
-)
+    "gshard-serve --workdir runs/demo", ("workdir",), _define_serve, _serve)  # fmt: skip

@@ -63,7 +63,6 @@ def _define_eval(flags: Flags) -> None:
     define_changes(flags)
     define_processes(flags)
     define_trust(flags)
-    # fmt: on
 
 
 def _eval(values: FlagValues) -> None:
@@ -89,7 +88,11 @@ def _eval(values: FlagValues) -> None:
             return
         with ending(processes):
             if values.calibrate:
-                _calibrate(values, workdirs[0], translators)
+                from gshard_nmt.evaluate import calibrate
+
+                text = read_corpora(values), values.sentences
+                work = translators.from_first("hypotheses")
+                calibrate(RunFolder(workdirs[0]), *text, work, values.checkpoint)
             else:
                 _evaluate(values, workdirs, translators, changes)
 
@@ -104,14 +107,6 @@ def _check_calibration(values: FlagValues) -> None:
         raise UserError(
             f"--calibrate takes one run, and {len(values.workdir)} are given. Give one --workdir."
         )
-
-
-def _calibrate(values: FlagValues, workdir: Path, translators: "RunTranslators") -> None:
-    from gshard_nmt.evaluate import calibrate
-    from gshard_nmt.run.folder import RunFolder
-
-    text, work = (read_corpora(values), values.sentences), translators.from_first("hypotheses")
-    calibrate(RunFolder(workdir), *text, work, values.checkpoint)
 
 
 def _check_text(values: FlagValues) -> None:
@@ -161,14 +156,9 @@ def _evaluate(
     evaluate(workdirs[0], corpus, values.split, report, translate, request)
 
 
-EVAL = Command(
-    "gshard-eval",
+EVAL = Command("gshard-eval",
     "translates a test set, scores each language, compares it with baselines and writes a report. "
     "Translations are kept in the run folder and used again. It needs --workdir, --report, and --corpus "
     "or --test_set.",
     "gshard-eval --workdir runs/demo --corpus corpus --report runs/demo/report",
-    (),
-    _define_eval,
-    _eval,
-    needs={"name": "workdir", **PROCESS_NEEDS},
-)
+    (), _define_eval, _eval, needs={"name": "workdir", **PROCESS_NEEDS})  # fmt: skip

@@ -56,19 +56,13 @@ class Flags:
     """The flags of a command: absl's flags, and their texts for `--help`.
 
     Each method defines a flag. `about` is its text in `--help`, and `placeholder` stands for its value.
-
-    Attributes:
-      values: absl's flags.
-      placeholders: placeholder of each flag; "" if it takes no value.
-      abouts: text of each flag.
-      lists: names of the flags that take several words.
     """
 
     def __init__(self) -> None:
         self.values = flags.FlagValues()
-        self.placeholders: dict[str, str] = {}
+        self.placeholders: dict[str, str] = {}  # by flag; "" if it takes no value
         self.abouts: dict[str, str] = {}
-        self.lists: set[str] = set()
+        self.lists: set[str] = set()  # the flags that take several words
 
     def _define(
         self, define: Callable[..., Any], name: str, placeholder: str, about: str, *rest: Any
@@ -190,7 +184,6 @@ def _each_word(name: str, text: str) -> list[str]:
     return [f"--{name}={word}" for word in words or [text]]
 
 
-# fmt: off
 _WORDS = {
     "the same command resumes the run": "resume restore continue resume_from_checkpoint",
     "steps": "max_steps max_update train_steps num_train_steps epochs max_epoch num_train_epochs",
@@ -208,7 +201,6 @@ _WORDS = {
     "lang": "src source_lang src_lang",
     "target": "tgt target_lang tgt_lang",
 }
-# fmt: on
 """The words of other systems, by the name of our flag or setting, or by what to do."""
 
 
@@ -277,11 +269,9 @@ def define_run(defined: Flags) -> None:
 
 
 def define_changes(defined: Flags) -> None:
-    # fmt: off
     defined.texts("gin", "'NAME = VALUE'",
         "a setting of Mesh or Decode in place of the run's, such as 'Mesh.shape = (8,)'; may be given "
-        "several times")
-    # fmt: on
+        "several times")  # fmt: skip
 
 
 def define_config(defined: Flags) -> None:
@@ -289,27 +279,22 @@ def define_config(defined: Flags) -> None:
     defined.text("config", "NAME|FILE", "a gin file, or the name of one in configs/experiments")
     defined.texts("gin", "'NAME = VALUE'",
         "a setting in place of the config's, such as 'Train.steps = 100'; may be given several times")
-    # fmt: on
 
 
 def define_checkpoint(
     defined: Flags, about_averages: str = "computed in memory", use: str = "the weights to use"
 ) -> None:
     """Defines --checkpoint, which `run.weights.Chosen` parses."""
-    # fmt: off
     defined.text("checkpoint", "NAME",
         f"{use}: best (the last, if there is no best), last, a step such as 500, or "
         f"average:N for the mean of the last N checkpoints, {about_averages}. If the run has a moving "
-        "average (Train.ema), it is used", default="best")
-    # fmt: on
+        "average (Train.ema), it is used", default="best")  # fmt: skip
 
 
 def define_trust(defined: Flags) -> None:
-    # fmt: off
     defined.switch("trust_programs",
         "execute the compiled programs in the run folder, which saves compiling them once: only if you "
-        "trust everybody who could write to the folder")
-    # fmt: on
+        "trust everybody who could write to the folder")  # fmt: skip
 
 
 def read_config(values: flags.FlagValues) -> "Config":
@@ -355,7 +340,7 @@ def existing_file(values: flags.FlagValues, name: str, advice: str) -> Path | No
     """Returns the file that a flag names; None if the flag is not given. The advice says what to give."""
     if not values[name].value:
         return None
-    path = Path(str(values[name].value))
+    path = paths.local_path(name, str(values[name].value))
     if path.is_dir():
         raise UserError(f"--{name} {path}: it is a folder; {advice}.")
     if not path.exists():

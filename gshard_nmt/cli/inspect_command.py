@@ -44,7 +44,6 @@ def _define_inspect(flags: Flags) -> None:
     flags.number("tokens", "N",
         "number of training tokens for which the report gives the cost", 1e12, minimum=1)
     flags.text("json", "FILE", "file to write the numbers of the report to, as JSON")
-    # fmt: on
 
 
 _INSPECTIONS = {
@@ -103,6 +102,7 @@ def _inspect(values: FlagValues) -> None:
 def _compile(values: FlagValues, config: "Config", name: str) -> None:
     """Compiles the step of the config for each topology, or the best meshes of one (--advise)."""
     from gshard_nmt import inspect_config as inspect
+    from gshard_nmt.settings.config import find_config
 
     if values.advise and len(values.topology) != 1:
         raise UserError(
@@ -116,29 +116,17 @@ def _compile(values: FlagValues, config: "Config", name: str) -> None:
         values.scale_with_devices,
         values.tokens,
     )
-    json_file = _json_file(values)
-    if values.advise:
-        inspect.advise(request, values.best, json_file)
-    else:
-        inspect.inspect(request, json_file)
-
-
-def _json_file(values: FlagValues) -> Path | None:
-    from gshard_nmt.settings.config import find_config
-
     file = written_file(values, "json")
     if file and outputs.is_same_file(file, find_config(values.config)):
         raise UserError(f"--json {file} is the config itself. Give it another file.")
-    return file
+    if values.advise:
+        inspect.advise(request, values.best, file)
+    else:
+        inspect.inspect(request, file)
 
 
-INSPECT = Command(
-    "gshard-inspect",
+INSPECT = Command("gshard-inspect",
     "estimates the memory, communication and time of a config's training step on a machine. It needs "
     "the compiler for that machine, but not the machine.",
     "gshard-inspect --config demo --topology v3:2x2",
-    ("config",),
-    _define_inspect,
-    _inspect,
-    needs={"read_data": "data"},
-)
+    ("config",), _define_inspect, _inspect, needs={"read_data": "data"})  # fmt: skip

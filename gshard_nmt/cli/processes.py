@@ -38,7 +38,6 @@ def define_processes(flags: Flags) -> None:
     flags.integer("process_id", "I", "number of this process, from 0", 0, minimum=0)
     flags.integer("peer_timeout", "SECONDS",
         "seconds without a sign of life after which another process counts as lost", 60, minimum=1)
-    # fmt: on
 
 
 def join(values: FlagValues, program: str, trains: bool = False) -> "Processes":

@@ -75,6 +75,7 @@ def run(command: Command, arguments: Sequence[str]) -> int:
             _leave_the_others(error)
             raise
         is_away = isinstance(error, OSError) and error.errno in AWAY
+        is_away |= _store_failed(error) and not isinstance(error, PermissionError)
         return _end(command, advice, EXIT_TRY_AGAIN if is_away else EXIT_USER_ERROR, error)
 
 
@@ -213,9 +214,19 @@ def _was_in_jax(interruption: KeyboardInterrupt) -> bool:
 
     An interruption with a message does not count: the code that raised it has saved its work.
     """
-    frames = (frame for frame, _ in traceback.walk_tb(interruption.__traceback__))
-    modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
-    return not str(interruption) and bool(modules & {"jax", "jaxlib"})
+    return not str(interruption) and _was_in(interruption, ("jax.", "jaxlib."))
+
+
+def _store_failed(error: Exception) -> bool:
+    """Returns whether a library of an object store failed, and not because of a name or a defect."""
+    lasting = (UserError, FileNotFoundError, TypeError, LookupError, AttributeError, MemoryError)
+    packages = ("gcsfs.", "s3fs.", "fsspec.", "google.cloud.", "google.auth.")
+    return not isinstance(error, lasting) and _was_in(error, packages)
+
+
+def _was_in(error: BaseException, packages: tuple[str, ...]) -> bool:
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(f"{frame.f_globals.get('__name__')}.".startswith(packages) for frame in frames)
 
 
 def _stdout_is_broken() -> bool:
@@ -244,8 +255,8 @@ _ADVICE = {
 }
 """What the user can do about an error of the operating system."""
 
-_ALWAYS = (*_OF_MACHINE, errno.EIO, errno.ESTALE)
-"""Errors that only the user can mend, even if the exception names no file."""
+_ALWAYS = (*_OF_MACHINE, *AWAY)
+"""Errors that get a message even if the exception names no file."""
 
 _MEMORY = (
     "out of memory: {what}. Lower Data.rows to train, or Decode.rows and --beam to decode; make the "
@@ -266,6 +277,11 @@ def user_message(error: Exception) -> str | None:
     what = lines[0][:300].rstrip(".") if lines else ""
     if isinstance(error, UserError):
         return str(error)
+    if _store_failed(error):
+        return (
+            f"the object store failed: {what}. Start the same command again when it answers. If it never "
+            "does, check the account and its permissions."
+        )
     if isinstance(error, UnicodeDecodeError):
         return f"the input is not UTF-8 ({error.reason}). Convert it, for instance with iconv."
     if isinstance(error, MemoryError):

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 UNTIL = ("converged", "budget")
 SIZES = ("by_pairs", "small", "base", "big", "config")
-BASELINE_FLAGS = ("until", "languages", "sizes")
-"""The flags that need --baselines_of."""
 
 
 def _define_train(flags: Flags) -> None:
@@ -67,7 +65,6 @@ def _define_train(flags: Flags) -> None:
     flags.switch("profile",
         "trace steps 6 to 10 of this start for TensorBoard, into tensorboard/ of --workdir")
     define_processes(flags)
-    # fmt: on
 
 
 def _train(values: FlagValues) -> None:
@@ -99,7 +96,8 @@ def _train(values: FlagValues) -> None:
 
     set_by_user = [key for key, setting in settings.items() if setting.where.startswith("--gin ")]
     command = command_text("gshard-train", values)
-    start = Start(limit, values.profile, command, init, set_by_user, is_part=request is not None)
+    alone = request is None
+    start = Start(limit, values.profile, command, init, set_by_user, not alone, waits=alone)
 
     def train_one(config: "Config", data: Path, workdir: Path) -> bool:
         return train(config, data, workdir, processes, start)
@@ -114,7 +112,15 @@ def _train(values: FlagValues) -> None:
 
 
 def _read_init(values: FlagValues, on_this_machine: bool = False) -> "Init":
-    folder = existing_folder(values, "init_from", "gshard-train", on_this_machine)
+    has_begun = False  # then the run does not need the other one any more
+    if not on_this_machine:
+        workdir = paths.folder_path("workdir", values.workdir)
+        with paths.reaching("workdir", workdir):
+            has_begun = (workdir / "data.json").exists()
+    if has_begun:
+        folder = paths.folder_path("init_from", values.init_from)
+    else:
+        folder = existing_folder(values, "init_from", "gshard-train", on_this_machine)
     if values.baselines_of:
         raise UserError(
             "--init_from and --baselines_of are given; baselines start with random weights. Leave one of "
@@ -165,18 +171,14 @@ def _read_request(values: FlagValues) -> "Request":
     return Request(run, values.until or UNTIL[0], values.sizes or SIZES[0], languages)
 
 
-TRAIN = Command(
-    "gshard-train",
+TRAIN = Command("gshard-train",
     "trains a model, or resumes the run in --workdir.",
     "gshard-train --config demo --data prepared --workdir runs/demo",
-    ("config", "data", "workdir"),
-    _define_train,
-    _train,
+    ("config", "data", "workdir"), _define_train, _train,
     replaced={"config": "add_language"},
     needs={
         **dict.fromkeys(("checkpoint", "add_language"), "init_from"),
         **dict.fromkeys(("replay", "new_pieces"), "add_language"),
-        **dict.fromkeys(BASELINE_FLAGS, "baselines_of"),
+        **dict.fromkeys(("until", "languages", "sizes"), "baselines_of"),
         **PROCESS_NEEDS,
-    },
-)
+    })  # fmt: skip

@@ -27,16 +27,14 @@ BY_PAIRS, AS_CONFIG = "by_pairs", "config"
 LEAST_PAIRS = {"big": 2_000_000, "base": 100_000, "small": 0}
 """The number of training pairs from which a language gets a size."""
 
-# fmt: off
 _DIMENSIONS = (
     "encoder_layers", "decoder_layers", "model_dim", "hidden_dim", "heads", "head_dim", "experts",
-)
+)  # fmt: skip
 SIZES: Mapping[str, Mapping[str, int]] = {
     "small": dict(zip(_DIMENSIONS, (2, 2, 128, 512, 4, 32, 0), strict=True)),
     "base": dict(zip(_DIMENSIONS, (6, 6, 512, 2048, 8, 64, 0), strict=True)),
     "big": dict(zip(_DIMENSIONS, (6, 6, 1024, 8192, 16, 64, 0), strict=True)),
 }
-# fmt: on
 """The settings of `Model` of each size. "base" is Transformer-Base (Vaswani et al. 2017). "big" has the
 H of GShard's own models, as in configs/experiments/bilingual_big.gin."""
 

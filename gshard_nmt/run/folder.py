@@ -57,10 +57,8 @@ _COMMANDS = "command.txt"
 VISIBLE_SECONDS = 75.0
 """The longest time until all processes see a new file. NFS may remember for 60 s that there is none."""
 
-_MAY_CHANGE = tuple(
-    [f"Model.{field}:" for field in Model.COMPILATION]
-    + [f"Data.{field}:" for field in ONLY_PREPARED]
-)
+_MAY_CHANGE = tuple(f"Model.{n}:" for n in (*Model.COMPILATION, "initial_scale"))
+_MAY_CHANGE += tuple(f"Data.{n}:" for n in ONLY_PREPARED)
 """The beginnings of the lines of `differences` about settings that a run may change.
 
 Those of the prepared data have been compared with the data, which may not change.
@@ -360,7 +358,7 @@ class RunFolder:
             return
         lines = "".join(f"\n  {line}" for line in changed)
         remedy = "Use the config and data of that run, prepared as they were, or another --workdir."
-        if not self.budget():
+        if not self.budget() and not paths.entries(self.checkpoints):
             remedy += (
                 " This run has saved no checkpoint, so nothing is lost if you remove the folder."
             )

@@ -28,6 +28,8 @@ from gshard_nmt.errors import UserError
 
 LOCK_NAME = "trainer.lock"
 HEARTBEAT_SECONDS = 5.0
+LEASE_SECONDS = 100.0
+"""More than a file server keeps the locks of a machine that is lost; 90 seconds are usual."""
 STALE_SECONDS = 60.0
 """The owner of a lock in a bucket counts as dead if it shows no heartbeat for this time."""
 
@@ -37,16 +39,24 @@ class InUseError(UserError):
 
 
 class RunLock:
-    """The lock of a run folder on a disk; entering it raises InUseError if another trainer holds it."""
+    """The lock of a run folder on a disk; entering it raises InUseError if another trainer holds it.
+
+    That of another machine is waited for: a file server needs a while to notice that a machine is lost.
+    """
 
     def __init__(
-        self, folder: Path, is_holder: bool = True, say: Callable[[str], None] = lambda _: None
+        self,
+        folder: Path,
+        is_holder: bool = True,
+        say: Callable[[str], None] = lambda _: None,
+        waits: bool = True,
     ) -> None:
         """Takes no lock yet. Only the first process of a run is the holder, and the others do nothing.
 
-        `say` shows a line about a lock that may be stale, or that protects less.
+        `say` shows a line about a lock that may be stale, or that protects less. With `waits`, the lock
+        of another machine, which may be lost, is waited for.
         """
-        self._path = folder / LOCK_NAME
+        self._path, self._waits = folder / LOCK_NAME, waits
         self._is_holder, self._say = is_holder, say
         now = datetime.datetime.now(datetime.UTC)
         self._owner = (
@@ -98,14 +108,24 @@ class RunLock:
             return b""
 
     def _take(self) -> None:
-        is_locked = False
+        is_locked = has_said = False
+        ends = time.monotonic() + LEASE_SECONDS * self._waits
         while not is_locked:
             self._file = self._path.open("a+b", buffering=0)
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._file.close()
-                raise self._refusal(self._read()) from None
+                holder = self._read()
+                is_here = f" on {socket.gethostname()} ".encode() in holder
+                if is_here or time.monotonic() >= ends:
+                    raise self._refusal(holder) from None
+                if holder and not has_said:
+                    self._say(f"{self._path.parent} may be in use: {_text(holder)}. Waiting for it")
+                    has_said = True
+                # A file server keeps the lock of a machine that is lost until its lease ends.
+                time.sleep(1.0)
+                continue
             except OSError as error:
                 self._say(
                     f"{self._path} cannot be locked ({error.strerror}): start no second trainer here"

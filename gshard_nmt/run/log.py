@@ -14,9 +14,6 @@ from gshard_nmt import files, paths
 from gshard_nmt.json_shape import fields, parse, whole
 from gshard_nmt.run.folder import RunFolder
 
-Say = Callable[[str], None]
-"""Shows one line to the user."""
-
 _COPY_SECONDS = 60.0
 LINE = fields({"step": whole()})
 """The shape of a line of metrics.jsonl."""
@@ -37,7 +34,7 @@ class MetricsLog:
         run: RunFolder,
         step: int,
         writes: bool = True,
-        say: Say = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
         validates: bool = False,
     ) -> None:
         """Removes the lines after `step`, from which the run resumes: it logs these steps again.

@@ -51,9 +51,6 @@ class CollapseAlarm:
         )
 
 
-_LAYER, _LANGUAGE = "layer_", "language_"
-
-
 @dataclasses.dataclass(frozen=True)
 class FigureNames:
     """Names the elements of metrics that are vectors: one element for each MoE layer or language."""
@@ -68,23 +65,22 @@ class FigureNames:
         read.
         """
         arrays = {name: np.asarray(array) for name, array in metrics.items()}
-        has_tokens = arrays.get(f"{_LANGUAGE}target_tokens", np.zeros(0)) > 0
+        has_tokens = arrays.get("language_target_tokens", np.zeros(len(self.languages))) > 0
+        languages = zip(self.languages, has_tokens, strict=True)
+        # the names of the elements; None for those that are left out
+        names: dict[str, Sequence[str | None]] = {
+            "layer": self.layers,
+            "language": [name if is_present else None for name, is_present in languages],
+        }
         values: dict[str, float | int] = {}
         for name, array in arrays.items():
+            kind, _, figure = name.partition("_")
             if not array.shape:
                 values[name] = array.item()
-            elif name.startswith(_LAYER):
-                values |= _by_name(name.removeprefix(_LAYER), self.layers, array)
-            elif name.startswith(_LANGUAGE):
-                by_language = _by_name(name.removeprefix(_LANGUAGE), self.languages, array)
-                pairs = zip(by_language.items(), has_tokens, strict=True)
-                values |= dict(item for item, is_present in pairs if is_present)
+            elif kind in names:
+                pairs = zip(names[kind], array.tolist(), strict=True)
+                values |= {f"{figure}/{n}": number for n, number in pairs if n is not None}
         return values
-
-
-def _by_name(figure: str, names: Sequence[str], array: np.ndarray) -> dict[str, float]:
-    numbers = array.tolist()
-    return {f"{figure}/{name}": number for name, number in zip(names, numbers, strict=True)}
 
 
 class StepWatch:

@@ -96,8 +96,6 @@ def join(processes: Processes) -> None:
 
 def compare(processes: Processes, facts: Mapping[str, str]) -> None:
     """Raises the same UserError in all processes if two have other facts, such as settings."""
-    if processes.count == 1:
-        return
     facts = {"--num_processes": str(processes.count), **facts}
     text = json.dumps(facts, sort_keys=True)
     if len({*processes.gather(hashlib.sha256(text.encode()).hexdigest())}) == 1:
@@ -231,16 +229,10 @@ def leave_terminal() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             number = stream.fileno()
-            if _is_gone(number):
-                devnull = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(devnull, number)
-                os.close(devnull)
-
-
-def _is_gone(number: int) -> bool:
-    """Returns whether a file descriptor is a terminal that has been closed."""
-    try:
-        termios.tcgetattr(number)
-    except termios.error as error:
-        return bool(error.args[0] == errno.EIO)
-    return False
+            try:
+                termios.tcgetattr(number)
+            except termios.error as error:
+                if error.args[0] == errno.EIO:
+                    devnull = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(devnull, number)
+                    os.close(devnull)

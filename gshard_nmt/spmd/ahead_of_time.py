@@ -157,9 +157,15 @@ def _gpu_devices(topology: Topology) -> list[Any]:
 
     assert isinstance(topology.chip, Gpu)
     hosts, gpus = topology.shape
-    description = topologies.get_topology_desc(
-        platform="cuda", target_config=topology.chip.description, topology=f"1x{hosts}x{gpus}"
-    )
+    try:
+        description = topologies.get_topology_desc(
+            platform="cuda", target_config=topology.chip.description, topology=f"1x{hosts}x{gpus}"
+        )
+    except (NotImplementedError, RuntimeError) as error:
+        raise UserError(
+            f"--topology {topology.name}: the GPU compiler cannot be used ({_one_line(error)}). Install "
+            f"that of this jax: {INSTALL_CUDA}."
+        ) from error
     return list(description.devices)
 
 

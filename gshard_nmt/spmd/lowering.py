@@ -45,14 +45,6 @@ class Signature:
     inputs: tuple[ArraySpecs, ...]
     outputs: tuple[ArraySpecs, ...]
 
-    def flat_inputs(self) -> list[tuple[str, ArraySpec]]:
-        """Returns (name, spec) of every input in the order of the flat arguments."""
-        return _flatten(self.inputs)
-
-    def flat_outputs(self) -> list[tuple[str, ArraySpec]]:
-        """Returns (name, spec) of every output in the order of the flat results."""
-        return _flatten(self.outputs)
-
 
 @dataclasses.dataclass(frozen=True)
 class LoweredFunction:
@@ -80,17 +72,16 @@ def lower(
       mesh: the mesh whose rules the annotations follow; None ignores annotations.
 
     Returns:
-      The lowered function. It takes every argument, even unused ones, in the order of
-      `Signature.flat_inputs`.
+      The lowered function. It takes every argument, even unused ones, in the order of `flatten`.
     """
     tf = _tensorflow()
-    names = _flatten(inputs)
+    names = flatten(inputs)
     results: list[Mapping[str, Any]] = []
 
     def flat(*tensors):
         groups = unflatten(inputs, tensors)
         results[:] = function(*groups)
-        return [value for _, value in _flatten(results)]
+        return [value for _, value in flatten(results)]
 
     specs = [tf.TensorSpec(s.shape, tf.as_dtype(s.dtype), n.replace("/", "_")) for n, s in names]
     with rules(mesh) as active_mesh:
@@ -120,9 +111,8 @@ def unflatten(groups: Sequence[Mapping[str, object]], values: Sequence) -> list[
 
 def as_jax_function(lowered: LoweredFunction) -> Callable[..., list]:
     """Returns a JAX function of the flat arguments, whose result is the list of flat results."""
-    avals = tuple(
-        (spec.shape, np.dtype(spec.dtype)) for _, spec in lowered.signature.flat_outputs()
-    )
+    outputs = flatten(lowered.signature.outputs)
+    avals = tuple((spec.shape, np.dtype(spec.dtype)) for _, spec in outputs)
 
     def call(*arguments):
         return _primitive().bind(*arguments, stablehlo=lowered.stablehlo, avals=avals)
@@ -174,7 +164,8 @@ def annotations_in(lowered: LoweredFunction) -> list[str]:
     return annotations
 
 
-def _flatten(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
+def flatten(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
+    """Returns (name, value) of everything in groups, in the order of the flat arguments or results."""
     return [(name, group[name]) for group in groups for name in sorted(group)]
 
 

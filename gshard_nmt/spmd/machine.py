@@ -15,10 +15,13 @@ other: the demo's step took 1.4 times as long.
 
 import ctypes
 import os
+import re
 import resource
 import sys
 from pathlib import Path
+from typing import Any
 
+from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.spmd.processes import Processes
 
 CPU_FACTS = Path("/proc/cpuinfo")
@@ -80,14 +83,40 @@ def device_counts(wanted: int, processes: Processes) -> tuple[list[int], str]:
         owner = f"each of {processes.count} processes" if processes.count > 1 else "this machine"
         words = f"{owner} has {_in_words(cores, 'CPU core')}"
         return _in_order(wanted, processes.count, most, virtual), words
-    import jax
-
-    processes.join()
-    total = len(jax.devices())
-    words = _in_words(total, f"{jax.devices()[0].platform.upper()} device")
+    found = devices(processes)
+    total = len(found)
+    words = _in_words(total, f"{found[0].platform.upper()} device")
     if processes.count > 1:  # several processes must use all of their devices
         return [total], f"the {processes.count} processes have {words}"
     return _in_order(wanted, 1, total, total), f"this machine has {words}"
+
+
+def devices(processes: Processes) -> list[Any]:
+    """Starts jax's devices, in all processes together, and returns them.
+
+    Raises:
+      UserError: jax cannot use the accelerator.
+      TryAgain: another process is lost.
+    """
+    import jax
+
+    processes.join()
+    # They exchange what they have, and give up on a process that comes minutes later.
+    processes.barrier("devices")
+    try:
+        return jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        what = str(error).partition("\n")[0][:300].rstrip(".") or type(error).__name__
+        if processes.count > 1 and re.search(
+            "DEADLINE_EXCEEDED|UNAVAILABLE.*(connect|closed)", what
+        ):
+            raise TryAgain(
+                f"another process is lost ({what}). {processes.job.start_again}"
+            ) from None
+        raise UserError(
+            f"the devices cannot be started ({what}). Mend the driver or its package for jax, end the "
+            "program that holds the devices, or use CPU devices with JAX_PLATFORMS=cpu."
+        ) from None
 
 
 def multiplies_bfloat16() -> bool:

@@ -40,10 +40,8 @@ class UnevenDimension:
 
     def describe(self, name: str) -> str:
         """Returns the error message: the dimension of the tensor `name`, and the nearest sizes."""
-        sizes = self.nearest_sizes
-        nearest = (
-            f"size is {sizes[0]}" if len(sizes) == 1 else f"sizes are {sizes[0]} or {sizes[1]}"
-        )
+        sizes = " or ".join(map(str, self.nearest_sizes))
+        nearest = f"sizes are {sizes}" if " or " in sizes else f"size is {sizes}"
         return (
             f"{name}: dimension {self.letter} has size {self.size}, which does not divide over the "
             f"{self.shards} devices of mesh axes {list(self.axes)}; the nearest legal {nearest}."
@@ -272,35 +270,18 @@ def _permuted(order: str) -> tuple[int, ...]:
 class TileAssignment:
     """The device of each tile of a tensor (GSPMD section 3.1, Figure 1).
 
-    It is the mesh with its dimensions permuted and grouped: `mesh.transpose(order).reshape(dims)`.
-    In this form an assignment to thousands of devices is as short as an assignment to eight.
+    It is the mesh with its dimensions permuted and grouped. In this form an assignment to thousands of
+    devices is as short as an assignment to eight.
     """
 
-    # Number of tiles along each dimension of the tensor, then `manual`, then `replicas`
-    dims: tuple[int, ...]
+    tiles: tuple[int, ...]  # Number of tiles along each dimension of the tensor
+    manual: int  # Devices along the manual axes, 1 without them; they have one tile, but own values
+    replicas: int  # Devices that hold the same tile. If above 1, the tensor is partially tiled
     order: tuple[int, ...]  # The permutation of the dimensions of the mesh
 
-    @property
-    def manual(self) -> int:
-        """Number of devices along the manual axes, 1 without them; they have one tile, but own values."""
-        return self.dims[-2]
-
-    @property
-    def replicas(self) -> int:
-        """Number of devices that hold the same tile. If it is above 1, the tensor is partially tiled."""
-        return self.dims[-1]
-
-    @property
-    def tiles(self) -> tuple[int, ...]:
-        return self.dims[:-2]
-
     def devices(self, mesh: np.ndarray) -> np.ndarray:
-        """Returns the device numbers int64[tiles..., manual, replicas].
-
-        Args:
-          mesh: the device at each place of the mesh, int64[shape of the mesh].
-        """
-        return mesh.transpose(self.order).reshape(self.dims)
+        """Returns the device numbers int64[tiles..., manual, replicas] of a mesh, int64[its shape]."""
+        return mesh.transpose(self.order).reshape(*self.tiles, self.manual, self.replicas)
 
 
 def tile_assignment(mesh: Mesh, partition: Partition, manual: Sequence[str] = ()) -> TileAssignment:
@@ -313,12 +294,9 @@ def tile_assignment(mesh: Mesh, partition: Partition, manual: Sequence[str] = ()
     split = [axis for axes in partition for axis in axes]
     manual_axes = [axis for axis in mesh.axes if axis in manual]
     rest = [axis for axis in mesh.axes if axis not in split and axis not in manual_axes]
-    tiles = [mesh.axis_size(axes) for axes in partition]
-    place = list(mesh.axes).index
-    return TileAssignment(
-        (*tiles, mesh.axis_size(manual_axes), mesh.axis_size(rest)),
-        tuple(place(axis) for axis in (*split, *manual_axes, *rest)),
-    )
+    tiles = tuple(mesh.axis_size(axes) for axes in partition)
+    order = tuple(map(list(mesh.axes).index, (*split, *manual_axes, *rest)))
+    return TileAssignment(tiles, mesh.axis_size(manual_axes), mesh.axis_size(rest), order)
 
 
 def nearest_mesh(mesh: Mesh, devices: int) -> Mesh:

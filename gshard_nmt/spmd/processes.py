@@ -283,9 +283,6 @@ def detect(peer_timeout: int) -> Processes:
     Engine for the hosts of its slice. jax knows how each of them numbers its processes. We ask jax only
     if the machine seems to belong to a cluster, because jax would ask a metadata server over the network.
 
-    Args:
-      peer_timeout: seconds after which a process counts as lost.
-
     Raises:
       UserError: there is a cluster, but its coordinator cannot be detected.
     """

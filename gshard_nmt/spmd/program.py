@@ -11,12 +11,8 @@ from gshard_nmt.spmd import machine
 from gshard_nmt.spmd.lowering import Signature, unflatten
 
 COLLECTIVE_KINDS = (
-    "all-to-all",
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "collective-permute",
-)
+    "all-to-all", "all-reduce", "all-gather", "reduce-scatter", "collective-permute",
+)  # fmt: skip
 """The kinds of collectives that a program has, as XLA writes them."""
 
 
@@ -79,7 +75,10 @@ class Program:
         return unflatten(self.signature.outputs, self.executable(*arguments))
 
     def collectives(self) -> dict[str, int]:
-        return count_collectives(self.executable.as_text())
+        """Counts the collectives in its text. An asynchronous one counts once."""
+        names = "|".join(COLLECTIVE_KINDS)
+        kinds = re.findall(rf"= [^=\n]*\b({names})(?:-start)?\(", self.executable.as_text())
+        return {kind: kinds.count(kind) for kind in COLLECTIVE_KINDS}
 
     def memory(self) -> ProgramMemory:
         """Returns its memory by the compiler's own count."""
@@ -90,12 +89,6 @@ class Program:
             stats.output_size_in_bytes - stats.alias_size_in_bytes,
             stats.generated_code_size_in_bytes,
         )
-
-
-def count_collectives(hlo: str) -> dict[str, int]:
-    """Counts the collectives in the text of a compiled program. An asynchronous one counts once."""
-    kinds = re.findall(rf"= [^=\n]*\b({'|'.join(COLLECTIVE_KINDS)})(?:-start)?\(", hlo)
-    return {kind: kinds.count(kind) for kind in COLLECTIVE_KINDS}
 
 
 def check_fits(

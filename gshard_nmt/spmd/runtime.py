@@ -27,6 +27,7 @@ from gshard_nmt.spmd.lowering import (
     LoweredFunction,
     Signature,
     as_jax_function,
+    flatten,
 )
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.processes import ALONE, Processes
@@ -40,8 +41,6 @@ another order, so that a sum depends on the number of rows. With this option, on
 _CPU_OPTIONS = {"xla_cpu_prefer_vector_width": "512"}
 """XLA options for all programs on CPUs. By default XLA:CPU uses vectors of 256 bits, also if the CPU has
 longer ones. With these, a training step of the demo takes 0.96 times as long."""
-
-_EXPORT_PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -> "Runtime":
@@ -66,8 +65,7 @@ def start(mesh: Mesh, cache: Path | None = None, processes: Processes = ALONE) -
     # which then never starts.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     request_cpu_devices(local, exactly=processes.count > 1)
-    processes.join()
-    devices = jax.devices()
+    devices = machine.devices(processes)
     sizes, platform = mesh.sizes, devices[0].platform
     if len(devices) < mesh.num_devices:
         raise UserError(
@@ -199,14 +197,7 @@ class Runtime:
     def check_fits(
         self, program: Program, work: Work = TRAINING, held: Mapping[str, Any] | None = None
     ) -> None:
-        """Checks that a program fits into the memory of the devices.
-
-        Args:
-          held: arrays on the devices that stay there but are no inputs of the program.
-
-        Raises:
-          UserError: it needs more memory than there is.
-        """
+        """Checks as `program.check_fits` does; `held` are arrays on the devices that are no inputs."""
         local = list(self.devices.local_devices)
         shards = [shard for array in (held or {}).values() for shard in array.addressable_shards]
         beside = sum(shard.data.nbytes for shard in shards) // len(local)
@@ -296,12 +287,12 @@ class Runtime:
         """
         import jax
 
-        arguments = [self._abstract(name, spec) for name, spec in signature.flat_inputs()]
+        arguments = [self._abstract(name, spec) for name, spec in flatten(signature.inputs)]
         groups = [i for i, group in enumerate(signature.inputs) for _ in group]
         jitted = jax.jit(
             function,
             in_shardings=tuple(argument.sharding for argument in arguments),
-            out_shardings=[self.sharding(spec, name) for name, spec in signature.flat_outputs()],
+            out_shardings=[self.sharding(spec, name) for name, spec in flatten(signature.outputs)],
             donate_argnums=tuple(i for i, group in enumerate(groups) if group in donate),
         )
         return jitted, arguments
@@ -342,7 +333,7 @@ class Runtime:
         from jax import export
 
         jitted, arguments = self.jit(as_jax_function(lowered), lowered.signature)
-        return export.export(jitted, platforms=_EXPORT_PLATFORMS)(*arguments)
+        return export.export(jitted, platforms=("cpu", "cuda", "tpu"))(*arguments)
 
 
 @functools.cache

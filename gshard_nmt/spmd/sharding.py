@@ -242,7 +242,7 @@ def shard(
         return x
     _refuse_manual("shard")
     dims = assignment.shape if replicate_last else (*assignment.shape, 1)
-    tiles = TileAssignment((*dims[:-1], 1, dims[-1]), tuple(range(assignment.ndim)))
+    tiles = TileAssignment(dims[:-1], 1, dims[-1], tuple(range(assignment.ndim)))
     return xla_sharding(x, op_sharding(tiles, places_of(assignment)))
 
 

@@ -109,7 +109,6 @@ def peak_of(chip: Chip, dtype: str) -> float:
 # gives the total of a chip in both directions, which we divide by 2 and by 4 (2D) or 6 (3D) links.
 # Sources: cloud.google.com/tpu/docs, the pages v3 to v6e. Links of v3: Jouppi et al., CACM 63(7), 2020,
 # table 3; of v4: Jouppi et al., ISCA 2023, table 4.
-# fmt: off
 _TPUS = (
     #    name   devices  FLOPS          memory    its bandwidth  link          clock   pod
     Chip("v3",  2,       123e12 / 2,    16 * GIB, 900e9 / 2,     656e9 / 8,      0.94e9, (32, 32)),
@@ -117,7 +116,7 @@ _TPUS = (
     Chip("v5e", 1,       197e12,        16 * GIB, 819e9,         400e9 / 2 / 4,  1.5e9,  (16, 16)),
     Chip("v5p", 1,       459e12,        95 * GIB, 2765e9,        1200e9 / 2 / 6, 1.75e9, (16, 20, 28)),
     Chip("v6e", 1,       918e12,        32 * GIB, 1640e9,        800e9 / 2 / 4,  1.75e9, (16, 16)),
-)
+)  # fmt: skip
 # Sources: NVIDIA A100 80GB data sheet, 2021 (SXM); H100 architecture white paper, 2022 (SXM5, no
 # sparsity); H200 data sheet, 2024 (SXM, no sparsity); Blackwell data sheet, 2024 (HGX B200, no sparsity).
 # Figures for the compiler: github.com/openxla/xla, xla/backends/gpu/target_config/specs.
@@ -135,8 +134,7 @@ _GPUS = (
     Gpu("b200", 1, 2250e12,  191_514_411_008, 7672.32e9, 1800e9 / 2, 1.965e9, (512, 8), 1125e12,
         network_bandwidth=400e9 / 8, compute_capability=(10, 0), cores=148, float32_units=128,
         shared_memory=228 * 2**10, cache=132_644_864),
-)
-# fmt: on
+)  # fmt: skip
 CHIPS: dict[str, Chip] = {chip.name: chip for chip in (*_TPUS, *_GPUS)}
 
 

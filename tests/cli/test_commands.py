@@ -54,16 +54,12 @@ def test_an_unknown_setting_is_an_error_even_if_the_command_does_not_use_it(caps
 @pytest.mark.parametrize(
     ("action", "libraries"),
     [
-        (
-            "from gshard_nmt.cli import commands; commands.main(['data', 'harvest', '--help'])",
-            "tensorflow jax numpy matplotlib gin rich sacrebleu sentencepiece",
-        ),
-        (
-            "from gshard_nmt.settings.gin_reader import load_config; load_config('demo')",
-            "tensorflow jax matplotlib",
-        ),
+        ("from gshard_nmt.cli import commands; commands.main(['data', 'harvest', '--help'])",
+         "tensorflow jax numpy matplotlib gin rich sacrebleu sentencepiece"),
+        ("from gshard_nmt.settings.gin_reader import load_config; load_config('demo')",
+         "tensorflow jax matplotlib"),
     ],
-)
+)  # fmt: skip
 def test_help_and_configs_wait_for_no_library(action, libraries):
     code = f"{action}; import sys; print(set('{libraries}'.split()) & set(sys.modules), file=sys.stderr)"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -8,7 +8,6 @@ from gshard_nmt.cli.flags import Flags
 from gshard_nmt.errors import UserError
 from tests.data.cleaning import corpora
 
-# fmt: off
 AVERAGE = ["checkpoint", "average", "--workdir=."]
 MISTAKES = [
     (["data", "plan", "--config=demo"], "--data is missing."),
@@ -34,8 +33,7 @@ MISTAKES = [
     ([*AVERAGE, "--out=a", "--steps=8,8"], "at least two different checkpoints"),
     ([*AVERAGE, "--out=a", "--last=1"], "--last is '1'; it must be"),
     ([*AVERAGE, "--last=2"], "--out is missing."),
-]
-# fmt: on
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES)

@@ -32,7 +32,6 @@ def test_the_flags_name_the_run_the_folder_and_the_search(exported, tmp_path):
     ]
 
 
-# fmt: off
 MISTAKES = [
     ("--format=onnx",
      "--format is 'onnx'; it must be one of savedmodel, huggingface, ctranslate2, native. See "
@@ -52,8 +51,7 @@ MISTAKES = [
     ("--format=savedmodel --gin=Mesh.shape=(2,)",
      "--gin 'Mesh.shape=(2,)': Mesh.shape cannot change now, because it belongs to the trained run "
      "or has no effect here. Give only settings of Decode."),
-]
-# fmt: on
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("flags", "message"), MISTAKES)

@@ -44,7 +44,6 @@ def test_what_the_user_asks_reaches_the_evaluation(folder, monkeypatch, capsys):
     assert "--workdir gone: there is no such folder" in capsys.readouterr().err
 
 
-# fmt: off
 MISTAKES = [
     ([], "--workdir, --corpus and --report are missing."),
     (["--test_set=plain"], "--workdir and --report are missing."),
@@ -67,8 +66,7 @@ MISTAKES = [
     ([*RUN, "--test_set=run"],
      "--test_set run has no known test set. It must have files such as devtest/fra_Latn.devtest "
      "(FLORES), or src.de and ref.en."),
-]
-# fmt: on
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "expected"), MISTAKES)

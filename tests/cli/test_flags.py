@@ -20,7 +20,6 @@ def command(action=lambda values: None) -> Command:
     return Command("gshard-try", "tries.", "gshard-try --out x", ("out",), define, action)
 
 
-# fmt: off
 MISTAKES = [
     (["--bem", "3", "--out=x"],
      "there is no flag --bem; did you mean '--beam'? See gshard-try --help."),
@@ -38,8 +37,7 @@ MISTAKES = [
      "--norm is 'gmnt'; it must be one of gnmt, none. See gshard-try --help."),
     (["word", "--out=x"],
      "'word' is not a flag; write a flag as --name value. See gshard-try --help."),
-]
-# fmt: on
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES)

@@ -13,7 +13,6 @@ def test_a_wrong_number_of_tokens_is_an_error(capsys, value):
 
 
 DEMO = find_config("demo")
-# fmt: off
 MISTAKES = [
     (["--equivalence", "--topology=nonsense", "--json=y.json"],
      "--json has no effect with --equivalence, which takes --devices besides --config and --gin. Leave "
@@ -32,8 +31,7 @@ MISTAKES = [
      "--advise: cpu:8 has no times, because nothing is known about its links. Name a TPU slice "
      "or GPUs with --topology, for instance v3:4x4.\n"),
     ([f"--json={DEMO}"], f"--json {DEMO} is the config itself. Give it another file.\n"),
-]
-# fmt: on
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES)

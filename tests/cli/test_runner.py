@@ -26,7 +26,6 @@ def ending(error: BaseException) -> Command:
     return Command("gshard-try", "tries.", "gshard-try", (), lambda flags: None, action)
 
 
-# fmt: off
 ENDINGS = [
     (UserError("no such thing."), 2, "no such thing."),
     (TryAgain("a peer died."), 75, "a peer died."),
@@ -38,14 +37,41 @@ ENDINGS = [
      "/x: Stale file handle. The disk or the file server has failed; try again when it works."),
     (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), 2,
      "the input is not UTF-8 (invalid start byte). Convert it, for instance with iconv."),
-]
-# fmt: on
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("error", "code", "message"), ENDINGS)
 def test_the_way_a_command_ends_is_its_exit_code(capsys, error, code, message):
     assert run(ending(error), []) == code
     assert capsys.readouterr() == ("", f"gshard-try: {message}\n")
+
+
+def test_an_error_of_a_library_of_buckets_is_temporary_unless_a_name_is_wrong(capsys):
+    library = {"__name__": "gcsfs.retry"}
+    exec("def ask(error):\n    raise error", library)
+
+    def ended(error: Exception) -> int:
+        flagless = lambda flags: None  # noqa: E731
+        return run(
+            Command("gshard-try", "", "", (), flagless, lambda values: library["ask"](error)), []
+        )
+
+    assert ended(Exception("Rate limit, 429")) == 75
+    assert ended(OSError("Forbidden: storage.objects.get")) == 75
+    again = (
+        "Start the same command again when it answers. If it never does, check the account and its "
+        "permissions.\n"
+    )
+    assert capsys.readouterr().err == (
+        f"gshard-try: the object store failed: Rate limit, 429. {again}"
+        f"gshard-try: the object store failed: Forbidden: storage.objects.get. {again}"
+    )
+    assert ended(FileNotFoundError(2, "No such file", "gs://b/run")) == 2
+    assert ended(PermissionError("Access Denied")) == 2
+    assert "check the account and its permissions" in capsys.readouterr().err
+    assert ended(MemoryError()) == 2
+    with pytest.raises(TypeError):
+        ended(TypeError("a defect"))
 
 
 ROOT = pathlib.Path(runner.__file__).parents[2]
@@ -290,19 +316,18 @@ def test_another_broken_pipe_is_an_unexpected_error():
 OUT, FULL = "RESOURCE_EXHAUSTED", "OS error 28: No space left on device"
 
 
-# fmt: off
 STARTS = [
     (OSError(errno.EACCES, "Permission denied", "/a"), "/a: Permission denied. Give another file"),
     (OSError(errno.ENXIO, "No such device", "/a"), "/a: No such device. Give another file or fol"),
     (OSError(errno.EXDEV, "Cross", b"/a", None, "/b"), "/a -> /b: Cross. Give another file or fol"),
     (OSError(errno.ENOSPC, "No space"), "stdout, or a file that was being used: No space. Free"),
+    (OSError(errno.ETIMEDOUT, "Late"), "stdout, or a file that was being used: Late. The disk or"),
     (MemoryError(), "out of memory: this machine has no more. Lower Data.rows to train, or "),
     (RuntimeError(f"{OUT}: Out of memory.\nx"), f"out of memory: {OUT}: Out of memory. Lower D"),
     (ValueError(f"{OUT}: [{FULL}]"), f"the disk is full: {OUT}: [{FULL}]. Free some space"),
     (RuntimeError("x: Too many open files"), "too many files are open: x"),
     (RuntimeError("write failed: File too large"), "a file is too large: write failed"),
 ]
-# fmt: on
 
 
 @pytest.mark.parametrize(("error", "start"), STARTS)

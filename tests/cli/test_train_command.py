@@ -42,10 +42,8 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
     [
         (FLAGS, "--add_language has no effect without --init_from."),
         ([*FLAGS, "--init_from=.", "--config=demo"], "--add_language and --config are given"),
-        (
-            [*FLAGS, "--init_from=.", "--num_processes=2"],
-            "--add_language runs in one process. Leave out",
-        ),
+        ([*FLAGS, "--init_from=.", "--num_processes=2"],
+         "--add_language runs in one process. Leave out"),
         ([*RUN, "--baselines_of=.", "--num_processes=2"], "--baselines_of runs in one process."),
         ([*FLAGS, "--init_from=gs://b/run"], "--init_from gs://b/run: it is a URL, but this flag"),
         ([*FLAGS, "--init_from=."], "is not a run folder; give the --workdir of"),
@@ -53,20 +51,33 @@ FLAGS = ["train", "--add_language=nn", "--data=.", "--workdir=new"]
         (["train", "--data=.", "--workdir=new"], "--config is missing. For example:"),
         ([*RUN, "--until=budget"], "--until has no effect without --baselines_of"),
         ([*RUN, "--baselines_of=.", "--sizes=huge"], "--sizes is 'huge'; it must be"),
-        (
-            [*RUN, "--baselines_of=.", "--until=budget", "--sizes=base"],
-            "--sizes is given with --until",
-        ),
+        ([*RUN, "--baselines_of=.", "--until=budget", "--sizes=base"], "--sizes is given with --until"),
         ([*RUN, "--checkpoint=last"], "--checkpoint has no effect without --init_from."),
         ([*RUN, "--init_from=.", "--baselines_of=."], "--init_from and --baselines_of are given;"),
         ([*RUN, "--init_from=.", "--checkpoint=x"], "--checkpoint is 'x'; it must be best, last"),
     ],
-)
+)  # fmt: skip
 def test_wrong_flags_are_refused(capsys, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     assert commands.main(words) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_a_run_that_has_begun_does_not_need_the_other_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new").mkdir()
+    starts = []
+    monkeypatch.setattr(train_module, "train", lambda *arguments: starts.append(arguments))
+    words = ["train", "--config=demo", "--data=.", "--workdir=new", "--init_from=gone"]
+    assert commands.main(words) == 2
+    assert "--init_from gone: there is no such folder" in capsys.readouterr().err
+    (tmp_path / "new" / "data.json").touch()
+    assert commands.main(words) == 0
+    assert starts[0][-1].init == Init.of(pathlib.Path("gone"), "best")
+    monkeypatch.setattr("gshard_nmt.baselines.train_baselines", lambda train, *w: train(*w[:3]))
+    assert commands.main([*RUN, "--baselines_of=."]) == 0
+    assert [start.waits for *_, start in starts] == [True, False]
 
 
 def test_the_program_gets_the_flags_and_trains_with_the_run_folder(tmp_path, monkeypatch):

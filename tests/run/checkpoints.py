@@ -13,10 +13,7 @@ NAMES = ("parameters/b", "parameters/experts/w", "optimizer/step")
 
 
 def state(scale: float) -> dict[str, dict]:
-    """A state on one device: a weight of two experts, a vector, a counter.
-
-    The weight has a file of its own. Arrays of up to 1,024 bytes lie in the index.
-    """
+    """A state on one device: a weight of two experts with a file of its own, a vector, a counter."""
     weight = scale * np.arange(1, 385, dtype=np.float32).reshape(1, 2, 16, 12)
     arrays = {
         "parameters": {"experts/w": weight, "b": np.full(3, scale, np.float32)},
@@ -42,10 +39,7 @@ def assert_equal(actual: dict[str, dict], expected: dict[str, dict]) -> None:
 
 
 def make_unreadable(file: Path) -> bytes:
-    """Makes the system refuse to open a file, as a bad disk does, and returns its content.
-
-    The file becomes a link to itself. That also stops root, who may read every file.
-    """
+    """Makes a file a link to itself, which also root cannot open, and returns its content."""
     content = file.read_bytes()
     file.unlink()
     file.symlink_to(file)

@@ -71,7 +71,7 @@ def test_a_run_may_continue_as_a_pipeline_and_with_other_recomputation(run, data
     # Only the depth belongs to the model itself.
     assert "Model.decoder_layers: 2, now 4" in str(caught.value)
     assert not [name for name in compilation if f"Model.{name}" in str(caught.value)]
-    run.claim(DEMO.replace(model=compilation | {"stages": 1}), data)
+    run.claim(DEMO.replace(model=compilation | {"stages": 1, "initial_scale": 0.1}), data)
 
 
 @pytest.mark.parametrize(
@@ -165,10 +165,7 @@ PAIRS = [{"source": s, "target": t} for s, t in (("fr", "de"), ("de", "fr"), ("f
         (("fra_Latn", "eng"), ("fr", "en")),
         (("de_DE", ""), ("de", "fr")),
         (("", ""), "--lang is missing: this model translates from de, fr; give one of them."),
-        (
-            ("fr", ""),
-            "--target is missing: from fr this model translates to de, en; give one of them.",
-        ),
+        (("fr", ""), "--target is missing: from fr this model translates to de, en; give one of them."),
         (("nn", ""), "--lang nn: this model translates from de, fr. Choose one of these."),
         (
             ("fr", "enn"),
@@ -176,7 +173,7 @@ PAIRS = [{"source": s, "target": t} for s, t in (("fr", "de"), ("de", "fr"), ("f
             "these.",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_direction_is_chosen_by_any_code_and_only_what_does_not_follow_is_needed(
     tmp_path, asked, meant
 ):

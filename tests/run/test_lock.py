@@ -59,6 +59,24 @@ def test_a_second_trainer_is_refused_and_told_who_holds_the_lock(new_lock, monke
         held.check()
 
 
+def test_the_lock_of_another_machine_is_waited_for_as_long_as_a_lease(tmp_path, monkeypatch):
+    """A file server frees the lock of a machine that is lost after a while."""
+    held, said = RunLock(tmp_path), []
+    held._owner = THEIRS
+    held.__enter__()
+    monkeypatch.setattr(lock, "LEASE_SECONDS", 0.0)
+    with pytest.raises(InUseError, match="process 7 on other-host"), RunLock(tmp_path):
+        pass
+    monkeypatch.setattr(lock, "LEASE_SECONDS", 30.0)
+    waiting = threading.Timer(0.3, held._free)
+    waiting.start()
+    with RunLock(tmp_path, say=said.append) as second:
+        second.check()
+    waiting.join()
+    assert len(said) == 1
+    assert "may be in use: process 7 on other-host" in said[0]
+
+
 def test_a_process_that_does_not_write_takes_no_lock(tmp_path):
     with RunLock(tmp_path), RunLock(tmp_path, is_holder=False) as second:
         second.check()

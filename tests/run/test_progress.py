@@ -122,13 +122,11 @@ def test_a_start_names_the_mesh_and_the_step_to_go_on_from():
 DEMO = load_config("demo")
 
 
-# fmt: off
 VOID = [
     ({"train": {"patience": 3, "dev_every": 0}}, "Train.patience has no effect: Train.dev_"),
     ({"optimizer": {"linear_warmup_steps": 2500}}, "Optimizer.linear_warmup_steps is 2500,"),
     ({"train": {"patience": 1}}, ""),
 ]
-# fmt: on
 
 
 @pytest.mark.parametrize(("changes", "beginning"), VOID)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import tensorflow as tf
 
-from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, lower
+from gshard_nmt.spmd.lowering import ArraySpec, as_jax_function, flatten, lower
 from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.sharding import annotate
 
@@ -23,7 +23,7 @@ def test_a_lowered_function_computes_what_tensorflow_computes():
 
     weights = {"w": ArraySpec((3, 2), F32), "unused": ArraySpec((), F32)}
     lowered = lower(function, [weights, {"x": ArraySpec((4, 3), F32)}], [{"y": "BM"}, {}], None)
-    assert [name for name, _ in lowered.signature.flat_inputs()] == ["unused", "w", "x"]
+    assert [name for name, _ in flatten(lowered.signature.inputs)] == ["unused", "w", "x"]
     assert lowered.signature.outputs == (
         {"y": ArraySpec((4, 2), F32, "BM")},
         {"sum": ArraySpec((), F32)},

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gshard_nmt.spmd import machine
+from gshard_nmt.errors import TryAgain, UserError
+from gshard_nmt.spmd import machine, runtime
+from gshard_nmt.spmd.mesh import Mesh
 from gshard_nmt.spmd.processes import Processes
 
 TWO = Processes("h:1", 2, 0)
@@ -41,8 +43,36 @@ def test_devices_that_have_started_are_counted():
     assert counts == [8, 7, 6, 5, 4, 3, 2, 1]
     assert words == "this machine has 8 CPU devices"
     joined = Processes("h:1", 2, 0)
-    object.__setattr__(joined, "join", lambda: None)
+    calls = []
+    object.__setattr__(joined, "join", lambda: calls.append("join"))
+    object.__setattr__(joined, "barrier", calls.append)
     assert machine.device_counts(64, joined)[0] == [8]
+    assert calls == ["join", "devices"]
+
+
+@pytest.mark.parametrize(
+    ("text", "processes", "error", "told"),
+    [
+        ("Unable to initialize backend 'cuda': no driver.\nx", Processes(), UserError,
+         r"cannot be started \(Unable to initialize backend 'cuda': no driver\)\. Mend the driver"),
+        ("", Processes(), UserError, r"cannot be started \(AssertionError\)"),
+        ("backend 'cpu': DEADLINE_EXCEEDED: y", Processes("h:1", 2, 0), TryAgain, "process is lost"),
+        ("UNAVAILABLE: failed to connect to all", Processes("h:1", 2, 0), TryAgain, "is lost"),
+        ("UNAVAILABLE: no TPU", Processes("h:1", 2, 0), UserError, "Mend the driver"),
+    ],
+)  # fmt: skip
+def test_devices_that_cannot_be_started_are_no_traceback(monkeypatch, text, processes, error, told):
+    def fail():
+        raise RuntimeError(text) if text else AssertionError
+
+    for name in ("join", "barrier"):
+        object.__setattr__(processes, name, lambda *_: None)
+    monkeypatch.setattr("jax.devices", fail)
+    with pytest.raises(error, match=told):
+        machine.devices(processes)
+    monkeypatch.setattr(machine, "devices", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):  # a program starts them so
+        runtime.start(Mesh())
 
 
 GIB = 2**30

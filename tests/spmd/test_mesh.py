@@ -81,7 +81,7 @@ def test_the_papers_two_examples_of_tiles():
 def test_manual_axes_make_a_group_of_their_own():
     mesh = Mesh(("x", "y", "z"), (2, 3, 2), rules={})
     tiles = tile_assignment(mesh, (("z",),), manual=("x",))
-    assert tiles.dims == (2, 2, 3)
+    assert (tiles.tiles, tiles.manual, tiles.replicas) == ((2,), 2, 3)
     assert tiles.devices(mesh.devices())[0].tolist() == [[0, 2, 4], [6, 8, 10]]
 
 
@@ -139,14 +139,10 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: Mesh(("x",), (2, 2)),
-            "Mesh.axes is ['x'] and Mesh.shape [2, 2]; give each axis one size.",
-        ),
-        (
-            lambda: Mesh(("x",), (2,), {"B": "z"}),
-            "Mesh.rules['B'] names the mesh axis 'z'; Mesh.axes is ['x'].",
-        ),
+        (lambda: Mesh(("x",), (2, 2)),
+         "Mesh.axes is ['x'] and Mesh.shape [2, 2]; give each axis one size."),
+        (lambda: Mesh(("x",), (2,), {"B": "z"}),
+         "Mesh.rules['B'] names the mesh axis 'z'; Mesh.axes is ['x']."),
         (
             lambda: Mesh(("x",), (2,), {"b": "x"}),
             "Mesh.rules has the key 'b'; a key must be the capital letter of a dimension, such as B "
@@ -157,16 +153,12 @@ def test_every_device_gets_one_tile_and_tiles_follow_its_mesh_coordinates(case):
             "Mesh.device_order is (0, 0); it must name each of the devices 0 to 1 of Mesh.shape "
             "[2] once.",
         ),
-        (
-            lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": ["x", "x"]}),
-            "Mesh.overrides['w'] names a mesh axis twice: ['x', 'x']; name each axis at most once.",
-        ),
-        (
-            lambda: Mesh(("x",), (2,), {}, overrides={"w*": ["x"]}).partition("MH", "wi"),
-            "Mesh.overrides['w*'] is ['x'], but wi has the dimensions MH; give one entry per dimension.",
-        ),
+        (lambda: Mesh(("x", "y"), (2, 2), {}, overrides={"w": ["x", "x"]}),
+         "Mesh.overrides['w'] names a mesh axis twice: ['x', 'x']; name each axis at most once."),
+        (lambda: Mesh(("x",), (2,), {}, overrides={"w*": ["x"]}).partition("MH", "wi"),
+         "Mesh.overrides['w*'] is ['x'], but wi has the dimensions MH; give one entry per dimension."),
     ],
-)
+)  # fmt: skip
 def test_errors_give_the_values_the_rule_and_the_remedy(make, message):
     with pytest.raises(UserError) as error:
         make()

@@ -88,27 +88,19 @@ def test_the_gradient_of_an_annotation_is_the_same_annotation(name):
             "annotate(hidden, 'BLM'): the tensor has 2 dimensions and there are 3 "
             "letters; give one letter per dimension.",
         ),
-        (
-            lambda x: mesh_split(x, MESH, [0, "x"]),
-            "mesh_split: [0, 'x'] uses a mesh axis twice; a mesh axis can split only one dimension.",
-        ),
-        (
-            lambda x: mesh_split(x, MESH, ["z", -1]),
-            "mesh_split: the mesh has no axis 'z'; its axes are ['x', 'y'].",
-        ),
+        (lambda x: mesh_split(x, MESH, [0, "x"]),
+         "mesh_split: [0, 'x'] uses a mesh axis twice; a mesh axis can split only one dimension."),
+        (lambda x: mesh_split(x, MESH, ["z", -1]),
+         "mesh_split: the mesh has no axis 'z'; its axes are ['x', 'y']."),
         (
             lambda x: mesh_split(x, MESH, ["x", -1], unspecified_dims=[0]),
             "mesh_split: dimension 0 cannot be unspecified; in ['x', -1] only the dimensions mapped "
             "to -1 can: [1].",
         ),
-        (
-            lambda x: split(x, 0, 3),
-            "split: 3 partitions do not divide 4 devices; allowed numbers are [1, 2, 4].",
-        ),
-        (
-            lambda x: split(x, 2, 2),
-            "split: there is no dimension 2; the tensor has the shape [4, 6], dimensions 0 to 1.",
-        ),
+        (lambda x: split(x, 0, 3),
+         "split: 3 partitions do not divide 4 devices; allowed numbers are [1, 2, 4]."),
+        (lambda x: split(x, 2, 2),
+         "split: there is no dimension 2; the tensor has the shape [4, 6], dimensions 0 to 1."),
         (
             lambda x: shard(x, [[0, 1], [2, 3]], replicate_last=True),
             "shard: the device assignment has 2 dimensions (2, 2); it must have 3, one for each "
@@ -119,21 +111,17 @@ def test_the_gradient_of_an_annotation_is_the_same_annotation(name):
             "auto_to_manual: dimension 0 is split over ['x', 'y'], but only ['y'] are manual. "
             "Either all axes of a dimension must be manual, or none.",
         ),
-        (
-            lambda x: auto_to_manual(x, MESH, ["x", -1], axes=["z"]),
-            "auto_to_manual: the mesh has no axis 'z'; its axes are ['x', 'y'].",
-        ),
+        (lambda x: auto_to_manual(x, MESH, ["x", -1], axes=["z"]),
+         "auto_to_manual: the mesh has no axis 'z'; its axes are ['x', 'y']."),
         (
             lambda x: manual_to_auto(x, MESH, ["x", -1], [8, 5]),
             "manual_to_auto: the tensor has the shape [4, 6]; a shard of the full shape [8, 5] has the "
             "shape [8, 5].",
         ),
-        (
-            lambda x: manual_axes("z").__enter__(),
-            "manual_axes: the mesh has no axis 'z'; its axes are ['x', 'y'].",
-        ),
+        (lambda x: manual_axes("z").__enter__(),
+         "manual_axes: the mesh has no axis 'z'; its axes are ['x', 'y']."),
     ],
-)
+)  # fmt: skip
 def test_errors_to_the_letter(call, message):
     with pytest.raises(UserError) as error, rules(MESH):
         call(tf.zeros([4, 6]))

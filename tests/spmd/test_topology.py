@@ -43,22 +43,17 @@ CPU = "the number of CPU devices must be from 1 to 512. Write for instance cpu:8
     [
         ("v9:2x2", f"--topology v9:2x2: there is no such topology; {KNOWN}"),
         ("cpu:0", f"--topology cpu:0: {CPU}"),
-        (
-            "v4:4x4",
-            "--topology v4:4x4: v4 chips form a torus of 3 axes. Give 3 sizes, for instance v4:4x4x4.",
-        ),
+        ("v4:4x4",
+         "--topology v4:4x4: v4 chips form a torus of 3 axes. Give 3 sizes, for instance v4:4x4x4."),
         (
             "v3:64x64",
             "--topology v3:64x64: the largest slice of v3 has 32x32 chips. "
             "Give sizes from 1 up to these numbers, in any order.",
         ),
         ("h100:12", f"--topology h100:12: {GPUS}"),
-        (
-            "v3:3x4",
-            "--topology v3:3x4: each host has 2x2 chips, so the first two sizes must be even.",
-        ),
+        ("v3:3x4", "--topology v3:3x4: each host has 2x2 chips, so the first two sizes must be even."),
     ],
-)
+)  # fmt: skip
 def test_an_unknown_topology_lists_the_known_ones(name, message):
     with pytest.raises(UserError) as error:
         Topology.parse(name)

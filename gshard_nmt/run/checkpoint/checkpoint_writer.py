@@ -41,11 +41,7 @@ class CheckpointWriter(Checkpoints):
         A kill or a copy may have cost them this file. The manifest is written when everything else is
         there, so a folder with a sound manifest is complete. Its arrays are verified when they are read.
         """
-
-        def adopt() -> list[int]:
-            return [step for step in self._unfinished() if self._commit(step)]
-
-        return list(self._processes.from_first(adopt))
+        return self._processes.from_first(lambda: [*filter(self._commit, self._unfinished())])
 
     def _commit(self, step: int) -> bool:
         """Commits a checkpoint if its manifest is sound."""

@@ -17,9 +17,6 @@ from typing import Any
 
 import numpy as np
 
-SLICED = "RE"
-"""The letters of repeats and experts. Each slice along these dimensions has its own checksum."""
-
 _INDEX_FACTOR, _INDEX_OFFSET = 0x9E3779B1, 0x7F4A7C15
 _MIX = ((16, 0x85EBCA6B), (13, 0xC2B2AE35))
 """The shifts and factors of the finalizer of MurmurHash3. It maps words of 32 bits one to one."""
@@ -47,8 +44,8 @@ class Checksums:
 
 
 def sliced_dimensions(letters: str) -> tuple[int, ...]:
-    """Returns the dimensions along which each slice of an array has its own checksum."""
-    return tuple(i for i, letter in enumerate(letters) if letter in SLICED)
+    """Returns the dimensions, of repeats and experts, whose slices have checksums of their own."""
+    return tuple(i for i, letter in enumerate(letters) if letter in "RE")
 
 
 def slice_name(letters: str, index: Sequence[int]) -> str:

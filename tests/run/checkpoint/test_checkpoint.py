@@ -129,14 +129,12 @@ def test_a_checkpoint_of_another_run_is_named(written):
     Checkpoints(written, identity={**IDENTITY, "new": "dd"}).restore(specs())
 
 
-# fmt: off
 OTHER_MODELS = [
     ("parameters", "b", np.zeros(4, np.float32), "parameters/b is float32[3], and float32[4] in"),
     ("parameters", "b", np.zeros(3, np.int32), "parameters/b is float32[3], and int32[3] in"),
     ("parameters", "c", np.zeros(3, np.int32), "parameters/c is missing, and int32[3] in the run"),
     ("input", "c", np.zeros(3, np.int32), "it has no input"),
 ]
-# fmt: on
 
 
 @pytest.mark.parametrize(("group", "name", "array", "message"), OTHER_MODELS)
