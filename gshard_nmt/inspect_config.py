@@ -146,11 +146,7 @@ def default_topology(mesh: Mesh) -> str:
 
 
 def adapt(request: Request, topology: Topology) -> Target:
-    """Adapts the requested config to the devices of a topology.
-
-    Raises:
-      UserError: the mesh cannot be resized to that number of devices, or a setting cannot be scaled.
-    """
+    """Adapts the requested config to the devices of a topology; UserError if that is not possible."""
     config, notes = request.config, []
     before, devices = config.mesh.num_devices, topology.num_devices
     if before != devices:
@@ -233,9 +229,7 @@ def count(config: Config, functions: StepFunctions) -> Counts:
         size = math.prod(spec.shape)
         # Experts are [E, ...], or [R, E, ...] in a stack of R blocks. A token uses a few of the E.
         is_expert = spec.letters.removeprefix("R").startswith("E")
-        used = size
-        if is_expert:
-            used = size * model.moe(training=True).choices // model.experts
+        used = size * model.moe(training=True).choices // model.experts if is_expert else size
         total, active = total + size, active + used
         per_device += size // math.prod(map(mesh.axis_size, mesh.partition(spec.letters, name)))
     return Counts(total, active, per_device)

@@ -12,6 +12,7 @@ from gshard_nmt.spmd.lowering import ArraySpec
 from gshard_nmt.spmd.mesh import Mesh, Partition
 from gshard_nmt.spmd.topology import Topology
 
+_SUMS = ("all-reduce", "reduce-scatter")
 _SMALL = 4096
 """An all-reduce of at most this many bytes may be the sum of a statistic, such as the loss."""
 
@@ -43,20 +44,21 @@ class Reason:
     remedy: str = ""
     # entries for Mesh.overrides that keep small weights whole on every device: the name of a weight
     # -> its letters that are not to be split
-    overrides: Mapping[str, Mapping[str, None]] = dataclasses.field(default_factory=dict)
+    overrides: Mapping[str, Mapping[str, Sequence[str] | None]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 def explain(
     kind: str, array: Array, origin: Origin, axes: tuple[str, ...], context: Context
 ) -> Reason:
     over = f"; the collective runs over mesh axes {list(axes)}" if axes else ""
-    is_sum = kind in ("all-reduce", "reduce-scatter")
-    why = _in_moe_layer(kind, is_sum, origin, axes, context)
+    why = _in_moe_layer(kind, origin, axes, context)
     if kind == "all-gather" and not why:
         weights = _weights_of(array, origin, axes, context, gathered=True)
         if weights:
             return _gathered_weight(weights, axes, context)
-    why = why or (_summed if is_sum else _moved)(kind, array, origin, axes, context)
+    why = why or (_summed if kind in _SUMS else _moved)(kind, array, origin, axes, context)
     if why:
         return Reason(why + over)
     verb = {"all-gather": "gathers", "collective-permute": "moves"}.get(kind, "reshards")
@@ -69,9 +71,7 @@ def explain(
     )
 
 
-def _in_moe_layer(
-    kind: str, is_sum: bool, origin: Origin, axes: tuple[str, ...], context: Context
-) -> str:
+def _in_moe_layer(kind: str, origin: Origin, axes: tuple[str, ...], context: Context) -> str:
     """Returns why the devices of an MoE layer communicate; "" if the layer does not explain it."""
     if "moe" not in origin.layer:
         return ""
@@ -89,7 +89,7 @@ def _in_moe_layer(
         if origin.part in ("dispatch", "combine"):
             what = "inputs" if origin.part == "dispatch" else "outputs"
             what = f"{'gradients of the ' if origin.backward else ''}{what} of a group's slots"
-            if is_sum:
+            if kind in _SUMS:
                 return f"adds up the {what} over the devices that share the group"
             return f"gathers the {what} for the devices that share the group"
     return ""
@@ -157,11 +157,7 @@ def _whole_activation(
     An activation matches only if a product with a weight needs it whole along `axes`. This is so if the
     weight has the letter that splits the activation, but splits another letter over the same axes. For
     example, the activation BLM has M over y, and the weight MH has H over y (GSPMD Table 1, 2D
-    finalized).
-
-    Returns:
-      The letters of the activation, and the letters among them that the annotation splits over `axes`;
-      None if no activation matches.
+    finalized). Returns the letters of the activation, and those that the annotation splits over `axes`.
     """
     mesh = context.mesh
 
@@ -222,11 +218,7 @@ def _weights_of(
     stack, _, sublayer = origin.layer.partition(" ")
     sublayer = sublayer.split(" ")[-1]
     named = [name for name in candidates if name.rpartition("/")[2] in origin.scopes]
-    near = [
-        name
-        for name in named or candidates
-        if sublayer and f"{stack}/" in name and sublayer in name
-    ]
+    near = [n for n in named or candidates if sublayer and f"{stack}/" in n and sublayer in n]
     only = candidates if len(candidates) == 1 and not origin.layer else []
     return near or named or only
 
@@ -252,9 +244,18 @@ def _gathered_weight(names: Sequence[str], axes: tuple[str, ...], context: Conte
     memory = chip.hbm_bytes if chip else 2**34
     if spec.nbytes > memory * _CHEAP_COPY:
         return Reason(f"{why}; the rule for {split_letters[0]} asks for this split")
+
+    def layout(name: str) -> Mapping[str, Sequence[str] | None]:
+        # A new entry takes the place of the one that the weight has now.
+        letters = context.weights[name].letters
+        own, usual = context.mesh.partition(letters, name), context.mesh.partition(letters)
+        each = zip(letters, own, usual, strict=True)
+        kept = {letter: now or None for letter, now, rule in each if now != rule}
+        return kept | dict.fromkeys(_split_letters(letters, own, axes))
+
     return Reason(
         why,
         asked_for=False,
         remedy=f"keep a copy on every device, {spec.nbytes / 2**20:,.1f} MiB (Mesh.overrides, below)",
-        overrides={name: dict.fromkeys(split_letters) for name in names},
+        overrides={name: layout(name) for name in names},
     )

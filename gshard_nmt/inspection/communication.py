@@ -182,10 +182,6 @@ def axes_of_group(mesh: Mesh, group: Sequence[int]) -> tuple[str, ...]:
 
 
 def axes_between(mesh: Mesh, devices: Sequence[int]) -> tuple[str, ...]:
-    """Returns the mesh axes along which devices have different places.
-
-    Args:
-      devices: their positions in the mesh, such as the first two of a rotation along an axis.
-    """
+    """Returns the mesh axes along which devices, given by their positions in the mesh, are apart."""
     places = np.unravel_index(np.array(devices), tuple(mesh.shape))
     return tuple(axis for axis, place in zip(mesh.axes, places, strict=True) if len(set(place)) > 1)

@@ -35,16 +35,8 @@ _CONTRACTING = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 
 
 WORK_KINDS = (
-    "attention",
-    "feed-forward",
-    "experts",
-    "gate einsums",
-    "gating",
-    "dispatch and combine",
-    "embedding and loss",
-    "optimizer",
-    "gradients and metrics",
-    "other",
+    *("attention", "feed-forward", "experts", "gate einsums", "gating", "dispatch and combine"),
+    *("embedding and loss", "optimizer", "gradients and metrics", "other"),
 )
 """Kinds of work: those of GShard Figure 8, and the parts of a step that the figure leaves out."""
 
@@ -57,7 +49,6 @@ _LAYER = re.compile(
 _STACK = re.compile(r"(?:^|/)(encoder|decoder)(?:[/_]|$)")
 _PREFIX = re.compile(r"^jit\([^)]*\)/(?:lowered_program/)?")
 _EINSUM = re.compile(r"(?i)einsum|dot|conv|matmul")
-# fmt: off
 _OUTSIDE = tuple((re.compile(pattern), part, kind) for pattern, part, kind in (
     (r"adafactor",                                "adafactor",            "optimizer"),
     (r"(?:^|/)accumulation(?:/|$)",               "accumulation",         "gradients and metrics"),
@@ -70,8 +61,7 @@ _OUTSIDE = tuple((re.compile(pattern), part, kind) for pattern, part, kind in (
     (r"(?:^|/)BroadcastTo(?:_\d+)?$",             "stacked gradients",    "gradients and metrics"),
     (rf"{_EINSUM.pattern}|gather|embed|one_?hot|segment", "embedding and logits", "embedding and loss"),
     (r"AddN|gradient_norm|Sqrt|Square|^Sum",      "gradient norm",        "gradients and metrics"),
-))
-# fmt: on
+))  # fmt: skip
 """Outside the layers: a pattern of the path of an operation -> its part and its kind of work."""
 
 
@@ -105,8 +95,7 @@ UNKNOWN = Origin("", "", "other")
 
 _SCOPES = {
     "gating": "gating",
-    "dispatch": "dispatch and combine",
-    "combine": "dispatch and combine",
+    **dict.fromkeys(("dispatch", "combine"), "dispatch and combine"),
     "experts": "experts",
     "shared_expert": "feed-forward",
 }

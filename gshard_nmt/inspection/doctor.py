@@ -49,11 +49,7 @@ class Finding:
 
 
 def show_doctor(request: DoctorRequest) -> None:
-    """Prints everything that is right and wrong with a run. Compiles nothing.
-
-    Raises:
-      UserError: the run has a problem.
-    """
+    """Prints everything that is right and wrong with a run; raises UserError if it has a problem."""
     findings = list(examine(request))
     rows = [(finding.mark, finding.area, finding.text) for finding in findings]
     Terminal().print(table("", ("", "area", "finding"), rows, left=(0, 1, 2)))
@@ -76,17 +72,15 @@ def examine(request: DoctorRequest) -> Iterator[Finding]:
     except UserError as error:
         yield from _problems("config", [str(error)])
         return
-    yield from _checked(
-        *("mesh", _mesh_problems(config, training_arrays(config, functions))),
-        "rows, groups, experts and every weight divide",
-    )
+    problems = _mesh_problems(config, training_arrays(config, functions))
+    yield from _checked("mesh", problems, "rows, groups, experts and every weight divide")
     if request.data is not None:
         checked = " and is as it was prepared" if request.reads_data else ""
         right = f"{request.data} fits the config{checked}"
         yield from _checked("data", _data_problems(config, request), right)
     state = sum(spec.nbytes for spec in specs.values())
-    yield _memory(state)
-    yield _disk(state, config, request.workdir or Path())
+    yield from _memory(state)
+    yield from _disk(state, config, request.workdir or Path())
 
 
 def _problems(area: str, texts: Iterable[str]) -> list[Finding]:
@@ -174,21 +168,15 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
         yield f"{name} of {request.data} was changed since it was prepared; prepare the data again"
 
 
-def _compared(area: str, text: str, needed: int, available: int, advice: str) -> Finding:
-    if needed > available:
-        return Finding(area, f"{text}; {advice}.", "PROBLEM")
-    return Finding(area, text, "ok")
-
-
-def _memory(state: int) -> Finding:
+def _memory(state: int) -> list[Finding]:
     """Checks that the training state alone fits this machine; a step needs more than that."""
     free = free_machine_memory()
     text = f"the training state takes {size_text(state)} of the {size_text(free)} of this machine"
-    advice = "make the model smaller, or take a machine with more memory"
-    return _compared("memory", text, state, free, advice)
+    problem = f"{text}; make the model smaller, or take a machine with more memory."
+    return _checked("memory", [problem] * (state > free), text)
 
 
-def _disk(state: int, config: Config, workdir: Path) -> Finding:
+def _disk(state: int, config: Config, workdir: Path) -> list[Finding]:
     """Checks that the last and the best checkpoints fit on the disk, and one that is being written.
 
     Those of Train.keep_every are not counted.
@@ -196,14 +184,13 @@ def _disk(state: int, config: Config, workdir: Path) -> Finding:
     count = config.train.keep_last + config.train.keep_best + 1
     text = f"{count} checkpoints take {size_text(count * state)}"
     if paths.is_url(workdir):
-        return Finding("disk", f"{workdir} is in a bucket; {text}", "ok")
+        return _checked("disk", (), f"{workdir} is in a bucket; {text}")
     folder = workdir.absolute()
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():
-        text = f"--workdir {workdir}: {folder} is a file; give a folder."
-        return Finding("disk", text, "PROBLEM")
+        return _problems("disk", [f"--workdir {workdir}: {folder} is a file; give a folder."])
     free = shutil.disk_usage(folder).free
     text += f" of the {size_text(free)} free at {folder}"
-    advice = "make room, or put --workdir on a larger disk"
-    return _compared("disk", text, count * state, free, advice)
+    problem = f"{text}; make room, or put --workdir on a larger disk."
+    return _checked("disk", [problem] * (count * state > free), text)

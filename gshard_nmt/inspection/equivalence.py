@@ -11,6 +11,7 @@ effect on one device. So we try it there, and then take another seed.
 """
 
 import dataclasses
+import math
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -102,15 +103,12 @@ def _different(differences: Mapping[str, float]) -> list[str]:
 def reduced_config(config: Config, devices: int = 0) -> Config:
     """Returns the config with small sizes, on a mesh of few devices that splits the same tensors.
 
-    Args:
-      devices: the number of devices of the mesh; 0 takes the config's, at most 8. If the
-        config has one device, 0 means 8.
-
-    Raises:
-      UserError: no mesh of this number of devices splits everything that the config's mesh splits.
+    Without a number of devices it takes the largest power of 2 up to the config's, at most 8; if that is
+    one device, it takes 8.
+    Raises UserError if no mesh of so many devices splits everything that the config's mesh splits.
     """
     current = config.mesh.num_devices
-    devices = devices or (8 if current == 1 else min(8, current))
+    devices = devices or (8 if current == 1 else _power_of_2(min(8, current)))
     mesh = config.mesh if current >= devices else nearest_mesh(config.mesh, devices)
     mesh = reduced_mesh(mesh, devices)
     microbatches = min(config.train.microbatches, 2)
@@ -120,15 +118,19 @@ def reduced_config(config: Config, devices: int = 0) -> Config:
         model=dataclasses.replace(model, num_groups=model.num_groups * microbatches),
         train={"microbatches": microbatches},
         data={
-            "rows": microbatches * 2 * mesh.axis_size(mesh.partition("B")[0]),
-            "source_length": LENGTH,
-            "target_length": LENGTH,
-            "source_vocabulary": VOCABULARY,
-            "target_vocabulary": VOCABULARY,
+            "rows": microbatches
+            * 2
+            * math.lcm(*(mesh.axis_size(mesh.partition(a)[0]) for a in "BG")),
+            **dict.fromkeys(("source_length", "target_length"), LENGTH),
+            **dict.fromkeys(("source_vocabulary", "target_vocabulary"), VOCABULARY),
         },
     )
     check_divides(reduced, training_arrays(reduced, step_functions(reduced)))
     return reduced
+
+
+def _power_of_2(most: int) -> int:
+    return 1 << (most.bit_length() - 1)
 
 
 def reduced_model(model: Model, mesh: Mesh) -> Model:
@@ -172,7 +174,7 @@ def reduced_model(model: Model, mesh: Mesh) -> Model:
             "shared_expert_dim": (
                 size("H", 128, model.shared_expert_dim) if model.shared_expert_dim else 0
             ),
-            "num_groups": size("G", 8, model.num_groups) if model.num_groups else 0,
+            "num_groups": size("G", 8, _power_of_2(model.num_groups)) if model.num_groups else 0,
             "group_size": LENGTH if model.group_size else 0,
             # 0 means that the capacity factor gives the capacity. A configured capacity was chosen for
             # the full size.
@@ -188,17 +190,14 @@ def random_batch(names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
     place = np.arange(LENGTH)[np.newaxis]
     segments = np.where(place < first, 1, np.where(place < LENGTH - 2, 2, 0))
     positions = np.where(segments == 1, place, np.where(segments == 2, place - first, 0))
+    known = {"segments": segments, "languages": np.minimum(segments, 1), "positions": positions}
     batch = {}
     for name in names:
-        if name.endswith("segments"):
-            batch[name] = segments
-        elif name.endswith("languages"):
-            batch[name] = np.minimum(segments, 1)
-        elif name.endswith("positions"):
-            batch[name] = positions
-        else:
-            batch[name] = rng.integers(3, VOCABULARY, (rows, LENGTH)) * (segments > 0)
-    return {name: array.astype(np.int32) for name, array in batch.items()}
+        array = known.get(name.rpartition("_")[2])
+        if array is None:
+            array = rng.integers(3, VOCABULARY, (rows, LENGTH)) * (segments > 0)
+        batch[name] = array.astype(np.int32)
+    return batch
 
 
 Gradients = dict[str, np.ndarray]
@@ -210,13 +209,9 @@ def compare(
 ) -> tuple[dict[str, float], bool]:
     """Compares loss and gradients of the first training step on one device and on the config's mesh.
 
-    Args:
-      batch: int32[B, L] each.
-
-    Returns:
-      The largest difference in each tensor, divided by its largest value on one device. The names are
-      "loss" and those of the weights; the number of the block follows if it is a stack of blocks. Also
-      whether tensors differ, and rounding may be the reason.
+    Returns the largest difference in each tensor, divided by its largest value on one device. The names
+    are "loss" and those of the weights; the number of the block follows if it is a stack of blocks. Also
+    whether tensors differ, and rounding may be the reason.
     """
     mesh = config.mesh
     one_device_mesh = of_shape(mesh, (1,) * len(mesh.shape))

@@ -74,15 +74,9 @@ def parse_shape(text: str) -> tuple[Array, ...]:
     arrays = []
     for dtype, dims, order, layout in _ARRAY.findall(text):
         tile, space = _TILE.search(layout), _SPACE.search(layout)
-        arrays.append(
-            Array(
-                dtype,
-                tuple(int(n.lstrip("<=")) for n in dims.split(",") if n),
-                tuple(int(n) for n in order.split(",") if n),
-                tuple(int(n) for n in tile[1].split(",")) if tile else (),
-                int(space[1]) if space else 0,
-            )
-        )
+        lists = dims.replace("<=", ""), order, tile[1] if tile else ""
+        sizes, minor_first, tiles = (tuple(int(n) for n in x.split(",") if n) for x in lists)
+        arrays.append(Array(dtype, sizes, minor_first, tiles, int(space[1]) if space else 0))
     return tuple(arrays)
 
 
@@ -146,11 +140,7 @@ class HloModule:
 
     @functools.cached_property
     def by_name(self) -> dict[str, Instruction]:
-        return {
-            instruction.name: instruction
-            for body in self.computations.values()
-            for instruction in body
-        }
+        return {i.name: i for body in self.computations.values() for i in body}
 
     @functools.cached_property
     def users(self) -> dict[str, list[Instruction]]:

@@ -51,13 +51,9 @@ def place(group: Sequence[int], coordinates: np.ndarray, topology: Topology) -> 
         # A chip of a ring has two links. An open line counts one, because the chip at its end has one.
         links = 2 if wraps and count * stride == size else 1
         lines.append((count, links / stride))
-    return Placement(
-        tuple(lines),
-        tuple(map(len, along)),
-        len(chips),
-        max(1, len(members) // len(chips)),
-        next(filter(None, np.abs(np.diff(members, axis=0)).sum(axis=1).tolist()), 0),
-    )
+    shape, devices_of_chip = tuple(map(len, along)), max(1, len(members) // len(chips))
+    hops = next(filter(None, np.abs(np.diff(members, axis=0)).sum(axis=1).tolist()), 0)
+    return Placement(tuple(lines), shape, len(chips), devices_of_chip, hops)
 
 
 def counted(topology: Topology) -> tuple[int, ...]:

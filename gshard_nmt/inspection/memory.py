@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gshard_nmt.inspection.hlo import HloModule
 from gshard_nmt.quantities import size_text
 from gshard_nmt.spmd.ahead_of_time import DoesNotFit
-from gshard_nmt.spmd.lowering import ArraySpec, Signature
+from gshard_nmt.spmd.lowering import ArraySpec, Signature, flatten
 from gshard_nmt.spmd.mesh import Mesh
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def measured(
     output, alias = stats.output_size_in_bytes, stats.alias_size_in_bytes
     # The CPU compiler gives no peak. The TPU compiler's peak may be less than the bytes alive at once.
     peak = max(stats.peak_memory_in_bytes, argument + temp + output - alias)
-    named, sizes = signature.flat_inputs(), Counter[str]()
+    named, sizes = flatten(signature.inputs), Counter[str]()
     for instruction in module.computations[module.entry]:
         if instruction.opcode == "parameter" and instruction.parameter_number < len(named):
             category = category_of(*named[instruction.parameter_number], mesh)
@@ -65,7 +65,7 @@ def measured(
 def estimated(signature: Signature, mesh: Mesh, error: DoesNotFit) -> Memory:
     """Estimates the memory of a program that the compiler refused."""
     sizes = Counter[str]()
-    for name, spec in signature.flat_inputs():
+    for name, spec in flatten(signature.inputs):
         sizes[category_of(name, spec, mesh)] += shard_bytes(name, spec, mesh)
     peak = max(error.needed_bytes, sizes.total())
     if "temporaries" in error.what:  # it counts them without the arguments

@@ -100,14 +100,10 @@ def cost_of(
     coordinates = ahead_of_time.coordinates_of(topology, devices)
     context = causes.Context(topology, mesh, weights or {}, coordinates, lowered.annotated)
     hbm = topology.chip.hbm_bytes if topology.chip else None
+    seconds = lower_seconds, compiled.compile_seconds, compiled.compile_cpu_seconds
     return ProgramCost(
         topology=topology,
-        compilation=Compilation(
-            lower_seconds,
-            compiled.compile_seconds,
-            compiled.compile_cpu_seconds,
-            module.num_instructions,
-        ),
+        compilation=Compilation(*seconds, module.num_instructions),
         memory=memory.measured(compiled.executable, module, lowered.signature, mesh, hbm),
         sources=communication.collectives(module, context),
         work=compute.work_by_origin(module, topology.chip),

@@ -53,6 +53,10 @@ class Candidate:
         axes = (f"{axis}={size}" for axis, size in self.mesh.sizes.items() if size > 1)
         return " ".join([self.name, *axes])
 
+    def seconds(self, digits: int) -> float:
+        """Returns the time of a step, rounded to some digits that matter."""
+        return float(f"{self.prediction.step_seconds:.{digits}g}")
+
     @property
     def gin_lines(self) -> list[str]:
         return as_gin([self.mesh]).splitlines()[2:-2]
@@ -100,16 +104,9 @@ def rank(config: "Config", arrays: ArraySpecs, topology: Topology) -> Ranking:
         if cost.memory > chip.hbm_bytes:  # any order will do
             orders = itertools.islice(orders, 1)
         placed = [dataclasses.replace(mesh, device_order=order) for order in dict.fromkeys(orders)]
-        candidates.append(
-            min(
-                (Candidate(name, m, predict(cost, topology, m)) for m in placed),
-                # Times that differ by rounding are equal. Then the usual order is better.
-                key=lambda c: (
-                    float(f"{c.prediction.step_seconds:.9g}"),
-                    "T" in c.mesh.device_order,
-                ),
-            )
-        )
+        ordered = [Candidate(name, m, predict(cost, topology, m)) for m in placed]
+        # Times that differ by rounding are equal. Then the usual order is better.
+        candidates.append(min(ordered, key=lambda c: (c.seconds(9), "T" in c.mesh.device_order)))
     own = None
     if config.mesh.num_devices == devices and not any(problems(config, arrays)):
         prediction = predict(cost_of(step, config.mesh, chip), topology, config.mesh)
@@ -128,9 +125,7 @@ def rank(config: "Config", arrays: ArraySpecs, topology: Topology) -> Ranking:
             f"{size_text(chip.hbm_bytes)}. Choose more devices with --topology, or fewer Data.rows."
         )
     # Times that differ by less than a thousandth are equal: then the smaller memory is better.
-    fitting.sort(
-        key=lambda c: (float(f"{c.prediction.step_seconds:.3g}"), c.prediction.cost.memory)
-    )
+    fitting.sort(key=lambda c: (c.seconds(3), c.prediction.cost.memory))
     return Ranking(len(tried), len(candidates), fitting, own)
 
 

@@ -86,15 +86,14 @@ def _communication(inspection: Inspection) -> list[str]:
     added = {name: dims for reason in reasons for name, dims in reason.overrides.items()}
     if added:
         # The first pattern that matches a name decides, so the new patterns come first.
-        lines.append(f"  setting to try: Mesh.overrides = {added | dict(inspection.overrides)}")
+        others = {k: v for k, v in inspection.overrides.items() if k not in added}
+        lines.append(f"  setting to try: Mesh.overrides = {added | others}")
     return lines
 
 
 def _causes(inspection: Inspection, asked_for: bool) -> list[str]:
     """Returns lines for the collectives that annotations or rules ask for, or for the others."""
-    sources = merged(
-        source for source in inspection.sources if source.reason.asked_for == asked_for
-    )
+    sources = merged(s for s in inspection.sources if s.reason.asked_for == asked_for)
     if not sources:
         return []
     unexpected = "  UNEXPECTED: no annotation and no rule of the mesh asks for these:"

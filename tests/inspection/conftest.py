@@ -55,11 +55,10 @@ def inspection() -> Inspection:
 @pytest.fixture
 def refused(inspection) -> Inspection:
     """The same step, given up by the compiler."""
-    needs = Memory(*[None] * 5, 20 * GIB, 16 * GIB, CATEGORIES, is_estimate=True)
     return dataclasses.replace(
         inspection,
         compilation=Compilation(1.0, None, None, None),
-        memory=needs,
+        memory=Memory(*[None] * 5, 20 * GIB, 16 * GIB, CATEGORIES, is_estimate=True),
         sources=(),
         work={},
         does_not_fit=("DOES NOT FIT: temporaries",),

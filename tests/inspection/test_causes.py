@@ -52,6 +52,13 @@ def test_the_collectives_of_a_pipeline_are_asked_for():
     assert not explain("collective-permute", Array("f32", (8,)), NOWHERE, ("x",), context).asked_for
 
 
+def test_a_weight_that_is_to_be_whole_keeps_the_rest_of_its_own_entry():
+    mesh = Mesh(("x", "y"), (4, 2), overrides={"*/wi": {"M": "x", "H": "y"}})
+    context = dataclasses.replace(CONTEXT, mesh=mesh)
+    reason = explain("all-gather", Array("f32", (256, 512)), GRADIENT, ("x",), context)
+    assert list(reason.overrides.values()) == [{"M": None, "H": ("y",)}]
+
+
 ADAFACTOR = Origin("", "adafactor", "optimizer")
 GUARD = Origin("", "guard", "optimizer")
 
@@ -76,14 +83,9 @@ def test_a_shared_update_asks_for_gathers_of_weights_and_moments():
         ("reduce-scatter", "dispatch", "forward", "adds up the inputs of a group's slots over"),
         ("all-gather", "combine", "forward", "gathers the outputs of a group's slots for"),
         ("all-gather", "dispatch", "backward", "gathers the gradients of the inputs of a group's"),
-        (
-            "all-gather",
-            "gating",
-            "forward",
-            "gathers how many tokens of a group ask for each expert",
-        ),
+        ("all-gather", "gating", "forward", "gathers how many tokens of a group ask for each expert"),
     ],
-)
+)  # fmt: skip
 def test_the_devices_that_share_a_group_have_reasons_to_communicate(kind, part, direction, why):
     rules = {"G": "group", "S": "member", "E": ("member", "group")}
     context = dataclasses.replace(CONTEXT, mesh=Mesh(("group", "member"), (2, 4), rules=rules))

@@ -5,7 +5,7 @@ from gshard_nmt.inspection import memory
 from gshard_nmt.inspection.memory import CATEGORIES, Memory
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.ahead_of_time import DoesNotFit
-from gshard_nmt.spmd.lowering import ArraySpec, Signature
+from gshard_nmt.spmd.lowering import ArraySpec, Signature, flatten
 from gshard_nmt.spmd.mesh import Mesh
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int32)
@@ -26,7 +26,7 @@ SIGNATURE = Signature(
 
 def test_each_argument_has_its_category():
     assert {
-        name: memory.category_of(name, spec, MESH) for name, spec in SIGNATURE.flat_inputs()
+        name: memory.category_of(name, spec, MESH) for name, spec in flatten(SIGNATURE.inputs)
     } == {
         "parameters/encoder/block/moe_0/wi": "sharded_weights",
         "parameters/source_embedding": "replicated_weights",

@@ -53,18 +53,11 @@ def test_six_all_to_alls_of_an_moe_layer_and_an_all_reduce_of_what_is_replicated
         # Each weight is gathered once, because nothing is computed again.
         ("zero", (8,), {"all-gather": {("x",)}, "reduce-scatter": {("x",)}}),
         ("data_tensor_attempt1", (4, 2), {"all-reduce": {("x",), ("y",)}}),
-        (
-            "data_tensor_attempt2",
-            (4, 2),
-            {"all-gather": {("x",)}, "all-reduce": {("y",)}, "reduce-scatter": {("x",)}},
-        ),
-        (
-            "data_tensor",
-            (4, 2),
-            {"all-gather": {("x",), ("y",)}, "reduce-scatter": {("x",), ("y",)}},
-        ),
+        ("data_tensor_attempt2", (4, 2),
+         {"all-gather": {("x",)}, "all-reduce": {("y",)}, "reduce-scatter": {("x",)}}),
+        ("data_tensor", (4, 2), {"all-gather": {("x",), ("y",)}, "reduce-scatter": {("x",), ("y",)}}),
     ],
-)
+)  # fmt: skip
 def test_the_collectives_of_a_dense_layer_are_those_of_the_table_in_sharding_md(name, shape, moved):
     macros = ("DEVICES",) if len(shape) == 1 else ("X", "Y")
     sizes = [f"{macro} = {size}" for macro, size in zip(macros, shape, strict=True)]

@@ -44,6 +44,8 @@ def test_an_unexpected_collective_gets_a_setting_that_keeps_the_configs_own(insp
     assert f"2 x all-gather f32[64], 2.00 KiB, {place}: gathers <f32[64]>" in unexpected
     # The new pattern stands first, because the first that matches decides.
     assert "Mesh.overrides = {'decoder/gate': {'E': None}, '*': {'M': 'x'}}" in unexpected
+    own = dataclasses.replace(inspection, overrides={"decoder/gate": {"E": "x"}})
+    assert "Mesh.overrides = {'decoder/gate': {'E': None}}" in report.report(own, 1e12)
 
 
 def test_without_a_program_the_report_ends_after_the_memory(refused):

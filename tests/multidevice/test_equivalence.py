@@ -90,6 +90,27 @@ def test_a_difference_is_named_and_is_an_error(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("settings", "devices"),
+    [
+        (["Mesh.shape = (6,)"], 4),
+        (["Model.group_size = 16", "Mesh.shape = (8,)", "Mesh.rules = {'G': 'x', 'E': 'x'}"], 8),
+        (
+            [
+                "Model.num_groups = 5",
+                "Data.rows = 40",
+                "Mesh.shape = (2,)",
+                "Mesh.rules = {'B': 'x'}",
+            ],
+            2,
+        ),
+    ],
+)
+def test_odd_sizes_are_reduced_to_what_divides(settings, devices):
+    config = load_config("demo", settings)
+    assert equivalence.reduced_config(config).mesh.num_devices == devices
+
+
+@pytest.mark.parametrize(
     ("name", "devices"),
     [("demo", 4), ("moe_2048e_36l", 8), ("gspmd_hybrid_57b", 4), ("dense_128l", 8)],
 )
