@@ -151,7 +151,7 @@ def speed_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
         can_divide = len(environment.cores()) > processes
         possible = {k: v for k, v in everything.items() if can_divide or not v.divides}
         chosen = {k: v for k, v in possible.items() if k in wanted}
-        measured = translate(chosen, processes, limit.part(1 / len(arguments.processes)), 32)
+        measured = translate(chosen, processes, limit.part(1 / len(arguments.processes)))
         # A CPU without bfloat16 leaves the table whole.
         needed = {k for k, v in possible.items() if v.precision != "bfloat16"}
         is_whole &= needed <= set(measured.turns)
@@ -160,7 +160,7 @@ def speed_section(arguments: argparse.Namespace, limit: Limit) -> page.Section:
             f"{counted(processes, 'process', 'processes')}, "
             f"{counted(threads, 'thread', 'threads')} each"
         )
-        table, own = rows(measured, 32 * 32 * processes, BASE, f" ({title})")
+        table, own = rows(measured, 32 * 32 * processes, f" ({title})")
         parts.append(f"{title}:\n\n{table}")
         figures += own
         versions |= measured.versions()
@@ -173,24 +173,21 @@ def counted(number: int, singular: str, plural: str) -> str:
     return f"{number} {singular if number == 1 else plural}"
 
 
-def translate(systems: dict[str, System], processes: int, limit: Limit, sentences: int) -> Measured:
+def translate(systems: dict[str, System], processes: int, limit: Limit) -> Measured:
     cores = environment.cores()
     share = len(cores) // processes
     parts = [cores[i * share : (i + 1) * share] for i in range(processes)]
-    starts = {name: partial(start, name, s, parts, sentences) for name, s in systems.items()}
+    starts = {name: partial(start, name, s, parts) for name, s in systems.items()}
     return measure(starts, limit)
 
 
-def start(
-    name: str, system: System, parts: Sequence[tuple[int, ...]], sentences: int
-) -> list[Worker]:
+def start(name: str, system: System, parts: Sequence[tuple[int, ...]]) -> list[Worker]:
     workloads = [
         Workload(
             cores=cores,
             folder=str(BUILD / "decoding"),
             settings=system.settings,
             experts=system.experts,
-            sentences=sentences,
             precision=system.precision,
             parts=len(cores) if system.divides else 1,
         )
@@ -200,19 +197,19 @@ def start(
     return [worker(module, workload, name, system.tree) for workload in workloads]
 
 
-def rows(measured: Measured, tokens: int, base: str, where: str = "") -> tuple[str, list[Figure]]:
+def rows(measured: Measured, tokens: int, where: str) -> tuple[str, list[Figure]]:
     """Returns a table and its figures: medians with the interval from the slowest to the fastest turn."""
     lines: list[tuple[str, ...]] = [("", "tokens/s", "interval", "CPU seconds")]
-    ratios_of, figures = [f"times {base}"], []
+    ratios_of, figures = [f"times {BASE}"], []
     for name, turns in measured.turns.items():
         speeds = [tokens / turn.seconds for turn in turns]
         cpu_seconds = statistics.median(turn.cpu_seconds for turn in turns)
         lines.append((name, *median_text(speeds, ",.0f"), f"{cpu_seconds:.2f}"))
-        ratios = measured.times_as_fast(name, base) if base in measured.turns else []
+        ratios = measured.times_as_fast(name, BASE) if BASE in measured.turns else []
         ratios_of += [f"{statistics.median(ratios):.2f}"] if ratios else []
-        compared = base + where if ratios else ""
+        compared = BASE + where if ratios else ""
         figures.append(Figure.of(name + where, "tokens/s", speeds, compared, ratios))
-    if base in measured.turns:
+    if BASE in measured.turns:
         lines = [(*line, ratio) for line, ratio in zip(lines, ratios_of, strict=True)]
     return page.table(lines), figures
 

@@ -63,7 +63,7 @@ def first_step(config: str, data: Path, workdir: Path, steps: int) -> float:
         for line in process.stderr:
             output.append(line)
             after = after or (line.startswith("step ") and time.monotonic() - began) or 0.0
-    if process.returncode:
+    if process.returncode or not after:
         raise RuntimeError("".join(output))
     return after
 

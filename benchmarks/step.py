@@ -186,7 +186,7 @@ class Product:
     """As jax.lax.dot_general takes them: ((contracting), (batch))."""
 
 
-def products(module: HloModule) -> Iterator[tuple[Product, Instruction, str, int]]:
+def products(module: HloModule) -> Iterator[tuple[Product, Instruction, int]]:
     for executed, times in module.executed():
         for inner in module.fused(executed):
             if inner.opcode == "dot":
@@ -198,7 +198,7 @@ def products(module: HloModule) -> Iterator[tuple[Product, Instruction, str, int
                     ),
                     (numbers(inner, "lhs_batch_dims"), numbers(inner, "rhs_batch_dims")),
                 )
-                yield Product(lhs, rhs, dimensions), inner, executed.name, times
+                yield Product(lhs, rhs, dimensions), inner, times
 
 
 def numbers(instruction: Instruction, name: str) -> tuple[int, ...]:
@@ -210,7 +210,7 @@ def products_alone(module: HloModule) -> tuple[float, float]:
     """Returns the milliseconds that all products take by themselves, and their FLOPs."""
     times: collections.Counter[Product] = collections.Counter()
     flops = 0.0
-    for product, inner, _, count in products(module):
+    for product, inner, count in products(module):
         times[product] += count
         flops += count * product_flops(module, inner)
     return sum(count * alone_ms(product) for product, count in times.items()), flops

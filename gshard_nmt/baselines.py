@@ -51,9 +51,7 @@ class Request:
                     f"{did_you_mean(language, tokens)} It has {', '.join(sorted(tokens))}; choose some "
                     "of these."
                 )
-        return sorted(
-            {*(self.languages or tokens)}, key=lambda language: (-tokens[language], language)
-        )
+        return sorted({*(self.languages or tokens)}, key=lambda name: (-tokens[name], name))
 
 
 def train_baselines(
@@ -67,10 +65,7 @@ def train_baselines(
     so several programs with one folder divide the work.
 
     Returns whether all models are finished, or in the hands of other programs. They are not if the time
-    was over before.
-
-    Raises:
-      UserError: the multilingual run has not been trained, or it does not fit the request.
+    was over before. UserError: the multilingual run has not been trained, or does not fit the request.
     """
     tokens = RunFolder(request.run).budget().get("tokens_by_language")
     if not tokens:
@@ -157,17 +152,14 @@ class _Trainer:
             config = config.replace(train={"steps": record["steps"] + steps, "patience": 0})
             if not self._train(config, run):
                 return False
-            cooldown = {"steps": steps, "dev_bleu_before": record["dev_bleu"]}
-            record = self._recorded(
-                run, config, record | {"cooldown": cooldown}, ended=record["ended"]
-            )
+            record |= {"cooldown": {"steps": steps, "dev_bleu_before": record["dev_bleu"]}}
+            record = self._recorded(run, config, record, ended=record["ended"])
         self.say(f"{run.path} is finished: {record['steps']} steps")
         return True
 
     def _train(self, config: Config, run: RunFolder) -> bool:
         """Trains a model to one of its limits; returns False if the time of this start is over."""
-        is_over = self.limit.is_over()
-        return not is_over and self.train(config, self.prepared.folder, run.path)
+        return not self.limit.is_over() and self.train(config, self.prepared.folder, run.path)
 
     def _recorded(
         self, run: RunFolder, config: Config, facts: Mapping[str, Any], **end: str

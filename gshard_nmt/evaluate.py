@@ -92,10 +92,8 @@ def evaluate(
         calibration.section(systems.main),
     ]
     if request.count_experts is not None:
-        weights = request.choices.checkpoint
-        sections.append(
-            routing.section(run, systems.main.ordered(), request.count_experts, weights)
-        )
+        how = request.count_experts, request.choices.checkpoint
+        sections.append(routing.section(run, systems.main.ordered(), *how))
     facts = [
         ("run", str(run.path)),
         ("decoding", systems.main.made_by),
@@ -125,7 +123,9 @@ def _read_text(
         tests, notes = test_sets.read(published, run.data["pairs"], request.sentences)
         for note in (*published.notes, *notes):
             Terminal(stderr=True).print(f"--test_set: {note}")
-        alarms = [note for note in notes if "is not scored" in note]
+        alarms = [
+            n for n in notes if "is not scored" in n or n.startswith("the test set has no text")
+        ]
         return tests, test_sets.facts(published, tests, notes), alarms
     folders = corpus or {}
     pairs = corpora.pairs_of(run, folders)

@@ -36,8 +36,14 @@ def nats(run: Path) -> list[float]:
             f"{run} has no validation by language; train it with Train.dev_every above 0"
         )
     last = validations[-1]
-    tokens = json.loads((run / "budget.json").read_text(encoding="utf-8"))["tokens_by_language"]
+    budget = json.loads((run / "budget.json").read_text(encoding="utf-8"))
+    if last["step"] != budget["steps"]:
+        steps = f"step {budget['steps']}, its last validation at {last['step']}"
+        raise ValueError(f"{run} has not ended: it is at {steps}")
+    tokens = budget["tokens_by_language"]
     by_size = [last[k] for n in sorted(tokens, key=tokens.get)[::-1] if (k := PREFIX + n) in last]
+    if None in by_size:
+        raise ValueError(f"{run}: the last validation is not finite; the run has diverged")
     n = max(1, len(by_size) // 4)
     return [float(np.mean(part)) for part in (by_size, by_size[:n], by_size[-n:])]
 
@@ -67,12 +73,8 @@ def gain_in_bleu(reports: list[Path]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        metavar="NAME=RUN,RUN,...",
-        help="a name and its run folders, a seed each",
-    )
+    runs = "a name and its run folders, a seed each"
+    parser.add_argument("runs", nargs="+", metavar="NAME=RUN,RUN,...", help=runs)
     parser.add_argument(
         "--reports", metavar="REPORT,...", help="reports of two runs beside each other, a seed each"
     )

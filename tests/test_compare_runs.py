@@ -12,12 +12,13 @@ def make_run(folder, values):
     folder.mkdir()
     rows = [
         {"step": 1, "dev_nll/a": 9.0},
-        {f"dev_nll/{name}": value for name, value in zip("abcd", values, strict=True)},
-        {"step": 3},
+        {f"dev_nll/{name}": value for name, value in zip("abcd", values, strict=True)}
+        | {"step": 2},
+        {"step": 2, "seconds": 3.0},
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     tokens = {"a": 1, "b": 2, "c": 3, "d": 4}
-    (folder / "budget.json").write_text(json.dumps({"tokens_by_language": tokens}))
+    (folder / "budget.json").write_text(json.dumps({"steps": 2, "tokens_by_language": tokens}))
     return str(folder)
 
 
@@ -34,13 +35,21 @@ def test_differences_are_seed_by_seed(tmp_path, monkeypatch, capsys):
     ]
 
 
-def test_a_run_without_validations_is_named(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("log", "message"),
+    [
+        ('{"step": 1}', "has no validation by language; train it with Train"),
+        ('{"step": 1, "dev_nll/a": 2.0}', "has not ended: it is at step 2, its last validation at 1"),
+        ('{"step": 2, "dev_nll/a": null}', "base: the last validation is not finite; the run"),
+    ],
+)  # fmt: skip
+def test_a_run_without_a_last_validation_is_named(tmp_path, monkeypatch, capsys, log, message):
     run = make_run(tmp_path / "base", [1.0, 1.0, 1.0, 1.0])
-    (tmp_path / "base" / "metrics.jsonl").write_text('{"step": 1}\n')
+    (tmp_path / "base" / "metrics.jsonl").write_text(log + "\n")
     monkeypatch.setattr("sys.argv", ["x", f"base={run}"])
     with pytest.raises(SystemExit, match="2"):
         compare_runs.main()
-    assert "has no validation by language; train it with Train" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_run_that_has_not_ended_is_named(tmp_path, monkeypatch, capsys):

@@ -249,6 +249,7 @@ def test_a_published_test_set_takes_the_place_of_the_corpus(folders, capsys):
         "so they are left out"
     )
     assert "--test_set: the test set has no text of de-en" in capsys.readouterr().err
+    assert any("no text of de-en" in check for check in contents["checks"])
     assert (folders / "run" / "decodes" / "flores.devtest.fr-en.txt").exists()
 
 

@@ -68,12 +68,10 @@ class Circumstances:
 
 
 def circumstances(
-    command: str, machine: str, busy: str, versions: Mapping[str, str] | None
+    command: str, machine: str, busy: str, versions: Mapping[str, str]
 ) -> Circumstances:
     own = {name: importlib.metadata.version(name) for name in ("jaxlib", "tensorflow")}
-    versions = dict(
-        sorted((own | {"python": platform.python_version()} | dict(versions or {})).items())
-    )
+    versions = dict(sorted((own | {"python": platform.python_version()} | dict(versions)).items()))
     today = f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}"
     return Circumstances(command, machine, busy, versions, today, commit())
 

@@ -29,10 +29,6 @@ class Workload(ModelJob):
     target_tokens: int = 32
     beam: int = 4
 
-    @property
-    def tokens(self) -> int:
-        return self.sentences * self.target_tokens
-
     def sources(self, end: int) -> list[list[int]]:
         rng = random.Random(1)
         ids = range(16, self.vocabulary)  # each system has special ids below 16

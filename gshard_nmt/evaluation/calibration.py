@@ -48,10 +48,7 @@ def calibrate(
 ) -> None:
     """Writes the confidence of a run, fitted on dev text, and prints how good it is on test text.
 
-    `sentences` is the most of each direction; 0 means all.
-
-    Raises:
-      UserError: there is no dev or test text, or too little of it.
+    `sentences` is the most of each direction; 0 means all. Raises UserError if there is too little text.
     """
     outputs.check_folder("--workdir", run.path)
     pairs = corpora.pairs_of(run, folders)

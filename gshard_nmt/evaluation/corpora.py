@@ -57,13 +57,9 @@ def test_sets(
     for direction in run.data["pairs"]:
         language, source, target = (direction[key] for key in ("language", "source", "target"))
         try:
-            rows = [
-                row
-                for pair in pairs.get(language, ())
-                for row in itertools.islice(
-                    read_pairs(pair, split, source, target), sentences or None
-                )
-            ]
+            rows: list[tuple[str, str]] = []
+            for pair in pairs.get(language, ()):
+                rows += itertools.islice(read_pairs(pair, split, source, target), sentences or None)
         except UserError as error:
             notes.append(f"{source}-{target} is not scored: {error}")
             continue

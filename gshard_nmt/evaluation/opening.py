@@ -18,15 +18,11 @@ def open_systems(
     names: Sequence[str] = (),
     baselines: Path | None = None,
 ) -> Systems:
-    """Opens the main run, and everything that it is compared with.
+    """Opens the main run with the test sets of its directions, and everything that it is compared with.
 
+    `names` are those of the runs, the main run first; a run without a name gets that of its folder.
+    `baselines` is a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
     A UserError names what cannot be read, or cannot be compared with the main run.
-
-    Args:
-      run, tests: the main run, and the test sets of its directions.
-      others: the folders of other runs.
-      names: names of the runs, the main run first. A run without a name gets that of its folder.
-      baselines: a folder of run folders that are named by language, or a JSON file {"fr": 30.1, ...}.
     """
     of_baselines = _open_baselines(baselines, tests)
     runs = [run, *map(RunFolder, others)]

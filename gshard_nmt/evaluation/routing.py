@@ -144,20 +144,14 @@ def page_part(use: ExpertUse, names: Sequence[str]) -> str:
     )
     maps = figures.image(lambda: draw_maps(weight, use.layers, names), "png")
     alt = "The share of each expert in the gate weight of each language, one map for each MoE layer"
-    of_layers = [
-        [
-            name.replace("_", " "),
-            f"{effective[i]:.1f}",
-            f"{int(load[i].argmax())} ({100 * load[i].max():.1f} %)",
-            str(len(dead.get(name, []))),
-        ]
-        for i, name in enumerate(use.layers)
-    ]
+    layers = [name.replace("_", " ") for name in use.layers]
+    busiest = (f"{int(shares.argmax())} ({100 * shares.max():.1f} %)" for shares in load)
+    unused = (str(len(dead.get(name, []))) for name in use.layers)
+    of_layers = zip(layers, (f"{n:.1f}" for n in effective), busiest, unused, strict=True)
     of_languages = [
         [name, f"{tokens[i]:,.0f}", f"{use.left_out[i]:,}", *(_named(layer[i]) for layer in main)]
         for i, name in enumerate(names)
     ]
-    layers = [name.replace("_", " ") for name in use.layers]
     heads = ("layer", f"effective experts of {experts}", "busiest expert", "dead experts")
     note = (
         f"<p>In each layer, the fewest of the {experts} experts that hold half of the language's gate "

@@ -50,11 +50,8 @@ class Budget:
         """Returns the budget of a run; the devices are those of its last mesh."""
         config, record = read_run_config(run.config), run.budget()
         model, devices = config.model, math.prod(config.mesh.shape)
-        budget = cls(
-            experts=model.experts,
-            layers=model.encoder_layers + model.decoder_layers,
-            devices=devices,
-        )
+        layers = model.encoder_layers + model.decoder_layers
+        budget = cls(experts=model.experts, layers=layers, devices=devices)
         if not record:
             return budget
         steps, seconds = record["steps"], record["seconds"]
@@ -82,34 +79,21 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Result:
-    """The scores of a system on one test set.
+    """The scores of a system on one test set. If only a score is known, others are None or empty."""
 
-    Attributes:
-      test: the test set. Its training pairs are those of the main run and order the languages.
-      bleu, chrf: from 0 to 100.
-      lines: the translations; () if only a score is known.
-      scores: every metric by its key, with its signature.
-      statistics: those of each sentence, see `significance.statistics`; None if only a score is known.
-      tokens: training tokens of the language that the system has seen; None if unknown.
-      baseline: the result of the bilingual baseline.
-      gain: the comparison with the baseline; None without its translations.
-      main: the result of the main run; None if this is the main run.
-      comparison: the comparison with the main run.
-      adjusted_p: its p-value with the false discovery rate controlled.
-    """
-
-    test: TestSet
-    bleu: float
+    test: TestSet  # its training pairs are those of the main run and order the languages
+    bleu: float  # from 0 to 100, as chrF
     chrf: float | None = None
-    lines: Sequence[str] = ()
+    lines: Sequence[str] = ()  # the translations
+    # every metric by its key, with its signature
     scores: Mapping[str, Measured] = dataclasses.field(default_factory=dict)
-    statistics: np.ndarray | None = None
-    tokens: int | None = None
-    baseline: "Result | None" = None
-    gain: Comparison | None = None
-    main: "Result | None" = None
-    comparison: Comparison | None = None
-    adjusted_p: float | None = None
+    statistics: np.ndarray | None = None  # of each sentence, see `significance.statistics`
+    tokens: int | None = None  # training tokens of the language that the system has seen, if known
+    baseline: "Result | None" = None  # the result of the bilingual baseline
+    gain: Comparison | None = None  # the comparison with the translations of the baseline
+    main: "Result | None" = None  # the result of the main run; None if this is the main run
+    comparison: Comparison | None = None  # the comparison with the main run
+    adjusted_p: float | None = None  # its p-value with the false discovery rate controlled
 
     @property
     def direction(self) -> Direction:
@@ -246,12 +230,8 @@ class Systems:
         return System("bilingual baselines", budget=budget, results=results) if results else None
 
     def each(self, change: Callable[[System], System]) -> Self:
-        return dataclasses.replace(
-            self,
-            main=change(self.main),
-            others=[change(system) for system in self.others],
-            baselines=[change(system) for system in self.baselines],
-        )
+        main, *others = map(change, self.compared)
+        return type(self)(main, others, [*map(change, self.baselines)])
 
 
 def scored(systems: Systems, names: Sequence[str], advance: Callable[[], None]) -> Systems:
@@ -305,18 +285,9 @@ def score_lines(
             return None
         return significance.compare_statistics(statistics, other.statistics)
 
-    return Result(
-        test,
-        scores["bleu"].value,
-        scores["chrf"].value,
-        lines,
-        scores,
-        statistics,
-        baseline=baseline,
-        gain=compared(baseline),
-        main=main,
-        comparison=compared(main),
-    )
+    own = test, scores["bleu"].value, scores["chrf"].value, lines, scores, statistics
+    gain, comparison = compared(baseline), compared(main)
+    return Result(*own, baseline=baseline, gain=gain, main=main, comparison=comparison)
 
 
 def adjusted(results: Sequence[Result]) -> list[Result]:
@@ -336,10 +307,9 @@ def key_of(values: Mapping[str, object], test: TestSet) -> str:
 
 def labels(results: Sequence[Result]) -> list[str]:
     """Returns a short label of each direction: its language if this is clear, or else "fr-en"."""
-    counts = collections.Counter(result.test.language for result in results)
-    return [
-        r.test.language if counts[r.test.language] == 1 else r.test.direction_name for r in results
-    ]
+    tests = [result.test for result in results]
+    counts = collections.Counter(test.language for test in tests)
+    return [t.language if counts[t.language] == 1 else t.direction_name for t in tests]
 
 
 def resource_groups(main: System) -> dict[str, list[Direction]]:
@@ -358,9 +328,8 @@ def resource_groups(main: System) -> dict[str, list[Direction]]:
 def missing_labels(main: System, system: System) -> list[str]:
     """Returns the labels of the directions of the main system that another system lacks."""
     results, own = main.ordered(), system.by_direction()
-    return [
-        name for name, r in zip(labels(results), results, strict=True) if r.direction not in own
-    ]
+    named = zip(labels(results), results, strict=True)
+    return [name for name, result in named if result.direction not in own]
 
 
 def as_json(systems: Sequence[System]) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ checkpoint, the config, the test text and the rules of decoding are the same, an
 """
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,23 +35,15 @@ _ABOUT = fields({"identity": mapping_of(anything()), "made_by": text(), "sha256"
 
 @dataclasses.dataclass(frozen=True)
 class TestSet:
-    """The test sentences of one direction.
+    """The test sentences of one direction."""
 
-    Attributes:
-      language: the language of the pair that is not English.
-      source, target: BCP 47 tags of the direction.
-      train_pairs: number of examples that the run was trained on.
-      sources, references: the sentences to translate, and the reference of each.
-      other_references: further complete references, if there are several.
-    """
-
-    language: str
-    source: str
+    language: str  # the language of the pair that is not English
+    source: str  # BCP 47 tag
     target: str
-    train_pairs: int
-    sources: list[str]
-    references: list[str]
-    other_references: tuple[list[str], ...] = ()
+    train_pairs: int  # number of examples that the run was trained on
+    sources: list[str]  # the sentences to translate
+    references: list[str]  # the reference of each
+    other_references: tuple[list[str], ...] = ()  # further complete ones
 
     @property
     def direction_name(self) -> str:
@@ -89,10 +80,35 @@ def translate_all(
     The run may still be trained meanwhile. All translations are of the same checkpoint. `advance` is
     called after each test set.
     """
+    folder = run.path / "decodes"
+
+    def one(test: TestSet, checkpoint: str) -> tuple[Translations, str]:
+        """Returns the translations of a test set, and the label of the checkpoint that made them."""
+        name = f"{split}.{test.direction_name}"
+        identity = {
+            "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
+            "checkpoint": checkpoint,
+            "config": choices.settings(run),
+            "version of the decoding rules": RULES_VERSION,
+        }
+        earlier = load(folder, name, identity)
+        if earlier is not None and len(earlier.lines) == len(test.sources):
+            return earlier, checkpoint
+        words = (run.path, test.source, test.target, test.sources, choices.checkpoint)
+        lines, made_by, used = translate(*words)
+        translations = Translations(lines, made_by)
+        try:
+            store(folder, name, identity | {"checkpoint": used}, translations)
+        except OSError as error:
+            note = (
+                f"{folder} cannot be written ({error.strerror}), so these translations are not kept"
+            )
+            Terminal(stderr=True).print(note)
+        return translations, used
+
     checkpoints = Checkpoints.of(run, read_run_config(run.config).train)
     # Only manifests are read. If arrays are damaged, decoding may use another checkpoint.
     checkpoint = expected_label(checkpoints, Chosen.parse(choices.checkpoint))
-    one = functools.partial(_translate, run, split, translate, choices)
     results: list[Translations] = []
     for number, test in enumerate(tests):
         translations, used = one(test, checkpoint)
@@ -103,36 +119,6 @@ def translate_all(
         results.append(translations)
         advance()
     return results
-
-
-def _translate(
-    run: RunFolder,
-    split: str,
-    translate: Translate,
-    choices: Choices,
-    test: TestSet,
-    checkpoint: str,
-) -> tuple[Translations, str]:
-    """Returns the translations of a test set, and the label of the checkpoint that made them."""
-    folder, name = run.path / "decodes", f"{split}.{test.direction_name}"
-    identity = {
-        "sources": hashlib.sha256("\n".join(test.sources).encode()).hexdigest(),
-        "checkpoint": checkpoint,
-        "config": choices.settings(run),
-        "version of the decoding rules": RULES_VERSION,
-    }
-    earlier = load(folder, name, identity)
-    if earlier is not None and len(earlier.lines) == len(test.sources):
-        return earlier, checkpoint
-    words = (run.path, test.source, test.target, test.sources, choices.checkpoint)
-    lines, made_by, used = translate(*words)
-    translations = Translations(lines, made_by)
-    try:
-        store(folder, name, identity | {"checkpoint": used}, translations)
-    except OSError as error:
-        note = f"{folder} cannot be written ({error.strerror}), so these translations are not kept"
-        Terminal(stderr=True).print(note)
-    return translations, used
 
 
 def load(folder: Path, name: str, identity: Mapping[str, Any]) -> Translations | None:

@@ -61,11 +61,8 @@ class Validation:
         config = self._programs.config.train
         values = self._scored(weights_to_decode(state))
         if not values:
-            return (
-                f"step {counters.step}: no dev text fits into the rows, so no scores",
-                Scores(),
-                {},
-            )
+            text = f"step {counters.step}: no dev text fits into the rows, so no scores"
+            return text, Scores(), {}
         line = f"step {counters.step}: dev nll {values['dev_nll']:.3f}"
         if config.bleu_sentences:
             number = config.bleu_sentences
@@ -181,9 +178,8 @@ class DevText:
     def requests(self) -> tuple[list[list[int]], list[list[int]]]:
         """Returns the ids of each source, and those that its translation begins with."""
         sources = [example.source.tolist() for _, examples in self.parts for example in examples]
-        prefixes = [
-            self.vocabulary.first(pair.target) for pair, examples in self.parts for _ in examples
-        ]
+        first = self.vocabulary.first
+        prefixes = [first(pair.target) for pair, examples in self.parts for _ in examples]
         return sources, prefixes
 
 

@@ -23,17 +23,6 @@ SMALL = {
     "Mesh.shape": (2,),
     "Mesh.overrides": {"*target_embedding": {"V": "x"}},
 }
-BLOCKED = ("tensorflow", "tensorflow_text", "gin", "sentencepiece", "sacrebleu", "orbax")
-
-
-def run_without_tensorflow(*arguments: object) -> subprocess.CompletedProcess:
-    program = (
-        f"import runpy, sys; sys.modules.update(dict.fromkeys({BLOCKED!r})); "
-        f"sys.path.insert(0, {str(PROGRAM.parent)!r}); "
-        f"sys.argv = [{str(PROGRAM)!r}, *{list(map(str, arguments))!r}]; "
-        f"runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
-    )
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
 
 def test_a_lowered_step_runs_without_tensorflow(load, tmp_path):
@@ -41,7 +30,14 @@ def test_a_lowered_step_runs_without_tensorflow(load, tmp_path):
     program = load("accelerator")
     settings = [f"{name} = {v}" for name, v in SMALL.items()]
     program.lower(folder, settings, program.workload_of('{"precision": "float32"}'))
-    done = run_without_tensorflow("run", folder, "--steps", 3, "--peak_tflops", 1)
+    blocked = ("tensorflow", "tensorflow_text", "gin", "sentencepiece", "sacrebleu", "orbax")
+    code = (
+        f"import runpy, sys; sys.modules.update(dict.fromkeys({blocked!r})); "
+        f"sys.path.insert(0, {str(PROGRAM.parent)!r}); "
+        f"runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+    )
+    words = [sys.executable, "-c", code, "run", folder, "--steps", "3", "--peak_tflops", "1"]
+    done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^2 x cpu .* ms a step .* in 3 steps\), [\d,]+ places/s", done.stdout, re.M)
     before, after = map(float, re.search(r"loss ([\d.]+) to ([\d.]+)", done.stdout).groups())
@@ -57,15 +53,12 @@ def test_a_lowered_step_runs_without_tensorflow(load, tmp_path):
     ("words", "message"),
     [
         (("lower", "STEP", "--setting", "Model.expert = 3"), "Model.expert"),
-        (
-            ("lower", "STEP", "--workload", '{"expert": 3}'),
-            "fields of benchmarks/trainers/workload.py",
-        ),
+        (("lower", "STEP", "--workload", '{"expert": 3}'), "fields of benchmarks/trainers/workload.py"),
         (("lower", "STEP", "--workload", "experts=3"), "give JSON"),
         (("run", "STEP", "--steps", "0"), "--steps is 0"),
         (("peer", "--peak_tflops", "0"), "--peak_tflops is 0"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_setting_or_number_is_an_error(load, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["accelerator.py", *words])

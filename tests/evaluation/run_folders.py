@@ -11,10 +11,7 @@ from tests.run.facts import budget_facts, data_facts
 def make_run(
     folder: Path, languages: Sequence[str] = ("fr", "de"), config: str = "", **facts: object
 ) -> RunFolder:
-    """Makes a run folder of a small MoE model from these languages to English.
-
-    `config` has lines of its config, and `facts` are other values of data.json.
-    """
+    """Makes a run folder of a MoE model from these languages to English, with `facts` in data.json."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.gin").write_text(config or "Model.heads = 4\nModel.experts = 8\n")
     (folder / "data.json").write_text(json.dumps(data_facts(languages, **facts)))

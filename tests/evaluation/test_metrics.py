@@ -12,14 +12,12 @@ from sacrebleu.metrics import BLEU
 from gshard_nmt.errors import UserError
 from gshard_nmt.evaluation import metrics
 
-# fmt: off
 WORDS = {
     "zh": ["文件", "没有", "找到", "，", "在", "文件夹", "里", "2024年", "今天", "。", "API", "打开"],
     "ja": ["ファイル", "が", "見つかり", "ません", "、", "今日", "は", "フォルダ", "を", "開く", "。"],
     "fr": ["le", "fichier", "n'est", "pas", "là,", "dossier", "«", "été", "»", "3,5", "aujourd'hui."],
     "ar": ["الملف", "غير", "موجود", "في", "المجلد", "،", "اليوم", "افتح", "؟", "3.5", "مرة"],
-}
-# fmt: on
+}  # fmt: skip
 SPACES = {"zh": "", "ja": "", "fr": " ", "ar": " "}
 SCORERS = ["bleu", "chrf", "chrfpp", "ter"]
 

@@ -18,16 +18,14 @@ _ENDINGS = {
     "tokens": "limit of tokens",
     "steps": "limit of steps",
 }
-# fmt: off
 _COLUMNS = (
-    "language", "size", "weights", "dropout", "vocabulary", "tokens", "steps", "training", "dev BLEU",
-    "ended by",
+    *("language", "size", "weights", "dropout", "vocabulary", "tokens", "steps", "training"),
+    *("dev BLEU", "ended by"),
 )
 _IN_JSON = (
-    "language", "kind", "size", "weights", "dropout", "vocabulary", "tokens", "steps", "seconds",
-    "dev_bleu", "ended",
+    *("language", "kind", "size", "weights", "dropout", "vocabulary", "tokens", "steps"),
+    *("seconds", "dev_bleu", "ended"),
 )
-# fmt: on
 
 Records = Mapping[str, Mapping[str, Any]]
 """The record of the training of each baseline, by language; some have none."""
@@ -54,8 +52,8 @@ def kind_text(records: Records, languages: int) -> str:
     if budgets := [record for record in records.values() if record["kind"] != "converged"]:
         same = sum(record["ended"] == "tokens" for record in budgets)
         parts.append(
-            f"{same} of {languages} baselines saw the same number of tokens of their language as the "
-            "multilingual model, and are not converged"
+            f"{same} of {languages} baselines saw as many tokens of their language as the multilingual "
+            "model had when they were trained, and are not converged"
         )
         if same < len(budgets):
             parts.append(f"{len(budgets) - same} ended before they had seen as many")

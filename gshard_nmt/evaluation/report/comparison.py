@@ -123,16 +123,22 @@ def cautions(systems: Systems) -> Iterator[tuple[str, str]]:
     """Yields what a reader must know before comparing runs with the main run: (name, sentence)."""
     main = systems.main.run
     for system in systems.others:
-        if main and system.run and fingerprints_of(main) != fingerprints_of(system.run):
+        if not main or not system.run:
+            continue
+        if fingerprints_of(main) != fingerprints_of(system.run):
             own, of_main = (
                 ", ".join(f"{name} {digits}".strip() for name, digits in each.items())
                 for each in map(fingerprints_of, (system.run, main))
             )
             yield (
                 f"training text of {system.name}",
-                f"{system.name} was trained on other text than the main run, or on other languages of "
-                f"it: the fingerprints of the corpora are {own} and {of_main}. The scores compare the "
-                "models together with their text.",
+                f"{system.name} was trained on other text than the main run: the fingerprints of the "
+                f"corpora are {own} and {of_main}. The scores compare models together with their text.",
+            )
+        elif sorted(main.directions) != sorted(system.run.directions):
+            yield (
+                f"directions of {system.name}",
+                f"{system.name} has other directions than the main run.",
             )
 
 

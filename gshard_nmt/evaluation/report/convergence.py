@@ -44,9 +44,12 @@ def convergence_section(runs: Mapping[str, RunFolder]) -> Section | None:
     if not any(curves):
         return None
     values = chosen_values([curve for curve in curves if curve])
-    vocabularies = {n: [run.identity()[v] for v in VOCABULARIES] for n, run in runs.items()}
-    main = next(iter(vocabularies.values()))
-    incomparable = [name for name, own in vocabularies.items() if own != main]
+    texts = {
+        name: [sorted(run.directions), *(run.identity()[v] for v in VOCABULARIES)]
+        for name, run in runs.items()
+    }
+    main = next(iter(texts.values()))
+    incomparable = [name for name, own in texts.items() if own != main]
     rows, reached = [], {}
     for name, curve in zip(runs, curves, strict=True):
         reached[name] = [curve.tokens_to_reach(value) if curve else None for value in values]
@@ -66,13 +69,15 @@ def convergence_section(runs: Mapping[str, RunFolder]) -> Section | None:
         "run had seen when it was first as low.</p>"
     )
     if incomparable:
-        note += "\n<p>* This run has other vocabularies, so its numbers cannot be compared.</p>"
+        note += (
+            "\n<p>* It has other vocabularies or directions, so its numbers cannot be compared.</p>"
+        )
     heads = ["system", *(f"{value:g}" for value in values), "lowest"]
     data = {
         "measure": measure,
         "cross_entropies": values,
         "tokens": reached,
-        "other_vocabularies": incomparable,
+        "not_comparable": incomparable,
     }
     title = "Tokens to reach a cross-entropy"
     return Section("tokens_to_cross_entropy", title, f"{web_page.table(heads, rows)}\n{note}", data)
@@ -83,10 +88,7 @@ def curves_of(runs: Sequence[RunFolder]) -> tuple[str, list[Curve | None]]:
 
     It is the cross-entropy on dev text if every run has logged it five times, because text that a model
     has seen often flatters it. Otherwise it is that of the training batches, as in the paper, averaged
-    over the last 10 logged values.
-
-    Returns:
-      "dev_nll" or "nll", and the curve of each run; None if a run has logged nothing.
+    over the last 10 logged values. Returns its name too; the curve is None if a run has logged nothing.
     """
     logs = [_read_log(run) for run in runs]
     of_dev = [_curve(log, DEV) for log in logs]

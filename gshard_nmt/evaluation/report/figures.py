@@ -17,21 +17,17 @@ _MANY = 20
 
 
 TEXT, FAINT, POINTS, BARS = "#1c1c1c", "#999999", "#1f5fa8", "#7a8a99"
-# fmt: off
 COLORS = ("#d1492e", "#1f5fa8", "#2a8a57", "#8a4fb0", "#b8860b", "#00899a", "#c2417f", "#5d6770")
-# fmt: on
 """The colors of the systems. They start again if there are more systems."""
 
 
-# fmt: off
 _STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), TEXT),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "text.parse_math"), False),
     "axes.edgecolor": FAINT, "font.size": 9, "svg.hashsalt": "gshard-nmt",
     # Letters of an SVG stay text, because their outlines would be most of the page.
     "svg.fonttype": "none",
-}
-# fmt: on
+}  # fmt: skip
 
 
 def new_figure(size: tuple[float, float]) -> Any:

@@ -20,22 +20,16 @@ def show(report: Report, folder: Path) -> None:
         intervals = [*(r.delta_ci95 for r in results), average["delta_ci95"]]
         columns["baseline"] = [f"{r.baseline.bleu:.1f}" if r.baseline else "" for r in results]
         columns["gain"] = ["" if gain is None else f"{gain:+.1f}" for gain in gains]
-        columns["95\N{NO-BREAK SPACE}% interval"] = [
-            interval_text(interval) for interval in intervals
-        ]
+        columns["95\N{NO-BREAK SPACE}% interval"] = [*map(interval_text, intervals)]
     columns |= {TITLES[key]: [f"{r.others[key]:.1f}" for r in results] for key in others}
     rows = itertools.zip_longest(*columns.values(), fillvalue="")
     console = Terminal()
     console.print(table(report.title, list(columns), rows))
     if report.systems.others:
-        systems = [
-            (
-                s.name,
-                f"{len(s.results):,}",
-                *(average_text(s.average(), n) for n in ("bleu", "delta")),
-            )
-            for s in report.systems.compared
-        ]
+        systems = []
+        for s in report.systems.compared:
+            means = (average_text(s.average(), name) for name in ("bleu", "delta"))
+            systems.append((s.name, f"{len(s.results):,}", *means))
         console.print(table("systems", ("system", "directions", "BLEU", "gain"), systems))
     console.print(report.headline)
     for section in report.sections:

@@ -57,10 +57,8 @@ def folded(title: str, content: str, is_open: bool = False) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    first, *others = cells
-    return (
-        f"<tr><th>{_cell(first)}</th>{''.join(f'<td>{_cell(cell)}</td>' for cell in others)}</tr>"
-    )
+    first, *others = map(_cell, cells)
+    return f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in others)}</tr>"
 
 
 def _cell(text: str) -> str:

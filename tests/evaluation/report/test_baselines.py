@@ -53,8 +53,8 @@ def test_each_baseline_has_a_row_with_its_budget_and_its_end(tmp_path):
     french, german = part.data["languages"]
     assert (french["ended"], german["ended"]) == ("patience", "tokens")
     assert part.data["kind"] == (
-        "1 of 3 baselines were trained until dev BLEU did not improve; 1 of 3 baselines saw the "
-        "same number of tokens of their language as the multilingual model, and are "
+        "1 of 3 baselines were trained until dev BLEU did not improve; 1 of 3 baselines saw as "
+        "many tokens of their language as the multilingual model had when they were trained, and are "
         "not converged; of 1 it is not recorded how they were trained."
     )
     assert part.data["kind"] in part.html
@@ -69,8 +69,8 @@ def test_the_kind_of_baselines_in_words():
     )
     budgets = {n: RECORD | {"kind": "budget", "ended": n} for n in ("tokens", "steps")}
     assert kind_text(budgets, 2) == (
-        "1 of 2 baselines saw the same number of tokens of their language as the multilingual model, and "
-        "are not converged; 1 ended before they had seen as many."
+        "1 of 2 baselines saw as many tokens of their language as the multilingual model had when they "
+        "were trained, and are not converged; 1 ended before they had seen as many."
     )
     assert kind_text({}, 4) == "It is not recorded how the baselines were trained."
     assert baselines_section({}, 4) is None

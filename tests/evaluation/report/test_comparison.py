@@ -84,8 +84,12 @@ def test_known_scores_of_baselines_have_no_interval(tmp_path, run):
 
 def test_another_corpus_is_a_caution(tmp_path, run):
     same, other = make_run(tmp_path / "same"), make_run(tmp_path / "b", corpus_fingerprint="xyz")
-    ((name, text),) = comparison.cautions(open_systems(run, TESTS, [same.path, other.path]))
+    few = make_run(tmp_path / "few", ["fr"])
+    (name, text), others = comparison.cautions(
+        open_systems(run, TESTS, [same.path, other.path, few.path])
+    )
     assert name == "training text of b"
+    assert others == ("directions of few", "few has other directions than the main run.")
     assert "the fingerprints of the corpora are xyz and 0123456789abcdef." in text
 
 

@@ -64,17 +64,18 @@ def test_the_chosen_values_were_reached_by_all_between_and_by_the_best():
     assert convergence.chosen_values([good]) == [3.12, 2.18, 1.24]
 
 
-def test_the_table_marks_runs_with_other_vocabularies(tmp_path):
+def test_the_table_marks_runs_with_other_vocabularies_or_languages(tmp_path):
     run = make_run(tmp_path / "run")
     other = make_run(tmp_path / "other", files=dict.fromkeys(run.identity(), "1" * 64))
-    runs = {"run": run, "other": other}
+    runs = {"run": run, "other": other, "few": make_run(tmp_path / "few", ["de"])}
     assert convergence.convergence_section(runs) is None
     write_metrics(run, [{"step": 1, "nll": 4.0, "tokens": 70}])
     write_metrics(other, [{"step": 1, "nll": 5.0, "tokens": 7_000_000}])
     section = convergence.convergence_section(runs)
     assert section.data["cross_entropies"] == [5.0, 4.5, 4.0]
-    assert section.data["tokens"] == {"run": [70.0] * 3, "other": [7e6, None, None]}
-    assert section.data["other_vocabularies"] == ["other"]
+    assert section.data["tokens"]["run"] == [70.0] * 3
+    assert section.data["tokens"]["other"] == [7e6, None, None]
+    assert section.data["not_comparable"] == ["other", "few"]
     cells = "<td>7.0\u202fmillion</td><td>not reached</td><td>not reached</td><td>5</td></tr>"
     assert f"<tr><th>other *</th>{cells}" in section.html
     assert "of the training batches" in section.html

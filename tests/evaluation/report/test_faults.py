@@ -45,7 +45,6 @@ def other_baseline_output(world: SmallEvaluation, tag: str, rng) -> None:
     world.baseline_outputs[tag] = [row[0] for row in world.test[tag]]
 
 
-# fmt: off
 FAULTS = {
     "empty references": (empty_references, "{tag}-en: 1 references are empty"),
     "empty outputs": (outputs_of(0.2, lambda *_: " "), "{tag}-en: 12 of 60 outputs are empty"),
@@ -60,8 +59,7 @@ FAULTS = {
     "baseline copies": (other_baseline_output, "{tag}-en \\(baseline\\): 60 of 60 outputs are copies"),
     "missing baseline": (lambda world, tag, rng: world.baselines.remove(tag),
                          "There is no baseline of {tag}"),
-}
-# fmt: on
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -24,15 +24,13 @@ def test_the_table_of_systems_has_their_size_cost_and_quality():
         system_of("T <96>", {0: 30.0, 1: 20.0}, budget=Budget(experts=0), run=None),
     ]
     section = section_of(*systems)
-    # fmt: off
     assert rows_of(section.html)[:3] == [
         ["system", "weights", "experts", "layers", "devices", "steps per second", "tokens of a step",
          "tokens", "device-years", "days", "BLEU", "gain"],
         ["MoE", "600.0\u202fbillion", "2,048", "36", "2,048", "0.72", "4.0\u202fmillion",
          "1.0\u202fbillion", "22.4", "4", "42.1", "+22.1"],
         ["T &lt;96&gt;", "–", "dense", *["–"] * 7, "25.0", "+5.0"],
-    ]
-    # fmt: on
+    ]  # fmt: skip
     assert section.data == as_json(systems)
     assert section.alarms == ("an alarm",)
     assert "img" not in section.html  # the cost of one system only is known
