@@ -48,10 +48,7 @@ class Objects:
             return self._objects.get(name)
 
     def write(self, name: str, content: bytes, if_generation: int | None = None) -> int | None:
-        """Writes an object in one step and returns its generation.
-
-        If `if_generation` is given and the object has another one (0: no object), it returns None.
-        """
+        """Writes an object; returns its generation, or None if it was not `if_generation` (0: none)."""
         with self._lock:
             generation = self._objects.get(name, (b"", 0))[1]
             if if_generation not in (None, generation):

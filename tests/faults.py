@@ -53,10 +53,7 @@ def small_disks(
     files: Sequence[int],
     kb: Sequence[int],
 ) -> list[Outcome]:
-    """Runs a command of `tests.integration.on_small_disks` on one small disk after the other.
-
-    The disks have room for these numbers of files and folders, or of 1,000 bytes. `scratch` is empty.
-    """
+    """Runs a command of on_small_disks.py on disks with room for so many files, or 1,000 bytes."""
     words = [sys.executable, "-m", "tests.integration.on_small_disks", command]
     request = {"arguments": [str(a) for a in arguments], "files": list(files), "kb": list(kb)}
     request["namespaces"] = has_namespaces()
@@ -64,8 +61,7 @@ def small_disks(
     prefix = ["unshare", "-Urm"] if request["namespaces"] else []
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run([*prefix, *words, str(scratch)], cwd=ROOT, env=environment, check=True)
-    outcomes = json.loads((scratch / "outcomes.json").read_text())
-    return [Outcome(**outcome) for outcome in outcomes]
+    return [Outcome(**outcome) for outcome in json.loads((scratch / "outcomes.json").read_text())]
 
 
 @functools.cache

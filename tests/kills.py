@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 
 
 def kill_at(place: int, changes: Mapping[object, Sequence[str]]) -> None:
-    """Lets this process kill itself at its change number `place` of files, in the middle of a write.
-
-    Args:
-      place: the number of the change, from 1.
-      changes: the names of the functions that change files, by the module or class that has them.
-    """
+    """Lets this process kill itself at its change of files number `place`, from 1, amid a write."""
     calls = [0]
 
     def instead_of(name: str, owner: object):

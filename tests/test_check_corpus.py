@@ -61,7 +61,6 @@ def some_empty(rows):
     return [*rows, ("", "text"), ("text", " ")]
 
 
-# fmt: off
 FAULTS = {
     "swapped": ("train", "swapped", turned),
     "shifted": ("train", "shifted", shifted),
@@ -72,7 +71,7 @@ FAULTS = {
     "not English": ("train", "wrong_language", lambda rows: paired(rows, turned(GERMAN))),
     "other script": ("train", "wrong_script", lambda rows: corpora.sentences("ru", 400, "more")),
     "cut off": ("train", "odd_ratio", lambda rows: [(a, b[: len(b) // 8]) for a, b in rows[:90]] + rows),
-}
+}  # fmt: skip
 """Faults of one split: the split, the kind of the finding, and the function that makes the fault."""
 
 LINE_FAULTS = {
@@ -81,7 +80,6 @@ LINE_FAULTS = {
     "copies": lambda rows: [(b, b) for _, b in rows[:60]] + rows[60:],
     "empty": some_empty,
 }
-# fmt: on
 """Faults of lines of the training text, one after the other."""
 
 

@@ -91,17 +91,13 @@ sys.exit(code)
     ("arguments", "message"),
     [
         (["--topology=v9:2x2"], "gshard-inspect: --topology v9:2x2: there is no such topology"),
-        (
-            ["--json=/nowhere/a.json"],
-            "gshard-inspect: --json /nowhere/a.json: the folder /nowhere does not exist. Make it",
-        ),
-        (
-            ["--gin=Mesh.shape = (2048,)"],
-            "the config's mesh has 2048 devices, and a program for more than 512 CPU",
-        ),
+        (["--json=/nowhere/a.json"],
+         "gshard-inspect: --json /nowhere/a.json: the folder /nowhere does not exist. Make it"),
+        (["--gin=Mesh.shape = (2048,)"],
+         "the config's mesh has 2048 devices, and a program for more than 512 CPU"),
         (["--topology=cpu:3"], "which does not divide over the 3 devices of mesh axes ['x']"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_end_with_one_message(capsys, arguments, message):
     assert commands.main(["inspect", "--config=demo", *arguments]) == 2
     captured = capsys.readouterr()

@@ -55,10 +55,8 @@ def test_a_value_of_the_shape_has_no_problem():
         ({"sizes": [1, True]}, "sizes[1] is true; it must be a whole number from 1 to 9"),
         ({"sizes": [10]}, "sizes[0] is 10; it must be a whole number from 1 to 9"),
         ({"files": [["x"]]}, 'files[0] is ["x"]; it must be a list of 2 entries'),
-        (
-            {"files": [["x", 1.5]]},
-            f"files[0][1] is 1.5; it must be a whole number from 0 to {2**63 - 1}",
-        ),
+        ({"files": [["x", 1.5]]},
+         f"files[0][1] is 1.5; it must be a whole number from 0 to {2**63 - 1}"),
         ({"files": 7}, "files is 7; it must be a list"),
         ({"rate": float("nan")}, "rate is NaN; it must be a number of 0 or more"),
         ({"rate": True}, "rate is true; it must be a number of 0 or more"),
@@ -74,7 +72,7 @@ def test_a_value_of_the_shape_has_no_problem():
         ({"more": 7}, "more is 7; it must be a text"),
         ({"name": "A" * 100}, f'name is "{"A" * 79}...; it must be small letters'),
     ],
-)
+)  # fmt: skip
 def test_the_problem_says_where_it_is(changes, words):
     assert problem(SHAPE, GOOD | changes) == words
 

@@ -25,16 +25,12 @@ def test_a_path_of_this_machine_stays_as_it_is(tmp_path):
             "--workdir s3://bucket/run: this kind of URL is unknown; a folder is a path of this machine "
             "or a URL gs://bucket/folder. Copy the data to one of these.",
         ),
-        (
-            "gs://bucket",
-            "--workdir gs://bucket: the URL must name a bucket and a folder. Give gs://bucket/folder.",
-        ),
-        (
-            "gs:///run",
-            "--workdir gs:///run: the URL must name a bucket and a folder. Give gs://bucket/folder.",
-        ),
+        ("gs://bucket",
+         "--workdir gs://bucket: the URL must name a bucket and a folder. Give gs://bucket/folder."),
+        ("gs:///run",
+         "--workdir gs:///run: the URL must name a bucket and a folder. Give gs://bucket/folder."),
     ],
-)
+)  # fmt: skip
 def test_a_url_that_cannot_be_used_is_answered_with_what_can(text, message):
     with pytest.raises(UserError) as raised:
         paths.folder_path("workdir", text)

@@ -1,8 +1,4 @@
-"""Training that is killed, starved or damaged at every moment ends in the state of an undisturbed run.
-
-The training step is a Python function, as in train_loop.py. All else is real: the run folder, its
-lock, the checkpoints on the disk, the data and the loop.
-"""
+"""Training that is killed, starved or damaged at every moment ends in the state of an undisturbed run."""
 
 import contextlib
 import functools
@@ -36,10 +32,7 @@ before_step: dict[int, Callable[[], object]] = {}
 
 
 class ReadingStep(Step):
-    """Adds a number that depends on the batch to the weights, so no batch can be lost or repeated.
-
-    It also keeps a moving average of the weights.
-    """
+    """Adds a number of the batch to the weights, so none is lost or repeated, and keeps their average."""
 
     def __call__(self, state, batch, control):
         before_step.get(int(state["step"]) + 1, bool)()
@@ -100,11 +93,7 @@ CHANGES = ("open", "os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", 
 
 
 class Photographer:
-    """Copies a folder at each moment before Python code changes a file, if it differs from the last copy.
-
-    A process that is killed at this moment leaves exactly these files. The lock is that of a process that
-    is gone.
-    """
+    """Copies a folder before Python code changes a file: what a process that is killed then leaves."""
 
     def __init__(self, folder: Path, album: Path) -> None:
         self.folder, self.album = folder, album
@@ -233,8 +222,7 @@ def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(
     trained_to_step_4(prepared, tmp_path / "run")
     checkpoint = tmp_path / "run" / "checkpoints" / "4"
     data = max(files_of(checkpoint), key=lambda path: "/d/" in str(path) and path.stat().st_size)
-    manifest = checkpoint / "manifest.json"
-    for file, damage in ((data, bytes(9)), (manifest, None)):
+    for file, damage in ((data, bytes(9)), (checkpoint / "manifest.json", None)):
         shutil.copytree(tmp_path / "run", tmp_path / "copy")
         damaged = tmp_path / "copy" / file.relative_to(tmp_path / "run")
         damaged.unlink()

@@ -66,9 +66,8 @@ class Step:
         host["tokens"][0, 0] += TOKENS_PER_STEP
         if status == FINE:
             host["parameters/w"] += 1
-        loss = np.nan if status else 1.0
         metrics = {
-            **dict.fromkeys(("loss", "nll"), np.float32(loss)),
+            **dict.fromkeys(("loss", "nll"), np.float32(np.nan if status else 1.0)),
             **dict.fromkeys(("aux_loss", "overflow_fraction", "tokens"), np.float32(1)),
             **dict.fromkeys(("gradient_norm", "usual_gradient_norm"), np.float32(1)),
             "last_step": np.int32(CONFIG.train.steps),

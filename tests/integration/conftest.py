@@ -1,8 +1,4 @@
-"""A small corpus, its prepared data, one trained run, and the programs run as a user runs them.
-
-The test files of a session share all of this, whichever worker runs them: `once` makes each folder in one
-worker while the others wait.
-"""
+"""A small corpus, its prepared data, one trained run, and the programs run as a user runs them."""
 
 import fcntl
 import json
@@ -105,11 +101,7 @@ def once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def share_programs(folder: Path) -> None:
-    """Lets all run folders in a folder use one cache of compiled programs.
-
-    A baselines.json has this effect. A program whose model, sizes and mesh another run has used is then
-    neither lowered nor compiled again.
-    """
+    """Lets all run folders in a folder use one cache of compiled programs, by a baselines.json."""
     folder.mkdir(exist_ok=True)
     (folder / "baselines.json").write_text("{}\n")
 
@@ -138,10 +130,7 @@ def prepared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(prepared) -> Path:
-    """A run of six steps in one process, never interrupted: `run/` beside the data.
-
-    `untouched/run` is a copy with programs of its own, for tests that no other test may disturb.
-    """
+    """Six steps in one process, never interrupted; `untouched/run` is a copy that no test disturbs."""
 
     def train(untouched: Path) -> None:
         folders = ["--data", prepared / "data", "--workdir", prepared / "run"]

@@ -26,8 +26,7 @@ def main(prepared: Path, corpus: str) -> None:
             assert commands.main(["train", *flags]) == 0
         text = prepared / "text"
         text.write_text("der elppa\n")
-        output = f"--output={prepared / 'translation'}"
-        flags = [workdir, "--lang=fr", f"--input={text}", output]
+        flags = [workdir, "--lang=fr", f"--input={text}", f"--output={prepared / 'translation'}"]
         assert commands.main(["decode", *flags]) == 0
         report = [f"--corpus={corpus}", f"--report={prepared / 'report'}"]
         assert commands.main(["eval", workdir, *report]) == 0

@@ -1,7 +1,4 @@
-"""Runs commands on small disks, each first without room and then with room; see tests/faults.py.
-
-`python -m tests.integration.on_small_disks COMMAND SCRATCH`, in a user namespace if there is one.
-"""
+"""Runs commands on small disks, each first without room and then with room; see tests/faults.py."""
 
 import contextlib
 import dataclasses

@@ -40,8 +40,7 @@ def test_two_languages_converge_and_are_in_the_report(prepared, trained, tmp_pat
         assert rates[-1] < 0.05 * max(rates)
         assert record["dev_bleu"] == max(line["dev_bleu"] for line in log if "dev_bleu" in line)
     # The second language uses the programs of the first one.
-    programs = [*(workdir / "programs").glob("*.jaxexport")]
-    newest = max(file.stat().st_mtime_ns for file in programs)
+    newest = max(file.stat().st_mtime_ns for file in (workdir / "programs").glob("*.jaxexport"))
     assert newest < (workdir / "de" / "data.json").stat().st_mtime_ns
 
     flags = ["--workdir", trained, "--corpus", prepared / "corpus", "--trust_programs"]

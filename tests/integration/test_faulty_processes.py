@@ -29,8 +29,7 @@ __all__ = ["no_process_stays", "runs"]
     ],
 )
 def test_what_only_the_user_can_mend_in_one_process_ends_all(prepared, runs, fault, message):
-    run = runs / f"no_{fault}"
-    zero, one = ends(start(prepared, run, faults={1: fault}, **ENDLESS))
+    zero, one = ends(start(prepared, runs / f"no_{fault}", faults={1: fault}, **ENDLESS))
     assert (zero[0], one[0]) == (2, 2), (zero, one)
     assert one[1].splitlines()[-1].startswith(f"gshard-train: {message}"), one[1]
     told = "gshard-train: process 1 of 2 ended with exit code 2: "

@@ -8,10 +8,7 @@ from tests.test_harvest import write_catalogue
 
 
 def messages_of(outcomes: list[Outcome], program: str) -> list[str]:
-    """Checks what the command did on each small disk, and returns the messages of those that failed.
-
-    The first disk must be too small, and the last one must not be.
-    """
+    """Returns the messages of those that failed: the first must, and the last must not."""
     messages = []
     for outcome in outcomes:
         assert outcome.second_code == 0, outcome
@@ -46,8 +43,7 @@ def test_harvest(tmp_path):
 
 def test_prepare(prepared, tmp_path):
     arguments = [prepared / "corpus", *gin()]
-    files = [1, 28, 64, 90, 120]
-    outcomes = small_disks("prepare", arguments, tmp_path, files, [4, 900, 2000])
+    outcomes = small_disks("prepare", arguments, tmp_path, [1, 28, 64, 90, 120], [4, 900, 2000])
     messages = messages_of(outcomes, "gshard-data prepare")
     folders = ("unfinished/", "data/")
     assert_some_name(messages, "source.model", *(f"out.partial/{name}" for name in folders))
@@ -60,10 +56,8 @@ def test_prepare(prepared, tmp_path):
 
 
 def test_eval(trained, prepared, tmp_path):
-    arguments = [trained, prepared / "corpus"]
-    outcomes = small_disks("evaluate", arguments, tmp_path, [5, 10, 14], [400])
-    messages = messages_of(outcomes, "gshard-eval")
-    assert_some_name(messages, "out/")
+    outcomes = small_disks("evaluate", [trained, prepared / "corpus"], tmp_path, [5, 10, 14], [400])
+    assert_some_name(messages_of(outcomes, "gshard-eval"), "out/")
     # Translations that cannot be kept end no evaluation.
     note = "decodes cannot be written (No space left on device), so these translations are not kept"
     assert any(note in outcome.stderr for outcome in outcomes)
@@ -72,8 +66,7 @@ def test_eval(trained, prepared, tmp_path):
 @pytest.mark.slow
 def test_train(prepared, tmp_path):
     """Each file of a run folder but the logs, which end no run, and the parts of checkpoints."""
-    sizes = [272, 700, 20_000]
     settings = gin(**{"Train.dev_every": 0})
-    outcomes = small_disks("train", [prepared, *settings], tmp_path, [1, 3, 4], sizes)
+    outcomes = small_disks("train", [prepared, *settings], tmp_path, [1, 3, 4], [272, 700, 20_000])
     messages = messages_of(outcomes, "gshard-train")
     assert_some_name(messages, "source.model", "config.gin", "data.json", "checkpoints")

@@ -13,10 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def here(prepared, trained, tmp_path):
-    """A folder to start from. Beside it are the corpus, a text, and a link to another place.
-
-    The other place has the programs of the shared run, so that nothing is lowered or compiled again.
-    """
+    """A folder beside the corpus, a text, and a link to a place with the programs of a run."""
     shutil.copytree(prepared / "corpus", tmp_path / "mein körper")
     for folder in ("start here", "far/disk/运行"):
         (tmp_path / folder).mkdir(parents=True)
@@ -46,8 +43,7 @@ def test_the_commands_work_with_any_name_and_from_any_folder(here):
     verified = run("checkpoint", "verify", workdir.replace("link", "far/../link"))
     assert "step 4: " in verified.stdout
     assert "damaged" not in verified.stdout
-    texts = ["--input=../new text", "--output=../link/../новый текст"]
-    run("decode", workdir, "--lang=fr", *texts)
+    run("decode", workdir, "--lang=fr", "--input=../new text", "--output=../link/../новый текст")
     assert len((here.parent / "far" / "новый текст").read_text().splitlines()) == 2
     run("eval", workdir, corpus, "--split=test", "--report=./../link/../an evaluation")
     assert (here.parent / "far" / "an evaluation" / "index.html").is_file()

@@ -83,10 +83,7 @@ def ends_of_the_others(processes) -> list[str]:
 
 
 def test_after_a_kill_all_end_and_the_same_command_gives_the_same_result(prepared, runs, together):
-    """A cluster would start the processes again. The run is bit for bit one that was never killed.
-
-    Steps after the fifth take a second, so that the kill comes before another checkpoint.
-    """
+    """The same bits as if never killed; steps take a second, so that the kill precedes a checkpoint."""
     run = runs / "killed"
     changes = {"Train.dev_every": 0}
     endless = changes | {"Train.steps": 100_000}
@@ -124,8 +121,7 @@ def test_processes_with_other_settings_all_end_with_the_difference(prepared, run
     ended = ends(start(prepared, runs / "other", own={1: ["--gin", "Train.seed = 9"]}))
     assert [code for code, _ in ended] == [2, 2], ended
     for _, stderr in ended:
-        last = stderr.splitlines()[-1]
-        assert last.startswith(
+        assert stderr.splitlines()[-1].startswith(
             "gshard-train: Train.seed is 9 in process 1 and 1 in process 0. Start all processes with "
         ), stderr
     assert not (runs / "other").exists()

@@ -57,7 +57,10 @@ def test_an_imported_model_goes_further_and_back(
     adding += ["--gin=Train.steps = 2", "--gin=Train.bleu_sentences = 2", exact]
     if name == "marian":
         assert commands.main([*adding, "--init_from", "first"]) == 2
-        assert "first is an imported model, and --replay is not given" in capsys.readouterr().err
+        assert (
+            "first has no prepared data of its own, and --replay is not given"
+            in capsys.readouterr().err
+        )
         run(*adding, "--init_from", "first", "--replay", "data", *FEW[1:])
     else:
         run("train", *config, "--data=data", "--init_from=first", "--workdir=second", exact, *FEW)

@@ -1,8 +1,4 @@
-"""gshard-inspect with the TPU compiler, which `make test-all` installs.
-
-Only here can tests show what grows with the number of devices. On CPUs an all-to-all has an operand for
-each device, so a CPU program grows with them.
-"""
+"""gshard-inspect with the TPU compiler: unlike programs for CPUs, these do not grow with the devices."""
 
 import json
 import pathlib

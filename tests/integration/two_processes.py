@@ -38,12 +38,6 @@ def no_process_stays():
     STARTED.clear()
 
 
-def free_port() -> int:
-    """Returns the number of a free port of the loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object]:
     flags = ["--config", "demo", "--data", prepared / "data", "--workdir", workdir]
     return [*flags, *gin(**changes)]
@@ -52,11 +46,9 @@ def train_flags(prepared: Path, workdir: Path, **changes: object) -> list[object
 def start_all(
     flags: Sequence[Sequence[object]], environments: Mapping[int, dict[str, str]], **options: Any
 ) -> list["subprocess.Popen[str]"]:
-    """Starts processes that connect to process 0 over the loopback; they write to pipes.
-
-    `flags` has the name of the program of each and its flags, but those that name the processes.
-    """
-    address, started = f"127.0.0.1:{free_port()}", []
+    """Starts a process for each of `flags`, which begin with the program; they write to pipes."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address, started = f"127.0.0.1:{probe.getsockname()[1]}", []
     for index, words in enumerate(flags):
         shared = ["--coordinator", address, "--num_processes", len(flags)]
         shared += ["--peer_timeout", TIMEOUT, "--process_id", index]
@@ -77,11 +69,7 @@ def start(
     extra: Sequence[object] = (),
     **changes: object,
 ) -> list["subprocess.Popen[str]"]:
-    """Starts the processes of a training run, with data and programs of `prepared`.
-
-    `faults` (see faulty_process/sitecustomize.py) and further flags, `own`, are by the number of the
-    process; `extra` flags are for all.
-    """
+    """Starts the processes of a training run; `faults` and further flags, `own`, are by their number."""
     flags = ["train", *train_flags(prepared, workdir, **changes), *extra]
     all_flags = [[*flags, *own.get(index, ())] for index in range(count)]
     return start_all(all_flags, {index: _with_fault(fault) for index, fault in faults.items()})
@@ -94,10 +82,7 @@ def _with_fault(fault: str) -> dict[str, str]:
 
 
 def outputs(processes) -> list[tuple[int, str, str]]:
-    """Waits for all processes; returns exit code, stdout and stderr of each.
-
-    It prints them too: pytest shows the whole of what a failed test has printed, and cuts other values.
-    """
+    """Returns exit code, stdout and stderr of each at its end; prints stderr, as pytest cuts values."""
     try:
         results = []
         for number, process in enumerate(processes):
@@ -116,11 +101,7 @@ def ends(processes) -> list[tuple[int, str]]:
 
 
 def own_lines(text: str) -> str:
-    """Returns messages without those of Gloo, which connects CPU devices.
-
-    Gloo writes a message in pieces, and two threads that connect at once mix theirs. So the pieces go,
-    and then the lines that are left with numbers alone.
-    """
+    """Returns messages without those of Gloo, which mix, and without lines left with numbers alone."""
     rest = _GLOO.sub("", text)
     if rest == text:
         return text

@@ -45,8 +45,7 @@ def collectives(hlo: str, mesh: Mesh) -> Counts:
 
 def is_sliced(module: HloModule, reduced: Instruction, index: int) -> bool:
     """Returns whether each device keeps only a slice of a result; `index` is the element of a tuple."""
-    element = index if len(reduced.operands) > 1 else None
-    uses = list(_uses(module, reduced, element))
+    uses = list(_uses(module, reduced, index if len(reduced.operands) > 1 else None))
     return bool(uses) and all(use == "dynamic-slice" for use in uses)
 
 

@@ -38,10 +38,7 @@ class Watched(StepFunctions):
 
 
 class Compiled:
-    """A function of groups of arrays, compiled for a mesh.
-
-    The `program` takes and returns groups of arrays on the `devices`, and `text` is its text.
-    """
+    """A function of groups of arrays, compiled for a mesh: its `program`, and the `text` of it."""
 
     def __init__(
         self,

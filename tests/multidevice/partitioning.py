@@ -48,8 +48,7 @@ class Case:
 
 def ranks(shape: Sequence[int], start: int = 1) -> np.ndarray:
     """Returns float32[shape] that counts from `start` up, 97 numbers in turn, so that sums are exact."""
-    count = int(np.prod(shape))
-    return (start + np.arange(count) % 97).reshape(shape).astype(np.float32)
+    return (start + np.arange(int(np.prod(shape))) % 97).reshape(shape).astype(np.float32)
 
 
 Outcome = Mapping[str, np.ndarray]

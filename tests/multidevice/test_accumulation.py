@@ -20,9 +20,8 @@ SCAN = {"second_expert": "all", "router_z_loss_weight": 0.1, "stack": "scan", **
 MODEL = dataclasses.replace(MOE, capacity_factor=1.0, **SCAN)
 # A group has two rows, and others in microbatches. Nothing is dropped.
 DENSE = dataclasses.replace(MODEL, stack="unrolled", experts=0, encoder_layers=0)
-ONE_DEVICE = Mesh(("x",), (1,))
 TENSOR = {"B": "x", "G": "x", "E": "x", "H": "y", "N": "y", "M": "y"}
-CASES = {"a dense model": (DENSE, 0.9, ONE_DEVICE, 2)}
+CASES = {"a dense model": (DENSE, 0.9, Mesh(("x",), (1,)), 2)}
 SLOW_CASES = {"a scan on 4x2 devices": (MODEL, 0.9, Mesh(("x", "y"), (4, 2), rules=TENSOR), 2)}
 BATCH = batch_specs(ROWS, LENGTH)
 

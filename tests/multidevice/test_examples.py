@@ -18,8 +18,7 @@ EXAMPLES = {
     ),
     "unet3d": (unet3d.build(unet3d.Sizes(image=8, levels=2, filters=2)), unet3d.mesh_of),
 }
-SLOW = pytest.mark.slow
-CASES = [("unet3d", (2, 4)), pytest.param("conformer", (2, 4), marks=SLOW)]
+CASES = [("unet3d", (2, 4)), pytest.param("conformer", (2, 4), marks=pytest.mark.slow)]
 
 
 @functools.cache

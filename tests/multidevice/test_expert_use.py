@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from gshard_nmt.decoding import expert_use
@@ -56,16 +55,10 @@ def counts(mesh: Mesh | None, **model: object) -> expert_use.ExpertUse:
     return expert_use.count(config, functions, devices, devices.put(weights, specs), texts)
 
 
-@pytest.fixture(scope="module")
-def eager():
-    with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(expert_use, "lower", lambda function, *_: function)
-        return counts(None)
-
-
-def test_a_mesh_counts_what_eager_operations_count(eager):
+def test_a_mesh_counts_what_eager_operations_count(monkeypatch):
     use = counts(CROSSED, stack="scan")
-    for name, values in dataclasses.asdict(eager).items():
+    monkeypatch.setattr(expert_use, "lower", lambda function, *_: function)
+    for name, values in dataclasses.asdict(counts(None)).items():
         if isinstance(values, np.ndarray):
             np.testing.assert_allclose(getattr(use, name), values, rtol=1e-5, err_msg=name)
     assert use.tokens.tolist() == [[105] * 3, [75] * 3]

@@ -62,10 +62,7 @@ CASES = {
 
 
 def batch(order: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns rows of two sentences, half of them with padding, in this order.
-
-    Microbatches differ in their number of tokens.
-    """
+    """Returns rows of two sentences in this order, half of them padded, so that microbatches differ."""
     segments = [[1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 2, 2, 2, 2, 2]] * (ROWS // 2)
     return {name: array[order] for name, array in packed(segments, 20, 24).items()}
 
@@ -84,10 +81,7 @@ def training_state(specs: ArraySpecs) -> dict[str, np.ndarray]:
 
 
 def compiled_step(model: Model, microbatches: int, mesh: Mesh):
-    """Compiles a step: (order of the rows, seed) -> its results by name, and the text of its program.
-
-    The results are the metrics, the gradients and the new state.
-    """
+    """Compiles a step: (order of rows, seed) -> metrics, gradients and new state, and its text."""
     optimizer = Optimizer(warmup_steps=4)
     steps = Watched(model, optimizer, 20, 24, languages=3, microbatches=microbatches)
     state = state_specs(steps)
@@ -109,8 +103,7 @@ def test_a_pipelined_step_equals_that_of_the_unrolled_stack(name):
     model = dataclasses.replace(case.model, stack="pipeline", **case.pipeline)
     results, text = compiled_step(model, case.microbatches, case.mesh)(order)
     # The groups of the whole batch are those of the microbatches, if the rows are in their order.
-    by_microbatch = order.reshape(-1, case.microbatches).T.ravel()
-    expected, _ = compiled_step(case.model, 1, ONE)(by_microbatch)
+    expected, _ = compiled_step(case.model, 1, ONE)(order.reshape(-1, case.microbatches).T.ravel())
     assert results["status"] == FINE
     for key, value in expected.items():
         atol = 2e-5 if key.startswith("parameters/") else 2e-6

@@ -18,14 +18,12 @@ LONGEST_WAIT = 0.2
 _BYTES = 300_000
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 # Each of these, said many times, has made some parser of HTML, forms or languages slow.
-# fmt: off
 _UNITS = [
     "<", "<a", "<a ", "<a b=", "<a b='", "<a/", "<!--", "<!", "<![", "<?", "</", "</p>", "<b>",
     "<p>", "<li>", "<table>", "<b><p>", "<script>", "&", "&#", "&amp;", ";", "(a)", "%", "%2", "+",
     "=", "&q=", "a=b;", "[", '{"a":', "1", '"', "\\", "\\u", " ", "\n", "\r", "\t", "a", "é", "\0",
     "\ud800", "--X\r\n", "boundary=",
-]
-# fmt: on
+]  # fmt: skip
 _STARTS = ["", "", "<a ", "<a b='", "<!--", '{"q": ', "--X\r\nContent-Disposition: form-data"]
 _TYPES = [_JSON, _FORM, "multipart/form-data; boundary=X", "a/b" + "; a=b" * 1000]
 

@@ -67,11 +67,7 @@ def campaign(clock: Clock, seed: int) -> Report:
 def _killed(
     root: Path, name: str, numbers: random.Random, seconds: float, most: float
 ) -> tuple[int, int, str]:
-    """Trains a run that is killed at most `most` times; an undisturbed one takes some seconds.
-
-    Returns:
-      The kills; how many of them left a new checkpoint without a commit; what went wrong.
-    """
+    """Trains a run with at most `most` kills; returns them, those during a save, and what went wrong."""
     kills = in_saves = 0
     while kills < most:
         began = time.time()

@@ -62,11 +62,7 @@ def campaign(clock: Clock, seed: int) -> Report:
 
 
 def write_corpus(folder: Path, numbers: random.Random, size: int) -> tuple[int, int]:
-    """Writes a corpus with at least `size` bytes of text, in one file for each side.
-
-    Returns:
-      The number of rows, and the bytes of their text before compression.
-    """
+    """Writes at least `size` bytes of text, in a file for each side; returns the rows and the bytes."""
     (folder / "fr-en").mkdir(parents=True)
     written = count = 0
     lines = pairs(numbers)
@@ -84,8 +80,7 @@ def write_corpus(folder: Path, numbers: random.Random, size: int) -> tuple[int, 
 
 def pairs(numbers: random.Random) -> Iterator[tuple[str, str]]:
     """Yields lines of two languages. The first words of a line count the lines."""
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    english = ["".join(numbers.choices(letters, k=6)) for _ in range(1000)]
+    english = ["".join(numbers.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(1000)]
     french = [word[::-1] for word in english]
     ends = [numbers.choices(range(1000), k=WORDS) for _ in range(1000)]
     tails = [

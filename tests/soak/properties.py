@@ -1,8 +1,4 @@
-"""Property tests with many more examples than in `make test`.
-
-The files run one after another, again and again, each time with another seed. The profile `soak`
-(tests/conftest.py) multiplies the number of examples of each test.
-"""
+"""Property tests with many more examples than in `make test`, again and again with another seed."""
 
 import itertools
 import re

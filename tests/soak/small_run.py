@@ -54,10 +54,7 @@ def to_the_end(root: Path, name: str, **changes: object) -> tuple[float, str]:
 
 
 def final_state(workdir: Path) -> dict[str, Any]:
-    """Returns what a finished run must have in common with any other run of the same config.
-
-    These are the arrays of the last checkpoint, its counters, and the loss of each line of the log.
-    """
+    """Returns the last arrays and counters, and each loss of the log, which equal runs have in common."""
     arrays, manifest = whole_state(workdir / "checkpoints")
     state: dict[str, Any] = {k: (v.dtype, v.shape, v.tobytes()) for k, v in arrays.items()}
     counters = {k: v for k, v in manifest.facts.items() if "seconds" not in k}

@@ -46,10 +46,7 @@ LINES = (
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program, its arguments, and what has been done to its files.
-
-    `program` may have a verb, as in "data check".
-    """
+    """A program such as "data check", its arguments, and what has been done to its files."""
 
     program: str
     arguments: tuple[str, ...]

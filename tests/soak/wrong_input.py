@@ -39,8 +39,7 @@ def contents(folder: Path) -> dict[Path, str]:
     result = {}
     for place, _, files in os.walk(folder):
         for path in (Path(place, name) for name in files):
-            link = path.is_symlink()
-            content = os.readlink(path).encode() if link else path.read_bytes()
+            content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
             result[path] = hashlib.sha256(content).hexdigest()
     return result
 
@@ -72,10 +71,7 @@ class TooLong(BaseException):
 
 
 def defect_of(case: Case, folder: Path) -> tuple[str, str] | None:
-    """Runs a case; returns (what kind of defect, what was said), or None if it ended as it should.
-
-    The files of the case, and the good ones beside it, must not be lost.
-    """
+    """Runs a case; returns (kind of defect, what was said), or None. No file may be lost."""
     before = contents(folder.parent)
 
     def too_long(*_: object) -> None:
