@@ -69,7 +69,8 @@ def import_model(
                 {
                     "source": source_tag,
                     "target": target_tag,
-                    "language": "-".join(tag for tag in (source_tag, target_tag) if tag != "en"),
+                    "language": "-".join(tag for tag in (source_tag, target_tag) if tag != "en")
+                    or "en",
                     **dict.fromkeys(("train_pairs", "dev_pairs", "test_pairs"), 0),
                 }
                 for source_tag, target_tag in directions

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.serving.application import Application
@@ -36,6 +37,30 @@ def listen(host: str, port: int) -> socket.socket:
             f"--host {host} --port {port}: no server can listen there ({error}). Give an address of this "
             "machine, such as 127.0.0.1, and a port from 1024 that no other program uses; 0 takes any."
         ) from None
+
+
+class _Http(H11Protocol):
+    """Closes a connection whose next request does not come: few connections may be open."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._silence = self.loop.call_later(self.timeout_keep_alive, self._close_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._silence.cancel()  # it would keep this object in memory
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self.timeout_keep_alive_task is None and not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None:
+            self.timeout_keep_alive_handler()
 
 
 class Server:
@@ -65,7 +90,7 @@ class Server:
         log = log or _write_to_stderr
         config = uvicorn.Config(
             Application(directions, self._batcher, limits, log, origins),
-            http="h11",
+            http=_Http,
             ws="none",
             interface="asgi3",
             lifespan="off",

@@ -69,6 +69,19 @@ def test_the_client_of_libretranslate_is_served(shared):
         assert "qqq is not supported" in json.load(error)["error"]
 
 
+def test_a_connection_without_a_request_is_closed(shared, monkeypatch):
+    server, _, _ = shared
+    monkeypatch.setattr(server._server.config, "timeout_keep_alive", 1)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as silent:
+        assert silent.recv(100) == b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as silent:
+        silent.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        while not silent.recv(1000).endswith(b'"ok"}'):
+            pass
+        silent.sendall(b"G")
+        assert silent.recv(100) == b""
+
+
 def test_a_request_that_is_not_http_harms_nobody(shared):
     server, _, _ = shared
     with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as raw:

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import select
 import signal
 import sys
@@ -115,8 +116,10 @@ def _print_error(command: Command, message: str, error: BaseException) -> str:
     _flush_stdout()
     notes = getattr(error, "__notes__", [])
     text = " ".join([f"{message.rstrip('.')}.", *notes]) if notes else message
-    print(f"{command.name}: {text}", file=sys.stderr)
-    return text
+    # A name in a file of somebody else could move the cursor, or hide what follows.
+    safe = re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", lambda sign: repr(sign[0])[1:-1], text)
+    print(f"{command.name}: {safe}", file=sys.stderr)
+    return safe
 
 
 @contextlib.contextmanager
@@ -171,6 +174,7 @@ def _prepare_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)  # dup2 does nothing if the number is the same
             stream = os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False)
             setattr(sys, name, stream)
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -7,6 +7,7 @@ checkpoint, the config, the test text and the rules of decoding are the same, an
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,9 @@ def store(folder: Path, name: str, identity: Mapping[str, Any], translations: Tr
     The identity is everything that they depend on. Raises OSError if a file cannot be written.
     """
     folder.mkdir(exist_ok=True)
+    for path in (folder / f"{name}.txt", folder / f"{name}.json"):
+        if os.path.islink(path):
+            path.unlink()  # somebody else's run folder could have another file of the user written
     content = "".join(f"{line}\n" for line in translations.lines).encode()
     digest = hashlib.sha256(content).hexdigest()
     about = {"identity": identity, "made_by": translations.made_by, "sha256": digest}

@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import os
 import re
 import shlex
 import time
@@ -64,13 +65,16 @@ _MAY_CHANGE += tuple(f"Data.{n}:" for n in ONLY_PREPARED)
 Those of the prepared data have been compared with the data, which may not change.
 """
 
+_TAG = text(r"[^/\0-\x1f\x7f-\x9f]+", "a name without slashes and control characters")
+"""Files and folders are named by languages."""
+
 _DATA = fields(
     {
         **dict.fromkeys(("format", "version", "corpus_fingerprint"), text()),
         **dict.fromkeys(("source_vocabulary", "target_vocabulary"), whole(1, LARGEST_SIZE)),
         "pairs": list_of(
             fields(
-                {**dict.fromkeys(("source", "target", "language"), text()), "train_pairs": whole()}
+                {**dict.fromkeys(("source", "target", "language"), _TAG), "train_pairs": whole()}
             ),
             least=1,
         ),
@@ -116,7 +120,14 @@ class RunFolder:
         baselines.json.
         """
         parent = self.path.parent
-        shared = (parent / "baselines.json").exists()
+        record = parent / "baselines.json"
+        # In a folder that everybody may write to, such as /tmp, the file may be somebody else's.
+        if paths.is_url(parent):
+            shared = record.exists()
+        else:  # a link may point to a file of this user, so it is not followed
+            shared = os.path.lexists(record) and (
+                not self.path.exists() or record.lstat().st_uid == self.path.stat().st_uid
+            )
         return (parent if shared else self.path) / "programs"
 
     @property

@@ -362,8 +362,8 @@ def test_a_document_for_another_language_is_a_note(tmp_path, capsys):
     translated(tmp_path, "a.po", HEADER.replace("KOI8-R", "UTF-8"), "de")
     translated(tmp_path, "a.xlf", XLIFF.replace("<file", '<file target-language="pt_BR"'))
     first, _, second, _ = capsys.readouterr().err.splitlines()
-    assert first.endswith("a.po is for translations to ru, and these are to de")
-    assert "for translations to pt_BR" in second
+    assert first.endswith("a.po is for translations to 'ru', and these are to de")
+    assert "for translations to 'pt_BR'" in second
 
 
 def test_only_catalogues_and_xliff_have_translations_to_replace(tmp_path):

@@ -126,6 +126,14 @@ def load(folder):
     return translations.load(folder, "test.fr-en", IDENTITY)
 
 
+def test_a_link_of_somebody_else_is_not_followed(folder, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (folder / "test.fr-en.txt").unlink()
+    (folder / "test.fr-en.txt").symlink_to(tmp_path / "mine")
+    translations.store(folder, "test.fr-en", IDENTITY, STORED)
+    assert ((tmp_path / "mine").read_text(), load(folder)) == ("mine", STORED)
+
+
 def test_translations_are_read_back_as_they_were(folder):
     assert load(folder) == STORED
     assert (folder / "test.fr-en.txt").read_bytes() == "".join(

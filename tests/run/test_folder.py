@@ -296,6 +296,7 @@ def test_resuming_writes_no_vocabulary_unless_the_run_has_lost_it(run, data, mon
         ("{}", "format is missing"),
         (json.dumps(data_facts(pairs=[])), "pairs is []; it must be a list of 1 or more entries"),
         (json.dumps(data_facts(files={})), "files.source.model is missing"),
+        (json.dumps(data_facts(["../b"])), 'pairs[0].source is "../b"; it must be a name without'),
     ],
 )
 def test_a_damaged_data_json_is_named(run, content, problem):

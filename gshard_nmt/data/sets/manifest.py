@@ -81,7 +81,7 @@ def pair_folder(source: str, target: str, subset: str = "") -> str:
     return f"{source}-{target}.{subset}" if subset else f"{source}-{target}"
 
 
-_NAME = text(r"[^/\0]+", "a name without slashes")
+_NAME = text(r"[^/\0-\x1f\x7f-\x9f]+", "a name without slashes and control characters")
 _SPLIT = fields(
     {
         **dict.fromkeys(("pairs", "examples", "source_tokens", "target_tokens"), whole()),

@@ -82,7 +82,7 @@ class Document(NamedTuple):
 def note_language(path: Path, language: str, target: str) -> None:
     """Says on stderr if a document is for another language than that of the translations."""
     if language and re.split("[-_@]", language)[0].lower() != target.split("-")[0].lower():
-        sys.stderr.write(f"{path} is for translations to {language}, and these are to {target}\n")
+        sys.stderr.write(f"{path} is for translations to {language!r}, and these are to {target}\n")
 
 
 def is_document(path: Path) -> bool:

@@ -83,6 +83,9 @@ def test_repetitive_text_is_read_in_blocks(tmp_path, ending):
     sizes = [len(block) for block in text_lines.blocks(path)]
     assert sum(sizes) == 65_000_000
     assert max(sizes) < 1 << 25
+    path = tmp_path / "train.fr.zst"
+    path.write_bytes(COMPRESS[".zst"](b"\n" * (64 << 20)))
+    assert max(map(len, text_lines.blocks(path))) <= 16 << 20
 
 
 def test_text_that_is_not_utf8_is_reported_with_its_line(tmp_path):
