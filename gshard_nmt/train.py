@@ -10,9 +10,7 @@ from typing import Any
 
 from gshard_nmt import paths
 from gshard_nmt.data.batching.batches import TrainBatches
-from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.evaluation.validation import Validation
 from gshard_nmt.model.figures import moe_layer_names
@@ -30,7 +28,12 @@ from gshard_nmt.run.starting_point import Init, StartingPoint
 from gshard_nmt.run.together import Stopped
 from gshard_nmt.run.training_state import MOST_BAD_STEPS
 from gshard_nmt.settings.config import Config, Key, differences
-from gshard_nmt.settings.divides import check_can_decode, check_divides, check_validation
+from gshard_nmt.settings.divides import (
+    check_can_decode,
+    check_divides,
+    check_shared_embedding,
+    check_validation,
+)
 from gshard_nmt.spmd import runtime
 from gshard_nmt.spmd.processes import ALONE, Processes
 
@@ -82,7 +85,7 @@ def train(
     check_divides(config, training_arrays(config, functions))
     check_validation(config)
     check_can_decode(config)
-    _check_shared_embedding(config, prepared)
+    check_shared_embedding(config, prepared.folder)
     run.check(config, prepared, is_first)
     origin = StartingPoint.find(run, start.init, config, prepared, functions)
     progress = TrainingProgress(paths.absolute(workdir).name, quiet=not is_first)
@@ -98,22 +101,6 @@ def train(
             run.claim(config, prepared, origin.inherited if origin else None)
         trainer = _Trainer(config, prepared, run, lock, progress, processes, start)
         return trainer.train(functions, origin)
-
-
-def _check_shared_embedding(config: Config, prepared: PreparedData) -> None:
-    """Raises UserError if most rows of one embedding would mean two pieces."""
-    if not (config.model.shared_embedding and config.model.encoder_layers):
-        return
-    sides = (Vocabulary.load(prepared.folder / name).keys() for name in VOCABULARIES)
-    # A model of Marian has pieces of each side and tags of the source alone, so a few may differ.
-    texts = [a == b for a, b in zip(*sides, strict=True) if a[0] == b[0] == "text"]
-    if sum(texts) < len(texts) / 2:
-        raise UserError(
-            f"Model.shared_embedding is True, and the vocabularies of --data {prepared.folder} have "
-            "other pieces at the same ids. Prepare it with --vocabulary_of the model you start from, or "
-            "with Data.vocabulary = 'joint'.",
-            ["Model.shared_embedding", "Data.vocabulary"],
-        )
 
 
 @dataclasses.dataclass
@@ -233,6 +220,8 @@ class _Trainer:
                 self.watch.settle()
             if self._diverges():
                 ending = "diverged"
+                self.watch.settle()  # this step may be a bad one too
+                self._diverges()
             self.progress.advance(step)
             if logs or validates or ending:
                 self.lock.check()
@@ -363,8 +352,9 @@ class _Trainer:
         if ending == "diverged":
             raise UserError(
                 f"{workdir}: training has diverged: {MOST_BAD_STEPS} updates in a row were left out, up "
-                f"to step {counters.step}. metrics.jsonl has the reasons. Lower Optimizer.learning_rate "
-                "or set Optimizer.linear_warmup_steps, and start again with a new --workdir."
+                f"to step {self.state.last_bad_step}. metrics.jsonl has the reasons. Lower "
+                "Optimizer.learning_rate or set Optimizer.linear_warmup_steps, and start again with a "
+                "new --workdir."
             )
         if ending == "interrupted":
             raise KeyboardInterrupt(f"{saved}; the same command goes on from there")

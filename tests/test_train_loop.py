@@ -83,6 +83,7 @@ def test_a_bad_step_is_skipped(run, capsys):
     (event,) = [line for line in lines_of(run) if "event" in line]
     assert (event["event"], event["bad_step"], event["decision"]) == ("divergence", 3, "skip")
     assert (event["reason"], event["loss"]) == ("the loss is not finite", None)
+    assert "tokens" not in event
     assert "step 3: the loss is not finite; its update was left out" in capsys.readouterr().err
     # The loss of this step, which is no number, is null in its line.
     assert [line["loss"] for line in lines_of(run) if "event" not in line] == [None, 1.0]

@@ -96,6 +96,8 @@ class Validation:
             search = ("beam", "length_norm", "alpha", "length_ratio", "length_margin", "expansion")
             settings |= {name: getattr(decode, name) for name in search}
             settings["source_lengths"] = list(decode.source_lengths)
+            if decode.precision != "model":  # "model" is not recorded, as in earlier versions
+                settings["precision"] = decode.precision
         return settings
 
     def _nll(self, weights: Mapping[str, Any]) -> dict[str, float]:

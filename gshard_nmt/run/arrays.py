@@ -3,7 +3,6 @@
 These are the arrays of the training state, of a batch, and the control scalars of a training step.
 The training state is one flat mapping: the model's weights under `parameters/`, the optimizer's
 moments under `moments/`, the moving average of the weights under `ema/`, and small arrays such as `step`.
-Only this module and model/steps.py know these prefixes.
 """
 
 import dataclasses

@@ -76,7 +76,8 @@ class FigureNames:
         for name, array in arrays.items():
             kind, _, figure = name.partition("_")
             if not array.shape:
-                values[name] = array.item()
+                # `tokens` of a step are its target tokens; in the log, all tokens of the run.
+                values["target_tokens" if name == "tokens" else name] = array.item()
             elif kind in names:
                 pairs = zip(names[kind], array.tolist(), strict=True)
                 values |= {f"{figure}/{n}": number for n, number in pairs if n is not None}
@@ -152,8 +153,6 @@ class Monitor:
         seconds = max(seconds, 1e-9)
         values = self.names.values(metrics)
         last_step = int(values.pop("last_step"))
-        # In the step's metrics `tokens` are its target tokens; in the log, all tokens of the run.
-        values["target_tokens"] = values.pop("tokens")
         values["tokens"] = counters.total_tokens
         values["tokens_per_second"] = tokens / seconds
         values["seconds_per_step"] = seconds / max(steps, 1)

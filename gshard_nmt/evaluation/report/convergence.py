@@ -127,10 +127,12 @@ def _curve(log: Sequence[Mapping[str, Any]], name: str) -> Curve | None:
 
 
 def _read_log(run: RunFolder) -> list[dict[str, Any]]:
-    """Returns the lines of metrics.jsonl that have a step; lines that are damaged are left out."""
+    """Returns the lines of metrics.jsonl that have a step; events and damaged lines are left out."""
     rows = []
     lines = run.metrics.read_bytes().splitlines() if run.metrics.exists() else []
     for line in lines:
         with contextlib.suppress(ValueError):
-            rows.append(json_shape.parse(line, LINE))
+            row = json_shape.parse(line, LINE)
+            if "event" not in row:  # its `tokens` may be those of one step
+                rows.append(row)
     return rows

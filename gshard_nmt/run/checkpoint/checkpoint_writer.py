@@ -102,7 +102,7 @@ class CheckpointWriter(Checkpoints):
 
         Raises:
           NotFiniteError: a value is infinite or not a number. Nothing is written.
-          UserError: this checkpoint or the previous one cannot be written. TryAgain: nor read, now.
+          UserError, TryAgain: this checkpoint or the previous one cannot be written, or be read now.
         """
         if self._writer is None:
             self.start_saving()
@@ -170,7 +170,7 @@ class CheckpointWriter(Checkpoints):
         return False
 
     def check_for_errors(self) -> None:
-        """Raises UserError if the checkpoint that is being written in the background has failed."""
+        """Raises UserError or TryAgain if the save of a checkpoint in the background has failed."""
         if self._writer is not None and self._pending is not None:
             with self._writing(self._pending.step):
                 self._writer.check_for_errors()

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from gshard_nmt.errors import UserError
-from gshard_nmt.reading import UnsoundError
+from gshard_nmt.reading import UnreadableError, UnsoundError, failure
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, Restored, Wanted
 from gshard_nmt.run.checkpoint.manifest import Manifest
 
@@ -92,6 +92,7 @@ def _of_step(checkpoints: Checkpoints, step: int, groups: Wanted) -> Restored:
     problems: dict[int, UnsoundError] = {}
     for restored in checkpoints.sound(groups, problems, [step] if step in steps else []):
         return restored
+    _check_readable(checkpoints, problems)
     reason = "".join(f"it cannot be used: {line}" for line in checkpoints.lines(problems))
     listed = ", ".join(str(other) for other in steps if other != step) or "no other step"
     raise UserError(
@@ -116,6 +117,7 @@ def _average_of_last(checkpoints: Checkpoints, count: int, groups: Wanted) -> Lo
     steps = ", ".join(str(manifest.step) for manifest in reversed(manifests))
     passed_over = checkpoints.lines(problems)
     if len(manifests) < count:
+        _check_readable(checkpoints, problems)
         listed = "".join(f"\n  {line}" for line in passed_over)
         raise UserError(
             f"--checkpoint is average:{count}; {checkpoints.folder} has {len(manifests)} sound "
@@ -125,6 +127,13 @@ def _average_of_last(checkpoints: Checkpoints, count: int, groups: Wanted) -> Lo
     ema = ", Train.ema" * any(manifest.has_average for manifest in manifests)
     origin = f"steps {steps} (averaged{ema})"
     return Loaded(weights, manifests[0].step, _label(manifests), origin, tuple(passed_over))
+
+
+def _check_readable(checkpoints: Checkpoints, problems: Mapping[int, UnsoundError]) -> None:
+    """Raises the error of a checkpoint that cannot be read now: it may be sound."""
+    for step, problem in problems.items():
+        if isinstance(problem, UnreadableError) and step in checkpoints.steps():  # not removed
+            raise failure(checkpoints.folder / str(step), problem)
 
 
 def _label(manifests: list[Manifest]) -> str:

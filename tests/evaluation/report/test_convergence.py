@@ -46,7 +46,8 @@ def test_the_training_value_is_smoothed_and_used_if_a_run_has_no_dev_value(tmp_p
 
 def test_a_damaged_log_and_a_run_without_a_log_are_no_error(tmp_path):
     run, empty = make_run(tmp_path / "a"), make_run(tmp_path / "b")
-    write_metrics(run, [*training_lines([5.0, math.nan, 3.0]), {"no": "step"}])
+    event = {"step": 3, "event": "divergence", "nll": 0.1, "tokens": 3}
+    write_metrics(run, [*training_lines([5.0, math.nan, 3.0]), event, {"no": "step"}])
     with run.metrics.open("a") as log:
         log.write('[1]\n{"step": 4, "nll"')
     _, (curve, nothing) = convergence.curves_of([run, empty])

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gshard_nmt.errors import UserError
+from gshard_nmt.errors import TryAgain, UserError
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Retention
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.checkpoint.manifest import Scores
 from gshard_nmt.run.checkpoint.weights import Chosen, expected_label, load_weights
-from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
+from tests.run.checkpoints import LETTERS, abstract, assert_equal, make_unreadable, state
 
 SPECS = abstract(state(1))["parameters"]
 
@@ -118,6 +118,15 @@ def test_a_damaged_step_that_was_asked_for_is_an_error(damaged):
     message = str(error.value)
     assert message.startswith(f"--checkpoint is 35, and it cannot be used: {damaged / '35'}: ")
     assert message.endswith(". There are checkpoints of 10, 20; give one of these, or best.")
+
+
+def test_a_disk_that_fails_says_nothing_about_a_checkpoint(written, tmp_path, monkeypatch):
+    written = shutil.copytree(written, tmp_path / "copy")
+    make_unreadable(written / "35" / "manifest.json")
+    monkeypatch.setattr("gshard_nmt.reading.time.sleep", lambda _: None)
+    for text in ("35", "average:3"):
+        with pytest.raises((TryAgain, UserError), match="cannot be read"):
+            load(written, text)
 
 
 def test_a_step_that_does_not_exist_lists_those_that_do(written):
