@@ -5,6 +5,7 @@ import pytest
 
 from gshard_nmt import train
 from gshard_nmt.data.sets.shards import PreparedData
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.run.checkpoint.checkpoint_writer import CheckpointWriter
 from gshard_nmt.run.folder import RunFolder
@@ -29,7 +30,7 @@ def test_a_run_that_cannot_start_leaves_no_run_folder(prepared, tmp_path, monkey
         train.train(too_long, prepared.folder, tmp_path / "run")
     with pytest.raises(UserError, match="there is no such folder"):
         train.train(DEMO, tmp_path / "none", tmp_path / "run")
-    monkeypatch.setattr(train.Vocabulary, "load", lambda file: {("text", file.name): 0})
+    monkeypatch.setattr(Vocabulary, "load", lambda file: {("text", file.name): 0})
     shared = DEMO.replace(model={"shared_embedding": True})
     with pytest.raises(UserError, match="have other pieces at the same ids"):
         train.train(shared, prepared.folder, tmp_path / "run")

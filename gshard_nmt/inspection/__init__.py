@@ -1,1 +1,1 @@
-"""Reads a compiled program (memory, collectives, arithmetic) and reports it as text, HTML and JSON."""
+"""Reads a compiled program (memory, collectives, arithmetic) and reports it as text and JSON."""

@@ -159,6 +159,7 @@ def _data_problems(config: Config, request: DoctorRequest) -> Iterator[str]:
             known = _mesh_problems(config, training_arrays(config, step_functions(config)))
             true = _mesh_problems(fitted, training_arrays(fitted, step_functions(fitted, facts)))
             yield from (text for text in true if text not in known)
+            divides.check_shared_embedding(fitted, prepared.folder)
             if request.workdir:
                 run = RunFolder(request.workdir)
                 run.check(run.with_precision(fitted, ALONE), prepared)

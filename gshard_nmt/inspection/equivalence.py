@@ -109,7 +109,9 @@ def reduced_config(config: Config, devices: int = 0) -> Config:
     """
     current = config.mesh.num_devices
     devices = devices or (8 if current == 1 else _power_of_2(min(8, current)))
-    mesh = config.mesh if current >= devices else nearest_mesh(config.mesh, devices)
+    mesh = config.mesh
+    if current < devices:
+        mesh = nearest_mesh(of_shape(mesh, [*map(_power_of_2, mesh.shape)]), devices)
     mesh = reduced_mesh(mesh, devices)
     microbatches = min(config.train.microbatches, 2)
     model = reduced_model(config.model, mesh)

@@ -83,7 +83,7 @@ class ProgramCost:
         return sum(source.count for source in self.sources if source.kind == kind)
 
     def bytes_of(self, kind: str) -> int:
-        """Returns the bytes that one device sends in the collectives of a kind in a step."""
+        """Returns the bytes of one device in the collectives of a kind in a step; see `Source.shape`."""
         return sum(source.bytes_per_step for source in self.sources if source.kind == kind)
 
 
@@ -125,7 +125,7 @@ class Counts:
 class Inspection(ProgramCost):
     """The results of compiling a config for a topology."""
 
-    config: str  # name or path of the config
+    config: str  # name of the config
     mesh: Mapping[str, int]  # axis -> size
     counts: Counts  # numbers of weights
     # tokens of one side in a batch: rows times the longer of source and target length, as the

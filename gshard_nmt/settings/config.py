@@ -53,8 +53,8 @@ class Train:
     microbatches: int = 1
     """The number of parts into which each batch is divided; a part has every n-th row. A pipeline works
     on several parts at once. Without a pipeline they are computed one after another, and their gradients
-    are added up, so a batch needs less memory. The routing groups are those of the whole batch, and each
-    part takes whole groups."""
+    are added up, so a batch needs less memory. `Model.num_groups` counts the groups of the whole batch;
+    each part divides its own rows into its share of them."""
 
     # Randomness
     seed: int = 1
@@ -165,8 +165,8 @@ class Decode:
     expansion: str = "eos_aside"
     """How the search selects the next beams. 'eos_aside' takes the best tokens that do not end a
     hypothesis. So does 'fairseq', but a hypothesis can end only if its end is among the K best of all
-    tokens; with beam 1 this is greedy search. With 'lingvo', the rule of GShard's authors, the end of a
-    hypothesis uses one of the K places."""
+    tokens; with beam 1 and `length_norm` 'none' this is greedy search. With 'lingvo', the rule of
+    GShard's authors, the end of a hypothesis uses one of the K places."""
     length_norm: str = "gnmt"
     """How scores allow for length: 'gnmt' divides by ((5 + length) / 6) ** alpha, 'lingvo' by
     ((4 + length) / 5) ** alpha (the code of GShard's authors, who set alpha to 0.8), 'none' by 1."""

@@ -7,6 +7,7 @@ evenly over the mesh axes that split it. This module finds the sizes that break 
 import dataclasses
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from gshard_nmt.errors import UserError
 from gshard_nmt.model.regularizers import homes
@@ -186,3 +187,22 @@ def _setting_of(config: Config, uneven: UnevenDimension) -> str:
     values = named_settings([config.model, config.data])
     keys = _SETTINGS_OF_LETTERS.get(uneven.letter, ())
     return next((".".join(key) for key in keys if values[key] == uneven.size), "")
+
+
+def check_shared_embedding(config: Config, data: Path) -> None:
+    """Raises UserError if most rows of one embedding would mean two pieces."""
+    from gshard_nmt.data.sets.manifest import VOCABULARIES
+    from gshard_nmt.data.text.vocabulary import Vocabulary  # not every program needs SentencePiece
+
+    if not (config.model.shared_embedding and config.model.encoder_layers):
+        return
+    sides = (Vocabulary.load(data / name).keys() for name in VOCABULARIES)
+    # A model of Marian has pieces of each side and tags of the source alone, so a few may differ.
+    texts = [a == b for a, b in zip(*sides, strict=True) if a[0] == b[0] == "text"]
+    if sum(texts) < len(texts) / 2:
+        raise UserError(
+            f"Model.shared_embedding is True, and the vocabularies of --data {data} have "
+            "other pieces at the same ids. Prepare it with --vocabulary_of the model you start from, or "
+            "with Data.vocabulary = 'joint'.",
+            ["Model.shared_embedding", "Data.vocabulary"],
+        )

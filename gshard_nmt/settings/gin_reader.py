@@ -131,8 +131,12 @@ class _Reader(gin.config_parser.ParserDelegate):
                     self.problems.append(str(error))
         except SyntaxError as error:
             self.problems.append(f"{at(error.lineno or 1)}: {_plain_words(error)}{rest}")
-        except tokenize.TokenError:
-            self.problems.append(f"{name}: a bracket or a quote is not closed.{rest}")
+        except (tokenize.TokenError, UnicodeEncodeError) as error:
+            reason = getattr(error, "reason", error.args[0])
+            problem = f"it cannot be read ({reason})."  # Python 3.12 and later has more of these
+            if re.search("EOF|unterminated", reason):
+                problem = "a bracket or a quote is not closed."
+            self.problems.append(f"{name}: {problem}{rest}")
         except TypeError:
             self.problems.append(f"{name}: a list or mapping cannot be a key; give a text.{rest}")
 

@@ -27,6 +27,7 @@ from gshard_nmt.spmd.processes import Processes
 CPU_FACTS = Path("/proc/cpuinfo")
 MEMORY_FACTS = Path("/proc/meminfo")
 CONTAINER_LIMITS = Path("/sys/fs/cgroup")
+GROUP_FACTS = Path("/proc/self/cgroup")
 
 _ACCELERATORS = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/accel0", "/dev/vfio/0")
 _VIRTUAL_DEVICES = 8
@@ -151,9 +152,12 @@ def _in_words(count: int, noun: str) -> str:
 def machine_memory() -> int:
     """Returns the memory in bytes that this process can have: the machine's, or its container's limit."""
     limits = [_memory_fact("MemTotal:")]
-    # The limit of control groups of version 2 and of version 1. "max" means no limit.
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        limits += [int(line) for line in _lines(CONTAINER_LIMITS / name)[:1] if line.isdigit()]
+    # The limits of control groups of version 2, also of those around this process (Slurm, systemd), and
+    # of version 1. "max" means no limit.
+    own = next((line[4:] for line in _lines(GROUP_FACTS) if line.startswith("0::/")), "")
+    files = [group / "memory.max" for group in (CONTAINER_LIMITS / own / "x").parents]
+    for file in (*files, CONTAINER_LIMITS / "memory/memory.limit_in_bytes"):
+        limits += [int(line) for line in _lines(file)[:1] if line.isdigit()]
     return min(limits)
 
 

@@ -335,8 +335,8 @@ def resized_mesh(mesh: Mesh, devices: int, machine: str) -> Mesh:
 def reduced_mesh(mesh: Mesh, devices: int) -> Mesh:
     """Returns a mesh of fewer devices on which every axis that splits arrays still splits them.
 
-    Each axis longer than 1 starts at 2. Then the first axis doubles up to its old size, after it the
-    second, and so on, until all devices are used.
+    Each axis longer than 1 starts at 2. Then the first axis doubles while it is shorter than before,
+    after it the second, and so on, until all devices are used.
 
     Raises:
       UserError: no such mesh has this number of devices.

@@ -163,8 +163,7 @@ class Processes:
     def should_stop(self) -> bool:
         """Returns whether all processes must stop now, because one of them was told to stop.
 
-        All processes must call it after every step. jax wants a number that rises with each call. The
-        step of the run may go back, and begins anew with each of several baselines, so we count calls.
+        All processes must call it after every step. jax wants a number that rises with each call.
         """
         from jax.experimental import multihost_utils
 

@@ -106,6 +106,8 @@ def test_a_difference_is_named_and_is_an_error(monkeypatch):
     ],
 )
 def test_odd_sizes_are_reduced_to_what_divides(settings, devices):
+    two = load_config("demo", ["Mesh.axes = ('x', 'y')", "Mesh.shape = (2, 3)", "Mesh.rules = {}"])
+    assert equivalence.reduced_config(two, 8).mesh.shape == (4, 2)
     config = load_config("demo", settings)
     assert equivalence.reduced_config(config).mesh.num_devices == devices
 

@@ -134,7 +134,8 @@ def test_a_mesh_that_is_too_large_is_refused():
 
 def test_several_processes_must_use_all_their_devices(monkeypatch):
     """The first two devices belong to process 0, so process 1 would have no rows."""
-    monkeypatch.setattr(Processes, "join", lambda self: None)
+    for name in ("join", "barrier"):
+        monkeypatch.setattr(Processes, name, lambda *_: None)
     monkeypatch.setattr(runtime, "request_cpu_devices", lambda count, exactly: None)
     monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(platform="cpu")] * 4)
     with pytest.raises(UserError) as raised:

@@ -127,6 +127,8 @@ def test_an_error_in_an_override_names_the_flag(folder):
     assert message("", "Model.haeds = 4").startswith(
         "--gin 'Model.haeds = 4': Model has no setting 'haeds'; did you mean 'heads'?"
     )
+    for value in ("0x", "'\udce9'"):  # on each Python
+        assert "bracket" not in message("", f"Model.heads = {value}")
     assert message("", "Train.steps = '9'") == (
         """--gin "Train.steps = '9'": Train.steps is '9'; it must be a whole number without """
         "quotes."

@@ -84,6 +84,7 @@ GIB = 2**30
         ({}, 16 * GIB, 8 * GIB),
         ({"memory.max": "max\n"}, 16 * GIB, 8 * GIB),
         ({"memory.max": f"{3 * GIB}\n"}, 3 * GIB, 3 * GIB),
+        ({"job_1/memory.max": f"{2 * GIB}\n"}, 2 * GIB, 2 * GIB),
         ({"memory/memory.limit_in_bytes": f"{GIB}\n"}, GIB, GIB),
     ],
 )
@@ -94,6 +95,8 @@ def test_the_limit_of_a_container_counts(tmp_path, monkeypatch, files, total, fr
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(machine, "MEMORY_FACTS", tmp_path / "meminfo")
     monkeypatch.setattr(machine, "CONTAINER_LIMITS", tmp_path)
+    monkeypatch.setattr(machine, "GROUP_FACTS", tmp_path / "group")
+    (tmp_path / "group").write_text("0::/job_1/step_0\n")
     assert (machine.machine_memory(), machine.free_machine_memory()) == (total, free)
     monkeypatch.setattr(machine, "MEMORY_FACTS", tmp_path / "none")
     assert machine.machine_memory() == (total if total < 16 * GIB else 2**62)
