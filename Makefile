@@ -23,7 +23,7 @@ SLOW = $(shell grep --recursive --files-with-matches --include='test_*.py' 'pyte
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(READY)  ## set up .venv from requirements.lock (PYTHON=... chooses the interpreter)
+venv: $(READY)  ## set up .venv from requirements.lock (PYTHON=... chooses the interpreter of a new .venv)
 
 $(READY): requirements.lock setup.py scripts/make_venv.sh
 	@bash scripts/make_venv.sh $(VENV)

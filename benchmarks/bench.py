@@ -4,7 +4,7 @@
     make bench PART=training
     .venv/bin/python benchmarks/bench.py --part training --page never
 
-Each part has a time limit, and all together have 25 minutes. A benchmark makes fewer rounds if they would
+Each part has a time limit; all take about 25 minutes together. A part makes fewer rounds if they would
 take longer, and is stopped if it takes twice its limit. The figures go to docs/performance.md and to
 benchmarks/results.json. `--page always` writes them also if the machine is busy.
 """

@@ -37,7 +37,7 @@ from gshard_nmt.spmd.processes import Processes
 
 RUN_FILES = (
     *("checkpoints", "tensorboard", "decodes", "config.gin", "parameters.txt", "data.json"),
-    *("source.model", "target.model", "metrics.jsonl", "budget.json", "divergence"),
+    *("source.model", "target.model", "metrics.jsonl", "budget.json", "baseline.json"),
     *("trainer.lock", "command.txt", "init.json", "confidence.json", "imported"),
 )
 """The files and folders of a run folder that translations must not overwrite."""

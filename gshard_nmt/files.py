@@ -80,7 +80,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def reported_as(what: str) -> Iterator[None]:
-    """Turns an OSError of the block into a UserError. `what` names the flag and the file."""
+    """Turns an OSError of the block into a UserError, if it will not pass. `what` names flag and file."""
     try:
         yield
     except OSError as error:

@@ -17,7 +17,9 @@ fail() {
 
 supported='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
 python=""
-for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+candidates=(python3.11 python3.12 python3.13 python3)
+[[ -z "${PYTHON:-}" ]] || candidates=("$PYTHON")
+for candidate in "${candidates[@]}"; do
   # Run each candidate: a shim may be on the path although its version is not installed.
   if "$candidate" -c "$supported" 2>/dev/null; then
     python=$candidate

@@ -87,7 +87,7 @@ def _define_search(flags: Flags) -> None:
     flags.integer("beam", "K",
         "beam size; if not given, Decode.beam of the run's config (4 by default)", None, minimum=1)
     flags.integer("nbest", "N",
-        "number of translations or samples of each line, best first; at most --beam", 1, minimum=1)
+        "number of translations of each line, best first, at most --beam; or of samples", 1, minimum=1)
     flags.switch("sample",
         "draw random translations; --gin sets Decode.temperature, top_k, top_p and seed")
 

@@ -284,7 +284,7 @@ def define_config(defined: Flags) -> None:
 def define_checkpoint(
     defined: Flags, about_averages: str = "computed in memory", use: str = "the weights to use"
 ) -> None:
-    """Defines --checkpoint, which `run.weights.Chosen` parses."""
+    """Defines --checkpoint, which `run.checkpoint.weights.Chosen` parses."""
     defined.text("checkpoint", "NAME",
         f"{use}: best (the last, if there is no best), last, a step such as 500, or "
         f"average:N for the mean of the last N checkpoints, {about_averages}. If the run has a moving "

@@ -32,8 +32,8 @@ def _define_inspect(flags: Flags) -> None:
         "run the config at reduced size, on one CPU device and on a mesh of several, and compare "
         "loss and gradients")
     flags.integer("devices", "N",
-        "for --equivalence: number of CPU devices of the mesh; 0 takes the number from the "
-        "config's mesh, at most 8 (8 if that mesh has one device)", 0, minimum=0)
+        "for --equivalence: number of CPU devices of the mesh; 0 takes the largest power of 2 up to that "
+        "of the config's mesh, at most 8 (8 if that mesh has one device)", 0, minimum=0)
     flags.switch("doctor",
         "check config, mesh, data, memory and disk, and list all problems at once")
     flags.text("data", "DIR", "for --doctor: the prepared data that the run will use")

@@ -90,7 +90,7 @@ def _train(values: FlagValues) -> None:
     request = _read_request(values) if values.baselines_of else None
     processes.local_devices(config.mesh.num_devices)
     compare(values, config, processes)
-    if processes.is_first:  # its check must not see the temporary folder of another process's check
+    if processes.is_first:  # only it writes there
         outputs.check_folder("--workdir", workdir)
     from gshard_nmt.train import Start, train
 

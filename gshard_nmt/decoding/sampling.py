@@ -4,8 +4,8 @@ The K samples of a row are independent. They use the same decoder and the same f
 with slot i * K + k for the token that sample k is fed at step i. A sample never leaves its slots.
 
 Which token is drawn depends only on the row's random words, the number of the sample and the step. So a
-sentence has the same samples in every batch, and its first samples do not depend on K. Probabilities are
-rounded to whole numbers first, because sums of whole numbers do not depend on their order.
+sentence has the same samples in every batch. K changes its first samples by rounding only. Probabilities
+are rounded to whole numbers first, because sums of whole numbers do not depend on their order.
 """
 
 import hashlib

@@ -377,7 +377,7 @@ def test_the_input_is_no_output(capsys, tmp_path, run_folder, way, loaded, upper
     "name",
     [
         *("config.gin", "checkpoints/5/manifest.json", "source.model", "programs/x", "link"),
-        *("trainer.lock", "divergence/step-4.json"),
+        *("trainer.lock", "baseline.json"),
     ],
 )
 def test_a_file_of_the_run_is_no_output(capsys, tmp_path, run_folder, name, loaded, upper):

@@ -52,7 +52,7 @@ def test_values_and_gradients_are_those_of_float64_if_the_operands_are_exact(equ
 
 
 def test_operands_are_rounded_and_sums_are_not():
-    """Each of 256 terms is (1 + 2**-9)**2. The operands round to 1, and bfloat16 has no 257."""
+    """Each of 257 terms is (1 + 2**-9)**2. The operands round to 1, and bfloat16 has no 257."""
     x, weight = tf.fill([1, 257], 1 + 2.0**-9), tf.fill([257, 1], 1 + 2.0**-9)
     with products.precision("bfloat16"):
         assert products.product("BM,MH->BH", x, weight).numpy() == 257

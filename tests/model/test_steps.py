@@ -75,7 +75,7 @@ def test_no_product_and_no_factored_weight_has_an_operation_that_is_slow_to_lowe
 
 
 def test_the_last_step_follows_from_the_tokens_of_the_state():
-    """A run of 1000 tokens that has seen 100 in 5 steps ends at step 50: 45 steps before the cooldown."""
+    """A run of 1000 tokens that saw 100 in 5 steps ends at step 50, with 45 steps of cooldown left."""
     steps = StepFunctions(SHALLOW, Optimizer(cooldown_steps=90), 50, 40, languages=2)
     batch = rows([ONE], [TWO], length=8)
     control = CONTROL | {"max_tokens": tf.constant([1000, 0], tf.uint32)}

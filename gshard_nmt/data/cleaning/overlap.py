@@ -3,8 +3,8 @@
 Copies are exact if `normal_form.sentence_form` is equal: case, spaces, punctuation, digits and
 placeholders do not matter. The filter finds exact copies alone. Its held-out text is a sorted array of
 hashes, 8 bytes each, so it is small even for many languages. The hash of a side contains its language, so
-the arrays of several language pairs can be merged. Then a pair of one language is also compared with the
-English test text of others.
+the arrays of several language pairs could be merged. `prepare` compares a pair with the text
+of its own two languages alone.
 
 The search also finds near copies, which have at least NEAR of their word triples in common. It holds the
 held-out text in memory and reads the training text once, line by line.

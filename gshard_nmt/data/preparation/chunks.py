@@ -3,7 +3,7 @@
 A chunk is compressed with zstd. Its first line says the sizes of its parts, as JSON. Then come the lines
 of the source, those of the target, and the scores if the corpus has them:
 
-    {"rows": 2, "bytes": [9, 10], "scores": false}
+    {"rows": 2, "bytes": [12, 12], "scores": false}
     un chat
     oui
     one cat
@@ -138,7 +138,7 @@ def read(path: Path) -> Chunk:
 
 
 def groups(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
-    """Returns the chunks of each shard: at least CHUNK_ROWS rows, at most about SHARDS shards."""
+    """Returns the chunks of each shard: about SHARDS shards, or fewer of up to CHUNK_ROWS rows."""
     limit = CHUNK_ROWS * -(-sum(part.rows for part in parts) // (CHUNK_ROWS * SHARDS))
     limit = min(max(limit, CHUNK_ROWS), LARGEST_SHARD)
     result: list[list[Part]] = [[]]

@@ -185,7 +185,9 @@ def _remember(item: Input, text: Text, before: Stamps) -> None:
         return
     try:
         place = _cache_file(item, before)
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Others must not write here, because compiled programs are beside the texts.
+        place.parents[1].mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700, exist_ok=True)
         files.write(place, json.dumps([text.digest, text.rows]))
     except (OSError, UserError):
         return

@@ -74,7 +74,7 @@ class Job:
         `old_key` is in the manifest of the data that `out` has already.
 
         Raises:
-          UserError: an existing vocabulary is not there or does not fit, or a filter is unknown.
+          UserError: an existing vocabulary is not there or damaged, or a filter is unknown.
         """
         # Reading a large corpus takes hours, so a wrong name is an error before it.
         self._vocabularies = load_models(options.vocabulary_of) if options.vocabulary_of else None

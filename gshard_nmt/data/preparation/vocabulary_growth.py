@@ -43,7 +43,7 @@ _GAIN = 1e-3
 """In a unigram model, a new piece scores this much above the two pieces that it is made of."""
 
 LINES = 200_000
-"""The largest number of lines that new pieces are learned from."""
+"""The largest number of lines of each pair that new pieces are learned from."""
 
 OLD_EXAMPLES = 4000
 """The examples of each old direction whose pieces are kept apart from new ones."""

@@ -47,7 +47,7 @@ _ALLOCATIONS = 1 << 18
 """Python looks for reference cycles after this number of new objects. Its default of 700 makes it look at
 each list of tokens several times, and at the lists of a whole block."""
 _SMALL = 20_000
-"""The size of all units of a stage, in rows, below which other processes are not worth their start."""
+"""The size of all units of a stage, in rows or bytes, below which other processes are no gain."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Unit:
 
     The name is unique in its stage. The call takes an empty folder, writes files into it, and returns a
     result for JSON. Its function stands at the top of a module, and its keyword arguments are values for
-    JSON, paths and dataclasses. The size is about how much work it is, in rows of text. `version` is for
-    JSON, and identifies code that the files depend on.
+    JSON, paths and dataclasses. The size is about how much work it is: rows, or bytes to read.
+    `version` is for JSON, and identifies code that the files depend on.
     """
 
     name: str

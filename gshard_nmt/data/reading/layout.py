@@ -162,9 +162,7 @@ def split_pair(name: str) -> tuple[str, str] | None:
     """Splits the name of a language pair: pt-BR-en -> (pt-BR, en), zh_cn-en -> (zh-CN, en).
 
     If capital letters do not tell regions from languages, a name with `en` at one end is split there.
-
-    Returns:
-      The BCP 47 tags of the source and the target; None if the name is not that of a pair.
+    Returns BCP 47 tags, or None for a name of no pair. Raises UserError if it may be that of several.
     """
     parts = name.split("-")
     codes = [("-".join(parts[:i]), "-".join(parts[i:])) for i in range(1, len(parts))]

@@ -60,7 +60,7 @@ class Input:
 
 
 def one_line(text: str) -> str:
-    """Returns a text with a space in place of each run of line breaks, tabs and spaces around them."""
+    """Returns a text as it is, or with single spaces for all white space if it has a break or a tab."""
     if "\n" in text or "\r" in text or "\t" in text:
         return " ".join(text.split())
     return text

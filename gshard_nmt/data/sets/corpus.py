@@ -192,7 +192,7 @@ def read_pairs(pair: CorpusPair, split: str, source: str, target: str) -> Iterat
 def write_pairs(
     folder: Path, split: str, source: str, target: str, rows: Sequence[tuple[str, str]]
 ) -> None:
-    """Writes both sides of a split as .gz files. The same rows always give the same bytes."""
+    """Writes both sides of a split as .gz files. Equal rows give equal bytes in one version of Python."""
     folder.mkdir(parents=True, exist_ok=True)
     for column, language in enumerate((source, target)):
         path = folder / f"{split}.{language}.gz"

@@ -87,11 +87,9 @@ def _tag_name(tag: str) -> str:
 
 
 def placeholders(text: str) -> list[str]:
-    """Returns the placeholders, web addresses and mail addresses of a text, in their order."""
-    if not may_have_address(text):
-        return PLACEHOLDER.findall(without_markup(text))
-    addresses = [match[0].rstrip(".,;:!?") for match in ADDRESS.finditer(text)]
-    return [*PLACEHOLDER.findall(without_markup(ADDRESS.sub(" ", text))), *addresses]
+    """Returns the placeholders of a text, in their order; those inside an address do not count."""
+    text = ADDRESS.sub(" ", text) if may_have_address(text) else text
+    return PLACEHOLDER.findall(without_markup(text))
 
 
 def may_have_address(text: str) -> bool:

@@ -39,7 +39,7 @@ def test_both_sides_or_one_long_side_in_its_language():
     assert not is_kept(("Danke", "Thank you"), held_out)
     assert not is_kept(("Thank you", "Danke"), held_out, ("en", "de"))
     assert is_kept(("Danke", "Thank you"), held_out, ("nl", "en"))
-    # The English test text of one pair is not trained on in another pair.
+    # Given to another pair, they find its English text too; `prepare` does not do so.
     assert not is_kept(("Quelle journée", TEST[0][1]), held_out, ("fr", "en"))
 
 
