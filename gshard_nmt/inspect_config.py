@@ -146,7 +146,7 @@ def default_topology(mesh: Mesh) -> str:
 
 
 def adapt(request: Request, topology: Topology) -> Target:
-    """Adapts the requested config to the devices of a topology; UserError if that is not possible."""
+    """Adapts the requested config to the devices of a topology; raises UserError if it cannot."""
     config, notes = request.config, []
     before, devices = config.mesh.num_devices, topology.num_devices
     if before != devices:

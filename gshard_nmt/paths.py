@@ -66,8 +66,8 @@ def local_path(flag: str, text: str) -> Path:
     scheme, separator, rest = text.partition(_URL)
     if separator and not (scheme == "file" and rest.startswith("/")):
         raise UserError(
-            f"--{flag} {text}: it is a URL, but this flag takes a path of this machine. Copy the folder "
-            "first, for instance from a bucket with gcloud storage cp -r, and give a local path."
+            f"--{flag} {text}: it is a URL, but this flag takes a path of this machine. Copy it here, "
+            "for instance from a bucket with gcloud storage cp -r, and give a local path."
         )
     return Path(rest if separator else text)
 

@@ -67,7 +67,7 @@ class ResumableFile:
         self._waiting.append(text)
 
     def commit(self, lines: int) -> None:
-        """Writes the text, then the record that it is that of so many lines; OSError if a disk fails."""
+        """Writes the text and then the record of its lines; raises OSError if the disk fails."""
         content = "".join(self._waiting).encode()
         self._waiting.clear()
         with outputs.named(self._partial):

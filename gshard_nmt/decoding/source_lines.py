@@ -175,7 +175,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def survey(path: Path, name: str) -> Survey:
-    """Reads a whole regular file before the long work; UserError if it is not UTF-8, or is damaged."""
+    """Reads a regular file before the long work; raises UserError if it is not UTF-8 or damaged."""
     with opened(path) as stream:
         lines = SourceLines(stream, name)
         while lines.take(1 << 12):
@@ -232,7 +232,7 @@ def rendered(form: str, number: int, source: str, translations: Sequence[Hypothe
 
 
 def chosen_format(name: str | None, nbest: int, scores: bool) -> str:
-    """Returns --format, or "tsv" with scores or --nbest, or "text"; UserError if text has no place."""
+    """Returns --format, or "tsv" with scores or --nbest, or "text"; raises UserError if they clash."""
     if name == "text" and (nbest > 1 or scores):
         flag, lacks = "--scores", "no scores, and --scores is given"
         if nbest > 1:

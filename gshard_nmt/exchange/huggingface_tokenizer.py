@@ -80,7 +80,7 @@ class Tokenizer(NamedTuple):
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
-    """Reads the tokenizer of a folder with this config.json; UserError if it is not that of the model."""
+    """Reads the tokenizer of a folder with this config.json; raises UserError if they do not match."""
     return _marian(folder, config) if config["model_type"] == "marian" else _fairseq(folder, config)
 
 

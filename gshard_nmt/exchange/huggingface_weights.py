@@ -110,7 +110,7 @@ class Tensors:
 def read_weights(
     layout: Layout, tensors: Tensors, declared: Mapping[str, Parameter]
 ) -> dict[str, np.ndarray]:
-    """Returns our parameters by name, float32; UserError if a tensor is missing, wrong or left over."""
+    """Returns our parameters, float32; raises UserError if a tensor is missing, wrong or left over."""
     weights = {name: read_weight(layout, tensors, name, p) for name, p in declared.items()}
     leftovers = sorted(n for n in tensors.unread if not set(_UNREAD) & set(n.split(".")))
     if leftovers:

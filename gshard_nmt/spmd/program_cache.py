@@ -86,7 +86,7 @@ def load(artifact: Path) -> tuple[Any, Signature] | None:
 
 
 def store(artifact: Path, exported: Any, signature: Signature) -> None:
-    """Writes a lowered function to the file that `load` reads; OSError if that fails."""
+    """Writes a lowered function to the file that `load` reads; raises OSError if that fails."""
     files.write(artifact.with_suffix(".jaxexport"), pack(exported, signature))
 
 
