@@ -106,9 +106,7 @@ def test_positions_of_marian_are_for_marian(folder, tmp_path):
         (3, "the tensor model.encoder.layers.2."),
     ],
 )  # fmt: skip
-def test_weights_of_another_model_are_refused_and_nothing_is_left(
-    folder, tmp_path, layers, message
-):
+def test_weights_of_another_model_are_refused_and_leave_nothing(folder, tmp_path, layers, message):
     content = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(content | {"encoder_layers": layers}))
     with pytest.raises(UserError) as error:

@@ -97,9 +97,14 @@ def test_every_one_of_many_bad_steps_is_seen_between_two_lines(run):
     assert final(run) == (6, 3.0, 600)
 
 
-def test_a_run_stops_after_many_bad_steps_in_a_row_and_counts_on_after_an_interruption(
-    run, monkeypatch
-):
+def test_the_last_bad_step_before_a_stop_counts_too(run, monkeypatch):
+    monkeypatch.setattr(train.training_state, "MOST_BAD_STEPS", 4)
+    bad_calls.update(range(2, 9))
+    with pytest.raises(UserError, match="up to step 6"):
+        run(steps=8, log_every=100, checkpoint_every=100)
+
+
+def test_a_run_stops_after_many_bad_steps_in_a_row_and_counts_on(run, monkeypatch):
     monkeypatch.setattr(train.training_state, "MOST_BAD_STEPS", 4)
     bad_calls.update(range(2, 9))
     assert run(steps=3)

@@ -381,22 +381,18 @@ SMALL = [
     ("a.html", "<hr translate=no>t<svg/><p>t<svg>v</svg>"),
     ("a.html", '<p>t <i translate="no" title="a">b<img alt="c"></i></p>'),
     ("a.html", """<a data-x="<i alt='b'>" title="t">t</a>"""),
-    (
-        "a.html",
-        '<h1><a name="i"></a>t <b>t</b> <i class="i"></i></h1><p>t <a href="/"><i class="i"></i> t</a> t',
-    ),
+    ("a.html",
+     '<h1><a name="i"></a>t <b>t</b> <i class="i"></i></h1><p>t <a href="/"><i class="i"></i> t</a> t'),
     ("a.html", "<td translate=no><p>a</p><p>b</p><br></td><td>t<p translate=no>a<h2>t</h2>"),
     ("a.html", "<li translate=no>a <ul><li>b</li><li>c</ul> d</li><li>t<dt translate=no>a<dd>t"),
     ("a.md", "+++\na = 'x'\n+++\n\nt [https://a.org](https://a.org)\n\n*t **t*** t\n\n~~t~~ t\n"),
-    (
-        "a.html",
-        "<tr translate=no><td>a<td>b<tr><td>t<p translate=no>a <my-b>b</my-b> c<p>t</p></table>t",
-    ),
+    ("a.html",
+     "<tr translate=no><td>a<td>b<tr><td>t<p translate=no>a <my-b>b</my-b> c<p>t</p></table>t"),
     ("a.html", "<ul><li translate=no><p>b<svg/>c<x-y/>d<li>t</ul>t<td translate=no>a<p>b<td>t"),
     ("a.md", '*t-**t** t* https://[::1]:80/x?y[z]=a t\n\n*t (**t**) t* *t: "**t**" t* t\n'),
     ("a.vtt", "00:01.000 --> 00:02.000\nt<00:00:01.200> t &amp; t\n"),
     ("a.srt", "1\n0:01 --> 0:02\nt\n2\n0:03 --> 0:04\nt\n\n0:05 --> 0:06\n0:07 --> 0:08\n2 t\n"),
-]
+]  # fmt: skip
 """Documents of which "t" is to be translated if it stands alone."""
 
 

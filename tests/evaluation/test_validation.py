@@ -163,6 +163,8 @@ def test_dev_text_is_decoded_for_bleu(validate, monkeypatch):
     # Other settings of the search make scores that cannot be compared.
     other = validate(config.replace(decode={"alpha": 0.0}), RUN)
     assert other.run(RunCounters(step=1), STATE)[1].scored_with != scores.scored_with
+    other = validate(config.replace(decode={"precision": "bfloat16"}), RUN)
+    assert other._settings() != run._settings()
     run.run(RunCounters(step=2), {**STATE, "parameters/w": "later weights"})
     assert len(translators) == 2
     # Its programs were compiled once, while the program of the loss was.

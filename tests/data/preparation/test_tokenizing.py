@@ -22,9 +22,7 @@ def models(tmp_path_factory):
 
 @pytest.mark.parametrize("block", [1, 2, 100])
 @pytest.mark.parametrize("is_reversed", [False, True])
-def test_the_records_are_the_ids_of_the_vocabularies(
-    tmp_path, monkeypatch, models, block, is_reversed
-):
+def test_records_are_ids_of_the_vocabularies(tmp_path, monkeypatch, models, block, is_reversed):
     monkeypatch.setattr(tokenizing, "_BLOCK", block)
     sides = (TARGETS, SOURCES) if is_reversed else (SOURCES, TARGETS)
     chunks.write(tmp_path / "chunk", chunks.content_of(Chunk(*sides)))
