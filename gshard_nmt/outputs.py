@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from gshard_nmt import files, paths
 from gshard_nmt.errors import UserError
@@ -65,12 +65,7 @@ def check_folder(flag: str, folder: Path, replaced: bool = False) -> None:
             with tempfile.TemporaryDirectory(dir=parent, prefix=files.TEMPORARY_PREFIX):
                 pass
     except OSError as error:
-        if error.errno in AWAY:
-            raise
-        raise UserError(
-            f"{name}: the folder cannot be made or written: {error.strerror}. Give another folder, or "
-            "change the permissions."
-        ) from error
+        _refuse(f"{name}: the folder cannot be made or written", "folder", error)
 
 
 def check_new(flag: str, folder: Path) -> None:
@@ -109,12 +104,14 @@ def check_file(flag: str, file: Path) -> None:
             with tempfile.NamedTemporaryFile(dir=folder, prefix=files.TEMPORARY_PREFIX):
                 pass
     except OSError as error:
-        if error.errno in AWAY:
-            raise
-        raise UserError(
-            f"{name}: it cannot be written: {error.strerror}. Give another file, or change the "
-            "permissions."
-        ) from error
+        _refuse(f"{name}: it cannot be written", "file", error)
+
+
+def _refuse(what: str, kind: str, error: OSError) -> NoReturn:
+    if error.errno in AWAY:
+        raise error
+    text = f"{what}: {error.strerror}. Give another {kind}, or change the permissions."
+    raise UserError(text) from error
 
 
 def is_same_file(first: Path, second: Path) -> bool:

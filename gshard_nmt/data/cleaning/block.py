@@ -26,7 +26,7 @@ _KNOWN, _SPACE, _IN_FORMS = 1 << 6, 1 << 7, 1 << 8
 
 _PLACEHOLDER_MARKS = frozenset("%{$<\uff05\uff5b\uff04\uff1c\ufe6a\ufe5b\ufe69\ufe64")
 """Their full-width and small forms too."""
-_WITHOUT_SPACES = ("CJK", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+WITHOUT_SPACES = ("CJK", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 """Scripts that write no spaces between words. Each character counts as a word."""
 _WEIGHTS = {"CJK": 3.0, "HANGUL": 2.0}
 """The number of Latin letters that say about as much as one character; 1 for other scripts."""
@@ -103,7 +103,7 @@ def _measures(lines: Sequence[str], own: frozenset[str]) -> tuple[NDArray[Any], 
     is_word = is_space[:-1] & ~is_space[1:]
     weight = characters.astype(np.float64)
     if points.max() >= 0x0E00:  # below are the scripts with spaces and letters of length 1
-        is_word |= _are_of(_WITHOUT_SPACES, scripts[1:])
+        is_word |= _are_of(WITHOUT_SPACES, scripts[1:])
         for name, factor in _WEIGHTS.items():
             weight += (factor - 1) * counts(_are_of((name,), scripts))
     words = counts(np.concatenate(([not is_space[0]], is_word)))

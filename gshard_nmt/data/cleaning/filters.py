@@ -24,7 +24,7 @@ _FUNCTIONS: Mapping[str, Filter] = {
     for name in (*FILTERS, "language")
 }
 
-VERSION = 4
+VERSION = 5
 """Raised if a filter that exists, or a hash, gives other results. A new filter needs no raise."""
 
 

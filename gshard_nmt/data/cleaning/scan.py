@@ -1,7 +1,7 @@
 """Reads one split of a corpus once, and tells which of its lines look wrong.
 
 The filters of cleaning see every line. The comparison of languages sees a sample: the lines with the
-smallest hashes. The same text always gives the same sample, wherever its lines are. Memory grows by 4
+smallest hashes. The same text always gives the same sample, wherever its lines are. Memory grows by 8
 bytes for each line, for the lengths of its sides.
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from gshard_nmt.data.cleaning import text_filters
 from gshard_nmt.data.cleaning.block import About, Block
@@ -232,26 +231,25 @@ class Drift:
     shift: int
 
 
-def find_drifts(first: ArrayLike, second: ArrayLike) -> list[Drift]:
+def find_drifts(first: np.ndarray, second: np.ndarray) -> list[Drift]:
     """Returns the drifts between two sides, given the number of characters of each line, in order.
 
     Long sentences have long translations. So the logarithms of the two lengths are correlated, in most
     text by 0.6 to 0.95. If a line is missing on one side, the lengths agree at a shift of one line
     instead. If one side is shuffled, they agree nowhere.
     """
-    a, b = (np.log1p(np.asarray(side, np.float64)) for side in (first, second))
     # A rest of less than a block belongs to the last block.
-    bounds = [LINES * n for n in range(max(1, len(a) // LINES))] + [len(a)]
+    bounds = [LINES * n for n in range(max(1, len(first) // LINES))] + [len(first)]
     plain, shifts = [], []
     for block in itertools.pairwise(bounds):
-        values = {shift: _correlation(a, b, shift, *block) for shift in (0, *_SHIFTS)}
+        values = {shift: _correlation(first, second, shift, *block) for shift in (0, *_SHIFTS)}
         best = max(_SHIFTS, key=lambda shift: np.nan_to_num(values[shift], nan=-1.0))
         is_shifted = values[best] >= _CLEAR and values[best] - values[0] >= _GAIN
         shifts.append(best if is_shifted else 0)
         if np.isfinite(values[0]):
             plain.append(values[0])
     if not any(shifts) and len(plain) > 1 and np.quantile(plain, 0.75) < _UNRELATED:
-        return [Drift(1, len(a), 0)]
+        return [Drift(1, len(first), 0)]
     drifts = []
     for shift, run in itertools.groupby(range(len(shifts)), shifts.__getitem__):
         blocks = list(run)
@@ -266,7 +264,8 @@ def _correlation(first: np.ndarray, second: np.ndarray, shift: int, begin: int, 
     NaN if there are few lines, or if almost all of them have the same length.
     """
     low, high = max(begin, -shift), min(end, len(second) - shift)
-    a, b = first[low:high], second[low + shift : high + shift]
+    sides = first[low:high], second[low + shift : high + shift]
+    a, b = (np.log1p(side, dtype=np.float64) for side in sides)
     if len(a) < _LEAST_LINES or min(a.std(), b.std()) < _LEAST_SPREAD:
         return np.nan
     return float(np.corrcoef(a, b)[0, 1])

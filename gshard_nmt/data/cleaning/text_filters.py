@@ -72,7 +72,9 @@ def length(rows: Block, about: About) -> Mask:
     for side in rows.sides:
         mask &= side.words <= settings.maximum_words
         mask &= side.characters <= settings.maximum_characters
-        # In scripts without spaces each character is a word, so there are about as many words as letters.
+        own = scripts_of_language(side.language)
+        if own and own <= {*block.WITHOUT_SPACES}:
+            continue
         suspects = mask & (2 * side.words < side.characters)
         for row in np.flatnonzero(suspects & (side.characters > settings.longest_word)).tolist():
             longest = max(map(len, side.lines[row].split()), default=0)

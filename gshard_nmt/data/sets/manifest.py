@@ -26,7 +26,7 @@ FORMAT = "gshard-nmt data 2"
 VOCABULARIES = ("source.model", "target.model")
 """The names of the vocabularies, in the prepared data and in a run folder."""
 
-REPORTS = ("cleaning.html", "cleaning.json", "vocabulary.json")
+REPORTS = ("cleaning.json",)
 """The names of files about the prepared data. Nothing depends on them, so they may be removed."""
 
 

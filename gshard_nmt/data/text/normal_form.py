@@ -120,7 +120,7 @@ def words(text: str) -> list[str]:
 
     In languages without spaces between words, such as Chinese and Thai, each character is a word.
     """
-    return _WORDS.findall(folded(text))
+    return _WORDS.findall(_marks().sub("", folded(text)))
 
 
 def sentence_form(text: str) -> str:

@@ -42,7 +42,7 @@ def script_of(character: str) -> str:
 
 @functools.cache
 def scripts_of_language(tag: str) -> frozenset[str]:
-    """Returns the scripts that a language is written in; nothing for a language that is not known.
+    """Returns the scripts that a language is written in; nothing if they are not known.
 
     A script in the tag decides: sr-Latn gives LATIN. Otherwise it is the usual script of CLDR.
     """
@@ -54,5 +54,5 @@ def scripts_of_language(tag: str) -> frozenset[str]:
     if not scripts:
         usual = get_global("likely_subtags").get(language, "__").split("_")[1]
         scripts = _ISO_15924.get(usual, "")
-    named = [_ISO_15924[part.title()] for part in rest if part.title() in _ISO_15924]
-    return frozenset(named[:1] or scripts.split())
+    named = [_ISO_15924.get(p.title(), "") for p in rest if len(p) == 4 and p.isalpha()]
+    return frozenset((named[0] if named else scripts).split())

@@ -100,7 +100,7 @@ def test_length():
     assert not keeps(length, "x", "a b " * 11, maximum_characters=40)
     assert keeps(length, "Haus " + "x" * 30, "house", longest_word=30)
     assert not keeps(length, "Haus " + "x" * 31, "house", longest_word=30)
-    # Chinese has no spaces; each character is a word.
+    assert keeps(length, "ကို" * 50, "word", "my-en", longest_word=30)
     assert keeps(length, "文" * 100, "word", "zh-en", longest_word=30)
     assert not keeps(length, "文" * 100, "word", "zh-en", maximum_words=99)
 

@@ -87,6 +87,7 @@ def test_bad_text_is_named_and_the_rest_is_kept(tmp_path):
         prepare(CONFIG, corpus, out, ALONE)
     assert "\n" not in str(error.value)
     assert not out.exists()
+    assert list((partial_path(out) / "read").glob("de-en*"))
     shutil.rmtree(corpus / "fr-en")
     prepare(CONFIG, corpus, out, ALONE)
 

@@ -28,7 +28,7 @@ def test_placeholders(text, expected):
 
 def test_words_are_characters_if_there_are_no_spaces():
     assert normal_form.words("Open THE %s file2!") == ["open", "the", "file"]
-    assert normal_form.words("打开文件") == list("打开文件")
+    assert normal_form.words("打开文件 ফাইলটি") == [*"打开文件", "ফইলট"]
 
 
 @pytest.mark.parametrize(
