@@ -6,17 +6,12 @@ import numpy as np
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 
+from gshard_nmt.data.preparation.vocabulary_growth import merge
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.data.text.vocabulary import Vocabulary, VocabularySpec, train_vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.exchange import run_folders
-from gshard_nmt.exchange.run_folders import (
-    chosen_directions,
-    cut_vocabulary,
-    kept_ids,
-    merges,
-    used_ids,
-)
+from gshard_nmt.exchange.run_folders import chosen_directions, cut_vocabulary, kept_ids, used_ids
 from gshard_nmt.export import export_smaller
 from gshard_nmt.import_model import import_model
 from gshard_nmt.run import starting_point
@@ -135,8 +130,8 @@ def test_text_is_split_as_before(tmp_path, kind):
 def test_merges_are_the_pieces_on_the_way():
     """abab: ab has the highest score, twice; then abab. abc: bc comes before ab."""
     scores = {"ab": -1.0, "abab": -3.0, "bc": 0.0, "abc": -4.0}
-    assert merges("abab", scores) == {"ab", "abab"}
-    assert merges("abc", scores) == {"bc", "abc"}
-    assert merges("a", scores) == set()
+    assert merge(list("abab"), scores) == {"ab", "abab"}
+    assert merge(list("abc"), scores) == {"bc", "abc"}
+    assert merge(["a"], scores) == set()
     # Of two neighbours with equal scores, the first are merged.
-    assert merges("xyz", {"xy": -1.0, "yz": -1.0, "xyz": -2.0}) == {"xy", "xyz"}
+    assert merge(list("xyz"), {"xy": -1.0, "yz": -1.0, "xyz": -2.0}) == {"xy", "xyz"}

@@ -16,6 +16,7 @@ import numpy as np
 from gshard_nmt import files
 from gshard_nmt.data.config import SMALLEST_VOCABULARY
 from gshard_nmt.data.language_codes import known_as
+from gshard_nmt.data.preparation.vocabulary_growth import merge
 from gshard_nmt.data.sets.manifest import checksum
 from gshard_nmt.data.text.vocabulary import (
     SPACE,
@@ -110,25 +111,8 @@ def used_ids(vocabulary: Vocabulary, texts: Iterable[Sequence[str]]) -> set[int]
     needed = {character for character in characters if character in scores}
     if vocabulary.algorithm == "bpe":
         for piece in pieces:
-            needed |= merges(piece, scores)
+            needed |= merge(list(piece), scores)
     return used | {vocabulary.subwords[piece][0] for piece in needed}
-
-
-def merges(piece: str, scores: Mapping[str, float]) -> set[str]:
-    """Returns the pieces that BPE makes on its way to a piece, with the piece itself.
-
-    Each step merges the two neighbours whose piece has the highest score; of equal ones the first.
-    """
-    symbols = list(piece)
-    merged: set[str] = set()
-    while True:
-        joined = [a + b for a, b in itertools.pairwise(symbols)]
-        known = [i for i, text in enumerate(joined) if text in scores]
-        if not known:
-            return merged
-        best = max(known, key=lambda i: (scores[joined[i]], -i))
-        symbols[best : best + 2] = [joined[best]]
-        merged.add(joined[best])
 
 
 def kept_ids(

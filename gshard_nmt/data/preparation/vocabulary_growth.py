@@ -128,7 +128,7 @@ def learn(old: Vocabulary, lines: Sequence[str], banned: set[str], most: int) ->
             count(number, -1)
             _join(splits[number], piece)
             if old.algorithm == "bpe":
-                _merge(splits[number], known)
+                merge(splits[number], known)
             count(number, 1)
     return parts
 
@@ -146,10 +146,16 @@ def _characters(
     return {c: () for c in frequent if counts[c] >= LEAST_CHARACTERS}
 
 
-def _merge(word: list[str], known: Mapping[str, float]) -> None:
-    """Makes the old pieces that a new symbol allows. A merge of the old vocabulary goes first."""
+def merge(word: list[str], known: Mapping[str, float]) -> set[str]:
+    """Makes the known pieces that the symbols of a word allow, that of the highest score first.
+
+    Returns the pieces that were made. Of pieces with equal scores the first is made first, as BPE does.
+    """
+    made: set[str] = set()
     while old := [a + b for a, b in itertools.pairwise(word) if a + b in known]:
-        _join(word, max(old, key=lambda text: known[text]))
+        made.add(best := max(old, key=lambda text: known[text]))
+        _join(word, best)
+    return made
 
 
 def _join(word: list[str], piece: str) -> None:
