@@ -75,7 +75,7 @@ lint: $(READY)
 PART ?=
 PAGE ?=
 
-bench: $(TPU_READY)  ## measure beside other systems, 25 minutes; writes docs/performance.md
+bench: $(READY)  ## measure beside other systems, 25 minutes; writes docs/performance.md
 	$(BIN)/python benchmarks/bench.py $(if $(PART),--part "$(PART)") $(if $(PAGE),--page $(PAGE))
 
 # `make look RUN=runs/demo` looks at the report of a run. Pictures go to build/look/.

@@ -133,6 +133,8 @@ class _Trainer:
         resumes, newest = bool(self.checkpoints.steps()), self.checkpoints.newest()
         self.state = training_state.without_arrays(newest, config.train.metric)
         if self._over() and not self.state.owes_validation:
+            if is_first:  # the checkpoints that stay are those of the settings that it says
+                run.write_config(config)
             self.checkpoints.remove_superseded()
             note(f"{workdir} is finished: {self.state.counters.step} steps, nothing to do")
             return True
@@ -155,6 +157,7 @@ class _Trainer:
             self.state.arrays = self.programs.initialize()
             if old:  # the weights of another run
                 self.state.arrays = old.applied_to(self.state.arrays)
+        self.lock.check()  # what is removed next may be another's
         training_state.start_saving(self.checkpoints, self.programs, note)
         self.rows = devices.local_rows(self.programs.batch_specs["source_ids"]).tolist()
         interrupt = Interrupt(self.processes)
@@ -201,7 +204,8 @@ class _Trainer:
         """
         limits, control = self.config.train, self.programs.control()
         # The validation of the last checkpoint may have failed, or was stopped. Now it gets its scores.
-        ending = self._validate() if self.state.owes_validation else self._over()
+        owes = self.state.owes_validation and self.has_validations
+        ending = self._validate() if owes else self._over()
         self.state.counters.skip_time()
         self.monitor.start(self.state.counters)
         if not ending and self.processes.count > 1:
@@ -324,12 +328,13 @@ class _Trainer:
 
     def _save_alone(self, error: Exception) -> None:
         """Saves before this process ends with an error. Other processes would have to save with it."""
-        self.watch.settle()
-        if self.processes.count > 1 or not self.state.counters.step or self.watch.bad:
-            return  # after a bad step, the next start comes to it again and decides
+        if self.processes.count > 1 or not self.state.counters.step:
+            return
         try:
-            self._save()
-            self.checkpoints.close()
+            self.watch.settle()
+            if not self._diverges():  # else the next start comes to the bad steps again, and ends
+                self._save()
+                self.checkpoints.close()
         except (UserError, TryAgain, OSError) as second:
             error.add_note(f"The steps since the last checkpoint are not saved: {second}")
 

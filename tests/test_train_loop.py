@@ -151,8 +151,9 @@ def test_a_run_ends_if_its_score_does_not_improve(run, monkeypatch, capsys):
     assert run(dev_every=1, patience=2)
     assert final(run)[0] == 4
     assert "2 validations in a row without a better dev_nll than 2.000" in capsys.readouterr().err
-    # The run is finished, also for the same command.
-    assert run(dev_every=1, patience=2)
+    # The run is finished, also for a command with other settings, which are kept.
+    assert run(dev_every=1, patience=2, log_every=3)
+    assert "Train.log_every = 3\n" in run.folder.config.read_text()
     assert "is finished: 4 steps, nothing to do" in capsys.readouterr().err
     # The best checkpoint is still there.
     assert Checkpoints(run.folder.checkpoints).best_first()[0] == 2
@@ -165,9 +166,10 @@ def test_the_command_is_recorded(run, prepared):
     assert (run.folder.path / "command.txt").read_text() == "gshard-train x\n"
 
 
-@pytest.mark.parametrize("kind", [UserError, TryAgain])
-def test_damaged_data_does_not_cost_the_steps_so_far(run, monkeypatch, kind):
+@pytest.mark.parametrize(("kind", "bad"), [(UserError, 0), (TryAgain, 1)])
+def test_damaged_data_does_not_cost_the_steps_so_far(run, monkeypatch, kind, bad):
     read = TrainBatches.__next__
+    bad_calls.update([3] * bad)
 
     def fail_at_the_fourth(self):
         if len(calls) == 3:
@@ -177,7 +179,7 @@ def test_damaged_data_does_not_cost_the_steps_so_far(run, monkeypatch, kind):
     monkeypatch.setattr(TrainBatches, "__next__", fail_at_the_fourth)
     with pytest.raises(kind, match="--data is damaged"):
         run()
-    assert final(run) == (3, 3.0, 300)
+    assert final(run) == (3, 3.0 - bad, 300)
 
 
 def test_a_trainer_that_has_lost_its_lock_saves_nothing_on_an_error(run, monkeypatch):

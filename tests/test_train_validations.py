@@ -95,6 +95,8 @@ def test_a_validation_is_made_up_for_once_though_the_run_is_killed_after_it(
 def test_the_last_validation_is_made_up_for_too(run, validations, capsys):
     seen, fails = validations
     fail_once(run, fails, 6, dev_every=100)
+    assert run(dev_every=0)
+    assert seen == []
     assert run(dev_every=100)
     assert seen == [6]
     assert len(calls) == 6

@@ -241,7 +241,7 @@ class TextTranslator:
                 for text in split(line.template, of_line, self.longest_source):
                     # Marks that stood together stay together.
                     both = templates[-1] + text if templates else ""
-                    is_run = both and both in line.template and copied(both) is not None
+                    is_run = both and copied(both) is not None and both in line.template
                     templates[-1:] = [both] if is_run else [*templates[-1:], text]
                 parts = [line._replace(template=template) for template in templates]
                 read = encode_lines(self._source, parts, source, target)

@@ -1,6 +1,7 @@
 """The settings of the model: its shape, experts, dtype, regularization and compilation."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -326,21 +327,13 @@ class Model:
             )
 
     def _check_pipeline(self) -> None:
-        for stack in STACK_NAMES:
-            if self.repeats(stack) % self.stages:
-                legal = [
-                    n for n in range(1, self.repeats(stack) + 1) if not self.repeats(stack) % n
-                ]
-                raise UserError(
-                    f"Model.stages is {self.stages}; it must divide the {self.repeats(stack)} blocks of "
-                    f"the {stack}. Use one of {legal}.",
-                    ["Model.stages", f"Model.{stack}_layers"],
-                )
-        if self.experts and self.dispatch == "blocks":
+        blocks = math.gcd(*map(self.repeats, STACK_NAMES))
+        if blocks % self.stages:
+            legal = [n for n in range(1, blocks + 1) if not blocks % n]
             raise UserError(
-                "Model.dispatch is 'blocks', but Model.stack is 'pipeline', whose stages cannot dispatch "
-                "that way. Set Model.dispatch to 'gather' or 'einsum'.",
-                ["Model.dispatch", "Model.stack"],
+                f"Model.stages is {self.stages}; it must divide the number of blocks of each stack. "
+                f"Use one of {legal}.",
+                ["Model.stages", *(f"Model.{stack}_layers" for stack in STACK_NAMES)],
             )
 
     def depth(self, stack: str) -> int:

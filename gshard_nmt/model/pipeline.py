@@ -31,7 +31,6 @@ from gshard_nmt.model.stack import (
     Values,
     read_at,
     run_time_zeros,
-    unrolled,
     write_at,
 )
 from gshard_nmt.model.stages import (
@@ -74,8 +73,6 @@ class Pipeline:
         Returns:
           x after the last block, and the totals of each microbatch, with a leading dimension n.
         """
-        if tf.executing_eagerly():  # XLA's dynamic slices exist only in compiled programs
-            return self._one_by_one(stacked, x, shared)
 
         @tf.custom_gradient
         def run(x, shared, stacked):
@@ -88,16 +85,6 @@ class Pipeline:
             return (y, sums), gradient
 
         return run(x, list(shared), dict(stacked))
-
-    def _one_by_one(self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]):
-        """Returns the results of `run`, of which this is the definition."""
-        ys, totals = [], []
-        for m in range(self.schedule.microbatches):
-            parts = self.parts_of({name: tensor.value[m] for name, tensor in self.side.items()})
-            y, totals_of_m = unrolled(parts, stacked, x[m], [s[m] for s in shared], False)
-            ys.append(y)
-            totals.append(totals_of_m)
-        return tf.stack(ys), {name: tf.stack([t[name] for t in totals]) for name in self.totals}
 
     def _forward(
         self, stacked: Values, x: "tf.Tensor", shared: Sequence["tf.Tensor"]

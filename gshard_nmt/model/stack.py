@@ -202,8 +202,6 @@ def scanned(
     Returns:
       x after the last block, and the totals.
     """
-    if tf.executing_eagerly():  # XLA's dynamic slices exist only in compiled programs
-        return unrolled(parts, stacked, x, shared, recompute=True)
     repeats = _repeats(stacked)
 
     def add_total(name: str, total: "tf.Tensor", term: "tf.Tensor") -> "tf.Tensor":

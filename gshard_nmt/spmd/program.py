@@ -77,7 +77,9 @@ class Program:
     def collectives(self) -> dict[str, int]:
         """Counts the collectives in its text. An asynchronous one counts once."""
         names = "|".join(COLLECTIVE_KINDS)
-        kinds = re.findall(rf"= [^=\n]*\b({names})(?:-start)?\(", self.executable.as_text())
+        kinds = re.findall(
+            rf"= (?:[^=\n]|/\*index=)*\b({names})(?:-start)?\(", self.executable.as_text()
+        )
         return {kind: kinds.count(kind) for kind in COLLECTIVE_KINDS}
 
     def memory(self) -> ProgramMemory:

@@ -50,12 +50,7 @@ def test_only_the_stack_with_experts_has_blocks_of_several_layers():
             "the number of tokens of the longest row.",
         ),
         ({"stack": "pipeline", "stages": 3, "experts": 0},
-         "Model.stages is 3; it must divide the 4 blocks of the encoder. Use one of [1, 2, 4]."),
-        (
-            {"stack": "pipeline", "dispatch": "blocks"},
-            "Model.dispatch is 'blocks', but Model.stack is 'pipeline', whose stages cannot dispatch "
-            "that way. Set Model.dispatch to 'gather' or 'einsum'.",
-        ),
+         "Model.stages is 3; it must divide the number of blocks of each stack. Use one of [1, 2]."),
     ],
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(change, message):

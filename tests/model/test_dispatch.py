@@ -1,7 +1,6 @@
 """Dispatch and combine on a group that is routed by hand."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from gshard_nmt.model import dispatch
@@ -32,16 +31,6 @@ def routing(slot=SLOT, weight=WEIGHT) -> Routing:
         entropy=zero,
         load=tf.zeros([EXPERTS]),
     )
-
-
-@pytest.mark.parametrize("name", dispatch.BY_SLOTS)
-def test_a_token_gets_the_weighted_outputs_of_its_slots(name):
-    _, to_tokens = dispatch.BY_SLOTS[name](routing(), EXPERTS, tf.float32)
-    outputs = np.random.default_rng(1).normal(size=(1, EXPERTS, CAPACITY, 5)).astype(np.float32)
-    slots = outputs.reshape(6, 5)
-    expected = [0.7 * slots[0] + 0.3 * slots[3], 0.6 * slots[1] + 0.4 * slots[4], 0 * slots[0]]
-    expected.append(0.8 * slots[2])
-    np.testing.assert_allclose(to_tokens(tf.constant(outputs))[0], expected, rtol=1e-6, atol=1e-7)
 
 
 def scatters(function) -> int:

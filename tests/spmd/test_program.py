@@ -64,7 +64,7 @@ def test_an_asynchronous_collective_is_counted_once():
     text = """
   %all-reduce-start.1 = f32[4]{0} all-reduce-start(%a), to_apply=%add
   %all-reduce-done.1 = f32[4]{0} all-reduce-done(%all-reduce-start.1)
-  %all-to-all.2 = f32[4]{0} all-to-all(%b), dimensions={0}
+  %all-to-all.2 = (f32[4], /*index=5*/f32[4]) all-to-all(%b, %b), dimensions={0}
 """
     executable = types.SimpleNamespace(as_text=lambda: text)
     counts = program.Program(Signature((), ()), executable, 0.0, 0.0).collectives()

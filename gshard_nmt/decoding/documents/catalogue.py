@@ -36,7 +36,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     header = file.metadata.get("Plural-Forms", "")
     if "EXPRESSION" in header or not header:
         header = "nplurals=2; plural=(n != 1);"
-        with contextlib.suppress(UnknownLocaleError):
+        with contextlib.suppress(UnknownLocaleError, ValueError):
             header = get_plural(target.replace("-", "_")).plural_forms
         file.metadata["Plural-Forms"] = header
     rule = re.fullmatch(r"\s*nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+);?\s*", header)

@@ -17,7 +17,7 @@ import numpy as np
 from gshard_nmt import files
 from gshard_nmt.data.reading.rows import listed
 from gshard_nmt.errors import TryAgain, UserError
-from gshard_nmt.reading import AWAY, UnreadableError, UnsoundError, exists, failure, patiently
+from gshard_nmt.reading import UnreadableError, UnsoundError, exists, failure, patiently
 from gshard_nmt.run.checkpoint import manifest as manifests
 from gshard_nmt.run.checkpoint import tensor_files
 from gshard_nmt.run.checkpoint.checkpoint import Checkpoints, Groups, flat, usable
@@ -259,7 +259,7 @@ class CheckpointWriter(Checkpoints):
             self._remove_failed(step)
             lines = str(error).strip().splitlines() or [type(error).__name__]
             reason = getattr(error, "strerror", None) or lines[-1]
-            kind = TryAgain if getattr(error, "errno", None) in AWAY else UserError
+            kind = TryAgain if tensor_files.is_away(error) else UserError
             raise kind(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {reason}. Free some "
                 "space or mend the disk, then start the same command again; the earlier checkpoints are "

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt import paths
-from gshard_nmt.reading import DENIED, UnreadableError, UnsoundError
+from gshard_nmt.reading import AWAY, DENIED, UnreadableError, UnsoundError
 
 COMMIT_FILE = "commit_success.txt"
 """Orbax writes this file into the folder of a checkpoint when everything else is there."""
@@ -206,6 +206,13 @@ _CAUSES_OF_DAMAGE = ("2", "404", "416")
 
 
 _CODES_OF_DENIAL = ("PERMISSION_DENIED", "UNAUTHENTICATED")
+
+
+def is_away(error: Exception) -> bool:
+    """Returns whether an error of a save may pass by itself. Tensorstore's have no errno."""
+    text = str(error)
+    numbers = {getattr(error, "errno", None), *map(int, _CAUSE.findall(text))}
+    return not numbers.isdisjoint(AWAY) or text.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED"))
 
 
 def problem_of(error: Exception) -> UnsoundError:

@@ -117,6 +117,8 @@ def _average_of_last(checkpoints: Checkpoints, count: int, groups: Wanted) -> Lo
     steps = ", ".join(str(manifest.step) for manifest in reversed(manifests))
     passed_over = checkpoints.lines(problems)
     if len(manifests) < count:
+        if problems.keys() - set(checkpoints.steps()):  # its run has removed one, and saved another
+            return _average_of_last(checkpoints, count, groups)
         _check_readable(checkpoints, problems)
         listed = "".join(f"\n  {line}" for line in passed_over)
         raise UserError(

@@ -33,7 +33,9 @@ def test_the_identity_knows_the_settings_and_the_package():
 def test_a_missing_package_is_named_before_anything_is_read(monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     filters.text_filters.identifier.cache_clear()
-    with pytest.raises(UserError, match="needs the package py3langid"):
+    with pytest.raises(
+        UserError, match=r"needs the package py3langid.*pip install 'gshard-nmt\[langid\]'\.$"
+    ):
         filters.identity(Cleaning(filters=("language",)))
 
 

@@ -1,12 +1,9 @@
-import sys
-
 import pytest
 
 from gshard_nmt.data.cleaning import text_filters
 from gshard_nmt.data.cleaning.block import About, Block
 from gshard_nmt.data.cleaning.config import Cleaning
 from gshard_nmt.data.sets.corpus import SentencePair
-from gshard_nmt.errors import UserError
 
 
 def keeps(function, source, target, languages="de-en", **settings):
@@ -162,10 +159,3 @@ def masks(source, *pairs):
 def test_a_side_in_another_language_is_dropped():
     pairs = [(GERMAN, ENGLISH), (ENGLISH, ENGLISH), (GERMAN, GERMAN), ("Home", "The home")]
     assert masks("de", *pairs) == [True, False, False, True]
-
-
-def test_without_the_package_the_message_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    text_filters.identifier.cache_clear()
-    with pytest.raises(UserError, match=r"Install it: pip install 'gshard-nmt\[langid\]'\.$"):
-        masks("de", (GERMAN, ENGLISH))

@@ -284,6 +284,10 @@ def test_a_save_that_takes_too_long_is_no_mistake_of_the_user(open_writer):
     message = "the checkpoint of step 7 cannot be written to .*: Connection timed out"
     with pytest.raises(TryAgain, match=message), writer._writing(7):
         raise OSError(110, "Connection timed out")
+    # Tensorstore, which writes the arrays, has the number in its text.
+    for text in ("UNKNOWN: write [os_error_code='116']", "UNAVAILABLE: 503"):
+        with pytest.raises(TryAgain, match="cannot be written"), writer._writing(7):
+            raise ValueError(text)
     with pytest.raises(UserError, match=r": RuntimeError\. Free some"), writer._writing(7):
         raise RuntimeError  # a library that gives no reason
 

@@ -112,6 +112,21 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(damaged):
     assert problem.startswith(f"{damaged / '35'}: ")
 
 
+def test_an_average_takes_what_its_run_has_saved_meanwhile(written, tmp_path, monkeypatch):
+    folder, sound = shutil.copytree(written, tmp_path / "checkpoints"), Checkpoints.sound
+    (folder / "10").rename(tmp_path / "10")
+
+    def beside_a_run(*arguments):
+        for restored in sound(*arguments):
+            if (tmp_path / "10").exists():
+                (tmp_path / "10").rename(folder / "10")
+                shutil.rmtree(folder / "20")
+            yield restored
+
+    monkeypatch.setattr(Checkpoints, "sound", beside_a_run)
+    assert load(folder, "average:2").origin == "steps 10, 35 (averaged)"
+
+
 def test_a_damaged_step_that_was_asked_for_is_an_error(damaged):
     with pytest.raises(UserError) as error:
         load(damaged, "35")
