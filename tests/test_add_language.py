@@ -93,9 +93,7 @@ def test_half_of_the_examples_are_in_the_new_language(request_for):
     assert rates["fr"] == pytest.approx(rates["de"])
 
 
-def test_settings_of_the_user_win_over_ours_and_ours_over_those_of_the_run(
-    request_for, monkeypatch
-):
+def test_settings_of_the_user_win_over_ours_and_ours_over_the_runs(request_for, monkeypatch):
     trained, options = Trainer(), []
     record = lambda **values: options.append(values["cleaning"]) or Options(**values)  # noqa: E731
     monkeypatch.setattr(program, "Options", record)
@@ -235,9 +233,7 @@ def keep(made, tmp_path, monkeypatch, changes, settings=()) -> list:
     return saved
 
 
-def test_an_average_is_saved_if_old_languages_lose_and_not_with_it(
-    made, tmp_path, monkeypatch, capsys
-):
+def test_an_average_is_saved_if_only_without_it_languages_lose(made, tmp_path, monkeypatch, capsys):
     changes = {1.0: -3.0, 0.8: -2.0, 0.6: 0.5, 0.5: 0.4, 0.4: 0.25, 0.3: 0.1, 0.2: 0.0}
     ((weights, scores, average_of),) = keep(made, tmp_path, monkeypatch, changes)
     assert weights == [(0.4, {"w": "old"}), (0.6, {"w": "learned"})]
@@ -252,9 +248,7 @@ def test_an_average_is_saved_if_old_languages_lose_and_not_with_it(
     assert "checkpoints/10 has this average; gshard-decode uses it" in " ".join(shown.split())
 
 
-def test_nothing_is_saved_if_no_language_loses_or_all_averages_lose(
-    made, tmp_path, monkeypatch, capsys
-):
+def test_no_average_is_saved_if_none_or_all_lose(made, tmp_path, monkeypatch, capsys):
     assert keep(made, tmp_path, monkeypatch, {1.0: 0.5}) == []
     assert "each average" not in capsys.readouterr().out
     assert keep(made, tmp_path, monkeypatch, dict.fromkeys((1.0, *SHARES), -2.0)) == []

@@ -158,9 +158,7 @@ def test_the_average_is_a_run_folder_that_decodes(run, tmp_path, capsys, flags):
         checkpoints.restore(abstract(state(1)))
 
 
-def test_the_moving_average_of_a_checkpoint_is_listed_verified_compared_and_averaged(
-    tmp_path, capsys
-):
+def test_the_moving_average_is_listed_verified_compared_and_averaged(tmp_path, capsys):
     second = state(2) | {"ema": state(9)["parameters"]}
     run, out = make_run(tmp_path / "run", {1: state(1), 2: second}), tmp_path / "averaged"
     program.list_checkpoints(run)

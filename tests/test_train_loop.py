@@ -178,8 +178,19 @@ def test_damaged_data_does_not_cost_the_steps_so_far(run, monkeypatch, kind, bad
 
     monkeypatch.setattr(TrainBatches, "__next__", fail_at_the_fourth)
     with pytest.raises(kind, match="--data is damaged"):
-        run()
+        run(log_every=100, checkpoint_every=100)
     assert final(run) == (3, 3.0 - bad, 300)
+
+
+def test_a_start_that_has_lost_its_lock_removes_nothing(run, monkeypatch):
+    def initialize(steps, initialize=Steps.initialize):
+        (run.folder.path / "trainer.lock").unlink()
+        return initialize(steps)
+
+    monkeypatch.setattr(Steps, "initialize", initialize)
+    monkeypatch.setattr(train.training_state, "start_saving", None)
+    with pytest.raises(UserError, match="somebody removed it"):
+        run()
 
 
 def test_a_trainer_that_has_lost_its_lock_saves_nothing_on_an_error(run, monkeypatch):

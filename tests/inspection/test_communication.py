@@ -75,9 +75,7 @@ PACKING = """%packing (p.0: f32[262144], p.1: f32[262144]) -> f32[524288] {
 @pytest.mark.parametrize(
     ("all_reduce", "computations"), [(COMBINED, ""), (PACKED, PACKING)], ids=["TPU", "GPU"]
 )
-def test_a_combined_all_reduce_is_taken_apart_into_the_gradients_it_adds_up(
-    all_reduce, computations
-):
+def test_a_combined_all_reduce_is_taken_apart(all_reduce, computations):
     (wo, wi) = sources(
         "  %a = f32[1024,256]{1,0} add(), "
         + named("gradient_tape/encoder_0_feed_forward_1/wo/einsum_1")
