@@ -33,15 +33,14 @@ from gshard_nmt.run.arrays import batch_specs, step_functions
 from gshard_nmt.run.compiled_steps import CompiledSteps
 from gshard_nmt.settings.config import Config
 from gshard_nmt.settings.gin_reader import load_config
-from gshard_nmt.spmd import runtime
-from gshard_nmt.spmd.machine import restart_with_large_heaps
+from gshard_nmt.spmd import machine, runtime
 
 SENTENCES = 4
 """The sentences of each row of the batch."""
 
 
 def main() -> None:
-    restart_with_large_heaps()  # as gshard-train does
+    machine.restart_with_large_heaps()  # as gshard-train does
     arguments = parse_arguments()
     busy, config = environment.busy(), config_of(arguments)
     # XLA has a thread for each core that it sees, and shares them among the devices.
@@ -82,10 +81,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def config_of(arguments: argparse.Namespace) -> Config:
+    # The products that gshard-train chooses on this machine.
+    products = "bfloat16" if machine.multiplies_bfloat16() else "default"
+    settings = (f"Model.matmul_precision = '{products}'", *arguments.gin)
     if arguments.config:
-        return load_config(arguments.config, arguments.gin)
+        return load_config(arguments.config, settings)
     experts = 0 if arguments.dense else 8
-    return ours.config_of(Workload(cores=(), experts=experts, settings=tuple(arguments.gin)))
+    return ours.config_of(Workload(cores=(), experts=experts, settings=settings))
 
 
 class Steps:
@@ -226,7 +228,11 @@ def alone_ms(product: Product) -> float:
         jax.device_put(jax.numpy.asarray(rng.normal(size=a.dims), dtypes[a.dtype]), device)
         for a in (product.lhs, product.rhs)
     ]
-    multiply = jax.jit(lambda lhs, rhs: jax.lax.dot_general(lhs, rhs, product.dimensions))
+    multiply = jax.jit(
+        lambda lhs, rhs: jax.lax.dot_general(
+            lhs, rhs, product.dimensions, preferred_element_type="float32"
+        )
+    )
     multiply(*operands).block_until_ready()
     seconds = []
     for _ in range(7):
