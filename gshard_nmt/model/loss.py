@@ -1,8 +1,10 @@
 """Computes the training loss: label-smoothed cross-entropy and z-loss, without padding."""
 
 import dataclasses
+from collections.abc import Callable
 
 from gshard_nmt.model.lazy_tensorflow import tf
+from gshard_nmt.model.products import gradient_scope
 from gshard_nmt.spmd.sharding import annotate
 
 
@@ -38,12 +40,8 @@ def token_loss(
       labels: int32[B, L].
       is_token: bool[B, L], False for padding.
     """
-    vocabulary = logits.shape[-1]
-    # We contract with a one-hot array, which XLA fuses. We do not gather: the gradient of a gather is a
-    # scatter, and the indices of a gather can overflow int32 on a pod.
-    one_hot = tf.cast(labels[..., tf.newaxis] == tf.range(vocabulary), logits.dtype)
     log_z = tf.reduce_logsumexp(logits, axis=-1)
-    nll = log_z - tf.reduce_sum(logits * one_hot, axis=-1)
+    nll = log_z - _of_labels(logits, labels)
     smoothed = nll
     if label_smoothing:
         uniform_nll = log_z - tf.reduce_mean(logits, axis=-1)
@@ -60,3 +58,43 @@ def token_loss(
         tokens,
         nll,
     )
+
+
+def _of_labels(logits: "tf.Tensor", labels: "tf.Tensor") -> "tf.Tensor":
+    """Returns the logit of each label: [B, L, V], int32[B, L] -> [B, L].
+
+    Logits are the largest array of a step, and a product with a one-hot array reads and writes all of
+    them. The gradient of TensorFlow's gather is a scatter. Ours is one-hot, and XLA makes it where it
+    makes that of the softmax.
+    """
+    scope = gradient_scope()
+
+    @tf.custom_gradient
+    def of(logits: "tf.Tensor") -> tuple["tf.Tensor", Callable]:
+        def gradient(dy: "tf.Tensor") -> "tf.Tensor":
+            with tf.name_scope(scope):
+                is_label = labels[..., tf.newaxis] == tf.range(logits.shape[-1])
+                return tf.where(is_label, dy[..., tf.newaxis], tf.zeros([], dy.dtype))
+
+        return _gathered(logits, labels), gradient
+
+    return of(logits)
+
+
+def _gathered(logits: "tf.Tensor", labels: "tf.Tensor") -> "tf.Tensor":
+    if tf.executing_eagerly():
+        return tf.gather(logits, labels, batch_dims=2)
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    # TensorFlow's gather puts the numbers of rows and places beside the labels. In a pipeline, XLA's
+    # partitioner ends the process there.
+    dims = xla_data_pb2.GatherDimensionNumbers(
+        collapsed_slice_dims=[2],
+        start_index_map=[2],
+        operand_batching_dims=[0, 1],
+        start_indices_batching_dims=[0, 1],
+        index_vector_dim=2,
+    ).SerializeToString()
+    of_labels = gen_xla_ops.xla_gather(logits, labels, [1, 1, 1], dims, indices_are_sorted=False)
+    return tf.ensure_shape(of_labels, labels.shape)
