@@ -37,7 +37,8 @@ def define_processes(flags: Flags) -> None:
         "number of processes; if it is given, no cluster is asked", 1, minimum=1)
     flags.integer("process_id", "I", "number of this process, from 0", 0, minimum=0)
     flags.integer("peer_timeout", "SECONDS",
-        "seconds without a sign of life after which another process counts as lost", 60, minimum=1)
+        "seconds without a sign of life after which another process counts as lost", 60, minimum=1,
+        maximum=1_000_000)
 
 
 def join(values: FlagValues, program: str, trains: bool = False) -> "Processes":

@@ -61,7 +61,7 @@ class RunLock:
         now = datetime.datetime.now(datetime.UTC)
         self._owner = (
             f"process {os.getpid()} on {socket.gethostname()} trains in it since "
-            f"{now:%Y-%m-%d %H:%M:%S} UTC ({secrets.token_hex(8)})"
+            f"{now:%Y-%m-%d %H:%M:%S} UTC ({secrets.token_hex(8)} {_boot()})"
         ).encode()
 
     def __enter__(self) -> Self:
@@ -117,7 +117,8 @@ class RunLock:
             except BlockingIOError:
                 self._file.close()
                 holder = self._read()
-                is_here = f" on {socket.gethostname()} ".encode() in holder
+                # Two machines, or a pod and its successor, may have one name.
+                is_here = _boot().encode() in holder
                 if is_here or time.monotonic() >= ends:
                     raise self._refusal(holder) from None
                 if holder and not has_said:
@@ -193,6 +194,11 @@ class BucketLock(RunLock):
 
 def run_lock(folder: Path, *rest: Any) -> RunLock:
     return (BucketLock if paths.is_url(folder) else RunLock)(folder, *rest)
+
+
+def _boot() -> str:
+    """Returns what tells the kernel of this machine, since it was started, from all others."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _text(content: bytes) -> str:

@@ -68,11 +68,6 @@ class Processes:
                 "host:port of process 0, such as 10.0.0.1:9911. The port must be free, and all processes "
                 "must be able to reach it."
             )
-        if not 1 <= self.peer_timeout <= MOST_PEER_SECONDS:
-            raise UserError(
-                f"--peer_timeout is {self.peer_timeout}; it must be from 1 to {MOST_PEER_SECONDS} "
-                "seconds. Choose one of these."
-            )
 
     @property
     def is_first(self) -> bool:
@@ -192,8 +187,6 @@ class Processes:
             ) from None
 
 
-MOST_PEER_SECONDS = 1_000_000
-"""The most seconds to wait for another process, about 11 days."""
 _STARTS = 5
 """A process waits this number of time-outs for the others to connect, which may start later."""
 _REASON_SECONDS = 6.0

@@ -114,7 +114,7 @@ def test_both_runs_translate_the_same_text_of_their_languages(monkeypatch):
 
 def test_an_average_is_the_best_checkpoint_and_the_trained_ones_stay(tmp_path, monkeypatch):
     run = RunFolder(tmp_path)
-    train = Train(keep_last=2, bleu_sentences=4, best_metric="dev_bleu/nn")
+    train = Train(keep_last=2, keep_best=0, bleu_sentences=4, best_metric="dev_bleu/nn")
     monkeypatch.setattr(RunFolder, "identity", lambda run: {"config": "aa"})
     writer = CheckpointWriter.of(run, train)
     for step, score in ((1, 13.0), (3, 12.0), (6, 11.0)):

@@ -122,7 +122,7 @@ def _table(head: str, compared: Mapping[str, tuple[Comparison, float]]) -> str:
 def cautions(systems: Systems) -> Iterator[tuple[str, str]]:
     """Yields what a reader must know before comparing runs with the main run: (name, sentence)."""
     main = systems.main.run
-    for system in systems.others:
+    for system in (*systems.others, *systems.baselines):
         if not main or not system.run:
             continue
         if fingerprints_of(main) != fingerprints_of(system.run):
@@ -135,7 +135,7 @@ def cautions(systems: Systems) -> Iterator[tuple[str, str]]:
                 f"{system.name} was trained on other text than the main run: the fingerprints of the "
                 f"corpora are {own} and {of_main}. The scores compare models together with their text.",
             )
-        elif sorted(main.directions) != sorted(system.run.directions):
+        elif system in systems.others and sorted(main.directions) != sorted(system.run.directions):
             yield (
                 f"directions of {system.name}",
                 f"{system.name} has other directions than the main run.",

@@ -89,8 +89,10 @@ class Retention:
 
     def reasons(self, scores: Mapping[int, Scores]) -> dict[int, list[str]]:
         """Returns for each step why its checkpoint is kept: some of "last", "every", "best"."""
+        # An average cannot be trained further.
+        trained = [step for step in sorted(scores) if "average_of" not in scores[step].scored_with]
         kept = {
-            "last": sorted(scores)[-self.last :],
+            "last": trained[-self.last :],
             "every": [step for step in scores if self.every and step % self.every == 0],
             "best": self.ranked(scores)[: self.best],
         }

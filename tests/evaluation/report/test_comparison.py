@@ -85,10 +85,12 @@ def test_known_scores_of_baselines_have_no_interval(tmp_path, run):
 def test_another_corpus_is_a_caution(tmp_path, run):
     same, other = make_run(tmp_path / "same"), make_run(tmp_path / "b", corpus_fingerprint="xyz")
     few = make_run(tmp_path / "few", ["fr"])
-    (name, text), others = comparison.cautions(
-        open_systems(run, TESTS, [same.path, other.path, few.path])
+    make_run(tmp_path / "baselines" / "fr", ["fr"], corpus_fingerprint="xyz")
+    make_run(tmp_path / "baselines" / "de", ["de"])
+    (name, text), others, (of_baseline, _) = comparison.cautions(
+        open_systems(run, TESTS, [same.path, other.path, few.path], (), tmp_path / "baselines")
     )
-    assert name == "training text of b"
+    assert (name, of_baseline) == ("training text of b", "training text of fr")
     assert others == ("directions of few", "few has other directions than the main run.")
     assert "the fingerprints of the corpora are xyz and 0123456789abcdef." in text
 
