@@ -237,9 +237,7 @@ def _config(request: Request, old: RunFolder, data: PreparedData) -> Config:
         ("Train", "bleu_sentences"): sentences,
         ("Train", "best_metric"): f"dev_bleu/{request.language}",
     }
-    ours = [
-        f"{c}.{n} = {value!r}" for (c, n), value in defaults.items() if (c, n) not in set_by_user
-    ]
+    ours = [f"{c}.{n} = {v!r}" for (c, n), v in defaults.items() if (c, n) not in set_by_user]
     return load_config(str(old.config), [*ours, *request.settings])
 
 

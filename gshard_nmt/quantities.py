@@ -33,9 +33,7 @@ def short_count(count: float) -> str:
 
 def _scaled(number: float, units: Mapping[str, float], digits: int = 2) -> str:
     """Returns a number in the first unit that is not larger; "" if all are larger."""
-    scaled = (
-        f"{number / unit:,.{digits}f}{name}" for name, unit in units.items() if abs(number) >= unit
-    )
+    scaled = (f"{number / unit:,.{digits}f}{n}" for n, unit in units.items() if abs(number) >= unit)
     return next(scaled, "")
 
 

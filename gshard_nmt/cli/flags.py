@@ -229,9 +229,7 @@ def command_text(program: str, values: flags.FlagValues) -> str:
         if isinstance(value, bool):
             words += [f"--{name}"] if value else []
         elif not values[name].using_default_value:
-            words += [
-                f"--{name}={text}" for text in (value if isinstance(value, list) else [value])
-            ]
+            words += [f"--{name}={t}" for t in (value if isinstance(value, list) else [value])]
     return shlex.join(words)
 
 

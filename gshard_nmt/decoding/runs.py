@@ -1,6 +1,5 @@
 """Translators of several run folders: a run and its bilingual baselines."""
 
-import collections
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
@@ -22,9 +21,6 @@ RULES_VERSION = 6
 """Raise it if the same weights, settings and text give other translations than before.
 
 Translations that were stored with another version are not used again."""
-
-_MOST = 2
-"""The number of translators in memory: for a run and its baseline."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +53,7 @@ class RunTranslators:
         """Loads nothing yet."""
         self._trust_programs, self._changes = trust_programs, changes
         self._processes = processes
-        self._loaded = collections.OrderedDict[tuple[str, str], tuple[TextTranslator, str]]()
+        self._loaded: dict[tuple[str, str], tuple[TextTranslator, str]] = {}  # at most one
 
     def from_first(self, method: str) -> Callable[..., Any]:
         """Returns a method, which process 0 calls with a run folder and values that JSON can write.
@@ -106,10 +102,8 @@ class RunTranslators:
     def _translator(self, workdir: Path | str, checkpoint: str) -> tuple[TextTranslator, str]:
         key = str(workdir), checkpoint
         if key in self._loaded:
-            self._loaded.move_to_end(key)
             return self._loaded[key]
-        if len(self._loaded) == _MOST:
-            self._loaded.popitem(last=False)  # before the next one needs its memory
+        self._loaded.clear()  # before the next one needs its memory
         run = RunFolder(paths.folder_path("workdir", str(workdir)), self._trust_programs)
         config = self._changes.apply(read_run_config(run.config))
         fits = not self._changes.name_a_mesh

@@ -142,9 +142,7 @@ class TextTranslator:
         starts = [""] * len(lines) if prefixes is None else prefixes
         for start in range(0, len(lines), chunk_size):
             chunk = self._protect(lines[start : start + chunk_size], source, target)
-            prefixed = {
-                i: text for i, text in enumerate(starts[start : start + chunk_size]) if text
-            }
+            prefixed = {i: t for i, t in enumerate(starts[start : start + chunk_size]) if t}
             if self.keeps_tags:
                 chunk = [
                     line if i in prefixed else in_small_letters(line, source, target)

@@ -72,9 +72,7 @@ class Budget:
         """Returns the cost of several models, trained one after the other; None if a part is unknown."""
         names = ("weights", "steps", "tokens", "device_years", "days")
         values = {name: [getattr(budget, name) for budget in budgets] for name in names}
-        return cls(
-            **{name: sum(each) for name, each in values.items() if each and None not in each}
-        )
+        return cls(**{name: sum(n) for name, n in values.items() if n and None not in n})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

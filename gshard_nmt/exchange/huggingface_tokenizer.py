@@ -165,9 +165,7 @@ def _marian(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
         # Marian has no PAD: transformers added it, with a logit of 0.
         orders[side] = order._replace(never=[PAD, *order.never])
     settings = read_object(folder / "tokenizer_config.json")
-    source, target = (
-        _tag(str(settings.get(f"{side}_lang") or "und")) for side in ("source", "target")
-    )
+    source, target = (_tag(str(settings.get(f"{s}_lang") or "und")) for s in ("source", "target"))
     targets = set(languages.values())
     # PAD has the last id. What comes later was added to a model of one language, which has no token.
     if all(i > config["pad_token_id"] for i in languages):

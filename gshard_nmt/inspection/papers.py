@@ -79,9 +79,7 @@ REPORTED = {
         _dense(3, (16, 8), 96, 16e9, 3.37, 12.7, 0.417),
         _dense(3, (32, 8), 192, 16e9, 3.36, 14.1, 0.413),
     ),
-    "gspmd_narrow_16b_pipeline": (
-        Reported("GSPMD table 4", (2, 16, 8), 2**20, 16e9, 24.0, 14.9),
-    ),
+    "gspmd_narrow_16b_pipeline": (Reported("GSPMD table 4", (2, 16, 8), 2**20, 16e9, 24.0, 14.9),),
     "gspmd_moe_10b": (_sparse(32, 10e9, 0.98, 10.8, 0.02, 0.582),),
     "gspmd_moe_37b": (_sparse(128, 37e9, 1.01, 11.2, 0.06, 0.498),),
     "gspmd_moe_145b": (_sparse(512, 145e9, 1.10, 11.2, 0.09, 0.498),),

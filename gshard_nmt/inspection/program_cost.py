@@ -230,9 +230,7 @@ def _parts(inspection: Inspection) -> list[dict[str, Any]]:
         key = (origin.kind, origin.part, origin.direction)
         parts[key] = parts.get(key, Work()) + work
     names = ("kind", "part", "direction")
-    return [
-        dict(zip(names, key, strict=True)) | dataclasses.asdict(work) for key, work in parts.items()
-    ]
+    return [dict(zip(names, key, strict=True)) | dataclasses.asdict(w) for key, w in parts.items()]
 
 
 def _collectives(inspection: Inspection) -> list[dict[str, Any]]:

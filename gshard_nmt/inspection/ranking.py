@@ -172,9 +172,7 @@ def device_orders(topology: Topology, shape: Sequence[int]) -> Iterator[str]:
     for shares in _shares([shape[axis] for axis in axes], counted(topology)):
         # The last axis of `outside_in` has neighboring devices.
         for outside_in in itertools.permutations(range(len(axes))):
-            grid = [
-                (axis, share[axis]) for share in shares for axis in outside_in if share[axis] > 1
-            ]
+            grid = [(a, share[a]) for share in shares for a in outside_in if share[a] > 1]
             order = sorted(range(len(grid)), key=lambda place: grid[place][0])
             if order == sorted(order):
                 yield f"[{math.prod(shape)}]"
@@ -202,9 +200,7 @@ Compiled = Sequence[tuple[Candidate, Inspection]]
 
 def compiled_first(compiled: Compiled) -> list[tuple[Candidate, Inspection]]:
     """Returns compiled meshes, those that fit before the others, the fastest first."""
-    return sorted(
-        compiled, key=lambda pair: (not pair[1].fits, pair[1].step_seconds or float("inf"))
-    )
+    return sorted(compiled, key=lambda p: (not p[1].fits, p[1].step_seconds or float("inf")))
 
 
 def report(ranking: Ranking, compiled: Compiled, name: str, topology: Topology) -> str:

@@ -69,9 +69,7 @@ def _communication(inspection: Inspection) -> list[str]:
     has_times = inspection.topology.chip is not None
     rows = [("kind", "count", "bytes", "time", "group size", "mesh axes")]
     by_kind = inspection.sources_by_kind()
-    for name, axes in dict.fromkeys(
-        (s.kind, s.axes) for of_kind in by_kind.values() for s in of_kind
-    ):
+    for name, axes in dict.fromkeys((s.kind, s.axes) for each in by_kind.values() for s in each):
         sources = [source for source in by_kind[name] if source.axes == axes]
         count = f"{sum(source.count for source in sources):,}"
         nbytes = size_text(sum(source.bytes_per_step for source in sources))

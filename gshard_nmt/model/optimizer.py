@@ -261,9 +261,7 @@ def _rms(x: "tf.Tensor", parameter: Parameter, over: str) -> "tf.Tensor":
 
     The result is broadcastable to x.
     """
-    dims = [
-        i for i, letter in enumerate(parameter.letters) if letter not in RMS_BATCH_LETTERS[over]
-    ]
+    dims = [i for i, each in enumerate(parameter.letters) if each not in RMS_BATCH_LETTERS[over]]
     return tf.pow(tf.reduce_mean(tf.square(x), dims, keepdims=True), 0.5)
 
 

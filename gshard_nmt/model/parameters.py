@@ -118,9 +118,7 @@ def initial_values(declared: Parameters, key: counter_random.Key) -> dict[str, "
         for i, name in enumerate(group):
             values[name] = together[i] * declared[name].initializer.scale
         start = stop
-    return {
-        name: values[name] if name in values else _constant(p, key) for name, p in declared.items()
-    }
+    return {n: values[n] if n in values else _constant(p, key) for n, p in declared.items()}
 
 
 def _groups(declared: Parameters) -> list[list[str]]:

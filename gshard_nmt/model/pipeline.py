@@ -221,9 +221,7 @@ class Pipeline:
             annotate_for_stages(tf.reduce_sum(values[f"shared/{i}"], axis=0), "_BLM")
             for i in range(len(shared))
         ]
-        d_stacked = {
-            name: self._stacked(name, value) for name, value in within(values, "weights").items()
-        }
+        d_stacked = {n: self._stacked(n, v) for n, v in within(values, "weights").items()}
         return self._of_first_stage(d_entered), d_shared, d_stacked
 
     def _loop(self, own: Tensors, every: Tensors) -> Loop:

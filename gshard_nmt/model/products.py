@@ -150,9 +150,7 @@ def _in_order(x: "tf.Tensor", letters: str, wanted: str) -> "tf.Tensor":
     sizes = x.shape.as_list()
     parts = [n if size % n == 0 else 1 for n, size in zip(tiles(wanted), sizes, strict=True)]
     split = [axis for axis, n in enumerate(parts) if n > 1]
-    apart = [
-        *itertools.chain.from_iterable((n, size // n) for n, size in zip(parts, sizes, strict=True))
-    ]
+    apart = [*itertools.chain.from_iterable((n, s // n) for n, s in zip(parts, sizes, strict=True))]
     order = [2 * axis for axis in split]
     order += [place for place in range(len(apart)) if place not in order]
     x = tf.transpose(tf.reshape(x, apart), order) if split else x

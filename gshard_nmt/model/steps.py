@@ -139,9 +139,7 @@ class StepFunctions:
         step = state["step"] + 1
         gradients, metrics = self.gradients(parameters, batch, control, step)
         trained = self.declare_trained()
-        summed = {
-            name: annotate_gradient(g, trained[name].letters, name) for name, g in gradients.items()
-        }
+        summed = {n: annotate_gradient(g, trained[n].letters, n) for n, g in gradients.items()}
         with tf.name_scope("token_counts"):
             seen = token_counts.to_numbers(state["tokens"])
             tokens = token_counts.to_words(seen + token_counts.count(batch, self.languages))
@@ -251,9 +249,7 @@ class StepFunctions:
                 after = {name: split(name, total) for name, total in after.items()}
                 return {"gradients": after, "results": whole.added(index, term, sums["results"])}
 
-        zeros = {
-            name: split(name, run_time_zeros(p.shape, tf.float32)) for name, p in declared.items()
-        }
+        zeros = {n: split(n, run_time_zeros(p.shape, tf.float32)) for n, p in declared.items()}
         start = {"gradients": zeros, "results": whole.zeros()}
         sums = accumulation.for_each(batch, self.microbatches, start, add)
         with tf.name_scope("figures"):

@@ -236,9 +236,7 @@ class StartingPoint:
             note(f"{problem}. Using the checkpoint of {self.loaded.origin} instead")
         rows = self._table()
         header = ("array", "shape", "moments", "begins as")
-        cells = (
-            (row["array"], shape_text(row["shape"]), row["moments"], row["begins"]) for row in rows
-        )
+        cells = ((r["array"], shape_text(r["shape"]), r["moments"], r["begins"]) for r in rows)
         Terminal().print(table("", header, cells, left=range(len(header))))
         note(f"starting from {self.init.run}, {self.loaded.origin}")
         facts = {

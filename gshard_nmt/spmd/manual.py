@@ -164,9 +164,7 @@ class _Conversion:
 
         The compiler sees a shard as a full tensor: it does not know how the manual axes split it.
         """
-        automatic = tuple(
-            tuple(axis for axis in axes if axis not in self.manual) for axes in self.partition
-        )
+        automatic = tuple(tuple(a for a in axes if a not in self.manual) for axes in self.partition)
         return self._sharding(automatic, (*self.outer_manual, *self.manual))
 
     def _sharding(self, partition: Partition, manual: tuple[str, ...]) -> tuple[Any, list[int]]:

@@ -121,9 +121,7 @@ def test_translations_begin_with_the_tag_of_their_language_if_there_is_one(monke
     assert calls == [[[77], [77, ord("d")]]]
     # The tag is one of the tokens that the model can write.
     list(translator.translate(["a"], "fr", "en", prefixes=["x" * 12]))
-    with pytest.raises(
-        UserError, match="the prefix has 14 tokens; this model can write at most 13"
-    ):
+    with pytest.raises(UserError, match="the prefix has 14 tokens; this model can write at most"):
         list(translator.translate(["a"], "fr", "en", prefixes=["x" * 13]))
 
 

@@ -150,9 +150,7 @@ def test_a_confidence_of_other_weights_or_a_damaged_one_is_not_used(folders, cap
 
 def test_too_little_dev_text_is_named(folders):
     run, corpus = folders
-    with pytest.raises(
-        UserError, match=r"^0 of 59 translations of dev text have a chrF of 50 or more"
-    ):
+    with pytest.raises(UserError, match=r"^0 of 59 translations of dev text have a chrF of 50"):
         calibrate(run, corpus, 0, work(""), "best")
     assert not (run.path / "confidence.json").exists()
 

@@ -35,9 +35,7 @@ def test_pairs_have_the_names_of_the_run(tmp_path):
     assert [len(pair.inputs("test")) for pair in by_name["fr"]] == [2]
     # The name of each folder is a direction of its own.
     run.data["direction"] = "as-named"
-    run.data["pairs"] = [
-        {**pair, "language": f"{pair['source']}-{pair['target']}"} for pair in pairs
-    ]
+    run.data["pairs"] = [{**p, "language": f"{p['source']}-{p['target']}"} for p in pairs]
     by_name = pairs_of(run, {"": tmp_path / "corpus"})
     assert list(by_name) == ["de-fr", "en-fr", "fr-en", "it"]
     assert [len(by_name[name][0].inputs("test")) for name in ("fr-en", "en-fr")] == [1, 1]

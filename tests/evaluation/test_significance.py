@@ -35,9 +35,7 @@ def test_interval_and_p_value_equal_those_of_plain_implementations(monkeypatch, 
     # Random bytes are taken from words of four, so the blocks must be those of the program.
     for block in (13, 13, 13, 1):
         for swapped in rng.integers(0, 2, (block, 20), np.uint8):
-            sides = [
-                [systems[place ^ swap][i] for i, swap in enumerate(swapped)] for place in (0, 1)
-            ]
+            sides = [[systems[place ^ s][i] for i, s in enumerate(swapped)] for place in (0, 1)]
             extreme += abs(delta(*sides, range(20))) >= abs(result.delta) - 1e-9
     assert result.p_value == pytest.approx(extreme / 41)
 

@@ -36,9 +36,7 @@ def test_the_advised_mesh_is_nearly_the_best_of_all_that_the_compiler_has_seen(t
     flags += ["--config=demo", "--advise", "--best=20", "--topology=v5e:2x2", f"--json={file}"]
     succeed(program("inspect", *flags, env=usual_flags()))
     content = json.loads(file.read_text())
-    seconds = {
-        record["notes"][0]: record["estimated_step_seconds"] for record in content["compiled"]
-    }
+    seconds = {r["notes"][0]: r["estimated_step_seconds"] for r in content["compiled"]}
     ranking = [_title(entry) for entry in content["ranking"]]
     assert len(seconds) == 4
     advised = min(seconds[title] for title in ranking[:3])

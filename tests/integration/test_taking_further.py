@@ -25,9 +25,7 @@ def write_corpus(folder, language, words):
     rng = np.random.default_rng(1)
     for split, number in (("train", 100), ("dev", 3), ("test", 3)):
         chosen = [rng.integers(0, len(words), rng.integers(2, 6)) for _ in range(number)]
-        rows = [
-            tuple(" ".join(text[i] for i in row) for text in (words, ENGLISH)) for row in chosen
-        ]
+        rows = [tuple(" ".join(t[i] for i in row) for t in (words, ENGLISH)) for row in chosen]
         write_pairs(folder / f"{language}-en", split, language, "en", rows)
 
 

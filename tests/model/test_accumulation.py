@@ -41,9 +41,7 @@ def test_each_microbatch_has_its_own_dropout_its_share_and_its_guard():
         return steps.train_step(state, batch, CONTROL), steps.eval_step(parameters, batch)
 
     batch = rows([ONE], [ONE], length=8)
-    batch |= {
-        name: array * [[1], [2]] for name, array in batch.items() if name.endswith("languages")
-    }
+    batch |= {n: array * [[1], [2]] for n, array in batch.items() if n.endswith("languages")}
     (_, metrics), (sums,) = step(state, batch)
     first, second = metrics["language_nll"].numpy()
     assert abs(first - second) > 0.01

@@ -44,9 +44,7 @@ def triples(routing: Routing) -> list[list[tuple[int, int, float]]]:
 
 
 def assert_same(kept, expected):
-    assert [[t[:2] for t in token] for token in kept] == [
-        [t[:2] for t in token] for token in expected
-    ]
+    assert [[t[:2] for t in x] for x in kept] == [[t[:2] for t in x] for x in expected]
     for token, other in zip(kept, expected, strict=True):
         np.testing.assert_allclose([t[2] for t in token], [t[2] for t in other], rtol=1e-5)
 

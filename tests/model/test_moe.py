@@ -168,9 +168,7 @@ def test_gradients_equal_finite_differences_in_float64(rules, dispatch):
     assert value.dtype == tf.float64
     for name, gradient in gradients.items():
         direction = tf.constant(rng.normal(size=gradient.shape))
-        up, down = (
-            loss({**inputs, name: inputs[name] + sign * 1e-6 * direction}) for sign in (1, -1)
-        )
+        up, down = (loss({**inputs, name: inputs[name] + s * 1e-6 * direction}) for s in (1, -1))
         expected = float(up - down) / 2e-6
         slope = float(tf.reduce_sum(gradient * direction))
         assert slope == pytest.approx(expected, rel=1e-6, abs=1e-7), name

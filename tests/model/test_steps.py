@@ -14,7 +14,7 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.optimizer import Optimizer
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import StepFunctions
-from tests.model.examples import CONTROL, DENSE, ONE, SMALL, TWO, parameters, rows
+from tests.model.examples import CONTROL, DENSE, ONE, SMALL, TWO, WITHOUT_DROPOUT, parameters, rows
 
 SHALLOW = dataclasses.replace(DENSE, encoder_layers=0, decoder_layers=1)
 
@@ -172,8 +172,9 @@ def test_a_bad_update_is_withheld_and_the_step_still_counts():
     assert withheld(steps, **{moment: tf.fill([SHALLOW.model_dim], np.nan)}) == guard.BAD_UPDATE
 
 
-def test_dropout_is_the_same_for_one_step_and_another_for_the_next():
-    model = dataclasses.replace(SHALLOW, residual_dropout=0.5)
+@pytest.mark.parametrize("name", WITHOUT_DROPOUT)
+def test_dropout_is_the_same_for_one_step_and_another_for_the_next(name):
+    model = dataclasses.replace(SHALLOW, **{name: 0.5})
     p, batch = parameters(model), rows([ONE], [TWO], length=8)
 
     def loss(step: int) -> float:
@@ -183,6 +184,19 @@ def test_dropout_is_the_same_for_one_step_and_another_for_the_next():
     first = loss(1)
     assert first == loss(1)
     assert first != loss(2)
+
+
+def test_label_smoothing_and_the_z_loss_are_in_the_loss_of_training():
+    def added(label_smoothing: float, z_loss_weight: float) -> float:
+        settings = {"label_smoothing": label_smoothing, "z_loss_weight": z_loss_weight}
+        steps = functions(dataclasses.replace(SHALLOW, **settings))
+        p, batch = parameters(steps.model), rows([ONE], [TWO], length=8)
+        _, metrics = steps.gradients(p, batch, CONTROL, 1)
+        return float(metrics["loss"]) - float(metrics["nll"])
+
+    assert added(0.0, 0.0) == 0
+    assert added(0.5, 0.0) != 0
+    assert added(0.0, 0.5) > 0
 
 
 def test_evaluation_adds_up_over_batches_and_draws_nothing():

@@ -126,9 +126,7 @@ def test_only_donated_arguments_are_reused(donate):
 
 def test_a_mesh_that_is_too_large_is_refused():
     runtime.start(PAIR)  # from here on the number of CPU devices is fixed
-    with pytest.raises(
-        UserError, match=r"the mesh {'x': 64} needs 64 devices; there are \d+ \(cpu\)"
-    ):
+    with pytest.raises(UserError, match=r"the mesh {'x': 64} needs 64 devices; there are \d+"):
         runtime.start(Mesh(("x",), (64,)))
 
 

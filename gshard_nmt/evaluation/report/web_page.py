@@ -44,9 +44,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], foot: Sequence[st
 
 def texts(rows: Iterable[tuple[str, str]]) -> str:
     """Returns a table of named sentences. A browser finds the direction of each from its letters."""
-    cells = (
-        f'<tr><th>{_cell(name)}</th><td dir="auto">{_cell(text)}</td></tr>' for name, text in rows
-    )
+    cells = (f'<tr><th>{_cell(n)}</th><td dir="auto">{_cell(t)}</td></tr>' for n, t in rows)
     return f"<table class='sample'>{''.join(cells)}</table>"
 
 

@@ -67,9 +67,7 @@ def test_the_order_of_old_runs_stays():
 
 
 def test_each_combination_of_numbers_has_a_key_of_its_own():
-    keys = np.concatenate(
-        [key_of(seed, word, np.arange(50)) for seed in range(3) for word in range(4)]
-    )
+    keys = np.concatenate([key_of(seed, w, np.arange(50)) for seed in range(3) for w in range(4)])
     assert len(np.unique(keys)) == 3 * 4 * 50
     assert key_of(3, 5, 7) == key_of(3, np.array([1, 5]), 7)[1]
     orders = {tuple(permute(np.arange(6), 6, key)) for key in keys}

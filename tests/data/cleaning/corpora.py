@@ -45,9 +45,7 @@ def sentences(language: str, number: int, seed: str) -> Rows:
 def rows_of(language: str) -> dict[str, Rows]:
     """Returns the clean rows of each split of a language."""
     sizes = {"train": 400, "dev": 60, "test": 40}
-    return {
-        split: sentences(language, size, f"{language} {split}") for split, size in sizes.items()
-    }
+    return {split: sentences(language, n, f"{language} {split}") for split, n in sizes.items()}
 
 
 def write(folder: Path, language: str, rows: dict[str, Rows]) -> None:

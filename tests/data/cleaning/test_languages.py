@@ -37,9 +37,7 @@ def test_the_script_of_a_tag_counts(tmp_path):
 
 def test_related_languages_may_look_alike(tmp_path):
     rows = [corpora.sentences("fr", 500, seed) for seed in ("x", "y")]
-    related = [
-        scan(part, tag, "en", tmp_path) for part, tag in zip(rows, ("nb", "nn"), strict=True)
-    ]
+    related = [scan(part, t, "en", tmp_path) for part, t in zip(rows, ("nb", "nn"), strict=True)]
     assert kinds(*related) == []
     others = [scan(part, tag, "en", tmp_path) for part, tag in zip(rows, ("nb", "ga"), strict=True)]
     assert kinds(*others) == ["wrong_language"] * 2

@@ -46,9 +46,7 @@ def test_any_split_into_blocks_and_any_order_give_the_same_sample(lines, limit, 
 
 def test_every_line_has_the_same_chance_wherever_it_stands_and_however_often():
     lines = [str(n) for n in range(50)] + ["0"] * 500
-    counts = collections.Counter(
-        line for seed in range(400) for line in chosen(lines, 10, str(seed))
-    )
+    counts = collections.Counter(line for s in range(400) for line in chosen(lines, 10, str(s)))
     # Each line is in a sample with probability 1/5: 80 times, with a standard deviation of 8.
     assert len(counts) == 50
     assert all(48 <= count <= 112 for count in counts.values()), counts
