@@ -32,7 +32,7 @@ def measure(workdir: Path | None, build: Path, limit: Limit) -> page.Section:
 
 
 def trained(workdir: Path) -> Path:
-    if not (workdir / "metrics.jsonl").exists():
+    if not (workdir / "budget.json").exists():  # its first checkpoint is saved
         print(f"Training {workdir} for {STEPS} steps ...", file=sys.stderr)
         with tempfile.TemporaryDirectory() as temporary:
             root = Path(temporary)

@@ -19,7 +19,7 @@ from gshard_nmt.model.layers import Mode
 from gshard_nmt.model.lazy_tensorflow import tf
 from gshard_nmt.model.parameters import within
 from gshard_nmt.model.steps import BATCH_ARRAYS
-from gshard_nmt.spmd.lowering import ArraySpecs
+from gshard_nmt.spmd.lowering import ArraySpecs, load_tensorflow
 from gshard_nmt.spmd.mesh import Mesh, Partition
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def trace(model: "Model", weights: ArraySpecs, batch: ArraySpecs) -> list[Produc
         {name: tf.TensorSpec(spec.shape, spec.dtype) for name, spec in specs.items()}
         for specs in (weights, batch)
     ]
+    load_tensorflow()  # which hides GPUs from it
     graph = tf.function(forward, autograph=False).get_concrete_function(*groups).graph
     # Dicts are flattened in the order of their keys.
     names = [name for group in groups for name in sorted(group)]

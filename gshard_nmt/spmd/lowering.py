@@ -74,7 +74,7 @@ def lower(
     Returns:
       The lowered function. It takes every argument, even unused ones, in the order of `flatten`.
     """
-    tf = _tensorflow()
+    tf = load_tensorflow()
     names = flatten(inputs)
     results: list[Mapping[str, Any]] = []
 
@@ -170,7 +170,7 @@ def flatten(groups: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
 
 
 @functools.cache
-def _tensorflow():
+def load_tensorflow():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     try:

@@ -177,9 +177,11 @@ def test_eager_compiled_lowered_and_partitioned_searches_agree():
     compiled = function.lower(inputs["limits"], inputs["table"]).compile()
     results = dict(zip(sorted(FIELDS), compiled(inputs["limits"], inputs["table"]), strict=True))
     check_same(eager, Hypotheses(**results))
-    assert re.findall(
-        r" = (\S+) (all-\w+|collective-permute|reduce-scatter)\(", compiled.as_text()
-    ) == [("pred[]", "all-reduce")], "rows meet only in the question whether any row continues"
+    found = re.findall(
+        r" = (.+?) (all-[\w-]+|collective-permute|reduce-scatter)\(", compiled.as_text()
+    )
+    # Rows meet only in the question whether any row continues.
+    assert found == [("pred[]", "all-reduce")]
 
 
 # Scripted decoders, run eagerly.

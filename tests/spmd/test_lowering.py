@@ -49,7 +49,7 @@ def test_a_lowered_function_lists_the_annotated_activations():
 
 def test_tensorflow_is_imported_without_keras():
     program = (
-        "import sys; from gshard_nmt.spmd import lowering; lowering._tensorflow(); "
+        "import sys; from gshard_nmt.spmd import lowering; lowering.load_tensorflow(); "
         "assert not [name for name in sys.modules if name.split('.')[0] == 'keras']"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

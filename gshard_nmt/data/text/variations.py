@@ -189,9 +189,7 @@ def copies(pair: Pair, draw: Draw) -> Pair:
     if not common or len(pair.spans[0]) == MOST:
         return pair
     word = draw.choice(common)
-    source, target = (
-        sorted([*s, found[word]]) for s, found in zip(pair.spans, places, strict=True)
-    )
+    source, target = (sorted([*s, f[word]]) for s, f in zip(pair.spans, places, strict=True))
     return dataclasses.replace(pair, spans=(source, target))
 
 
