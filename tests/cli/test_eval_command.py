@@ -7,6 +7,7 @@ import pytest
 from gshard_nmt.cli import commands
 from gshard_nmt.data.sets.corpus import write_pairs
 from gshard_nmt.evaluation.metrics import KEYS
+from gshard_nmt.settings.gin_reader import load_config
 from tests.evaluation.run_folders import make_run
 
 
@@ -29,13 +30,16 @@ RUN = ["--workdir=run", "--report=new"]
 def test_what_the_user_asks_reaches_the_evaluation(folder, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr("gshard_nmt.evaluate.evaluate", lambda *words: calls.append(words))
-    others = ["--workdir=other", "--name=A", "--name=B", "--metrics=ter,chrf++"]
-    assert commands.main(["eval", *RUN, "--corpus=corpus", *others]) == 0
+    others = ["--workdir=other", "--name=A", "--name=B", "--metrics=ter,chrf++", "--split=dev"]
+    limits = ["--sentences=7", "--baselines=plain", "--gin=Decode.beam = 2"]
+    assert commands.main(["eval", *RUN, "--corpus=corpus", *others, *limits]) == 0
     test_set = ["--test_set=plain", "--checkpoint=average:3", "--routing"]
     assert commands.main(["eval", *RUN, *test_set]) == 0
-    (first, corpus, *_, of_corpus), (_, none, *_, of_test_set) = calls
-    assert (first, corpus, none) == (Path("run"), {"": Path("corpus")}, None)
-    assert (of_corpus.others, of_corpus.names) == ([Path("other")], ["A", "B"])
+    (first, corpus, split, *_, of_corpus), (_, none, *_, of_test_set) = calls
+    assert (first, corpus, split, none) == (Path("run"), {"": Path("corpus")}, "dev", None)
+    assert (of_corpus.others, of_corpus.baselines) == ([Path("other")], Path("plain"))
+    assert of_corpus.choices.changes.apply(load_config("demo")).decode.beam == 2
+    assert (of_corpus.names, of_corpus.sentences) == (["A", "B"], 7)
     assert of_corpus.metrics == ["ter", "chrf++"]
     assert (of_corpus.choices.checkpoint, of_corpus.count_experts) == ("best", None)
     assert (of_test_set.choices.checkpoint, bool(of_test_set.count_experts)) == ("average:3", True)

@@ -62,9 +62,7 @@ def test_a_cut_run_translates_like_the_whole_one(prepared, trained, tmp_path):
     ]
     assert [text for _, _, text in rows[1]] == [text for _, _, text in rows[0]]
     assert len(rows[0]) == len(words) - 1
-    sizes = [
-        sum(f.stat().st_size for f in (run / "checkpoints").rglob("*")) for run in (trained, out)
-    ]
+    sizes = [sum(f.stat().st_size for f in (r / "checkpoints").rglob("*")) for r in (trained, out)]
     assert sizes[1] < sizes[0]
     refused = program("decode", "--workdir", out, "--lang", "de", stdin=lines)
     assert refused.returncode == 2
