@@ -279,11 +279,9 @@ def answer() -> None:
     os._exit(0)
 
 
-def _until_error(
-    generator: Callable[..., Iterator[Any]], arguments: Sequence[Any]
-) -> Iterator[Any]:
+def _until_error(generator: Callable[..., Iterator[Any]], values: Sequence[Any]) -> Iterator[Any]:
     try:
-        yield from generator(*arguments)
+        yield from generator(*values)
     except (UserError, TryAgain) as error:
         yield error
     except Exception:  # noqa: BLE001 - `Generated` raises it in the other process

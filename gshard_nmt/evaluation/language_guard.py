@@ -150,10 +150,8 @@ def save_average(
 ) -> Path:
     """Saves an average as the checkpoint after the newest one; returns its folder.
 
-    Only it has scores with these settings, so it is the best one. The newest checkpoints stay beside it,
-    because an average cannot be trained further.
+    The newest checkpoints stay beside it, because an average cannot be trained further.
     """
-    train = dataclasses.replace(train, keep_best=max(train.keep_best, 1))
     with run_lock(run.path):
         writer = CheckpointWriter.of(run, train)
         with contextlib.closing(writer):

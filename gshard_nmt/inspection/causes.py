@@ -98,8 +98,6 @@ def _in_moe_layer(kind: str, origin: Origin, axes: tuple[str, ...], context: Con
 def _moved(kind: str, array: Array, origin: Origin, axes: tuple[str, ...], context: Context) -> str:
     """Returns why an activation or an updated part is moved or gathered; "" if nothing asks for it."""
     along_stages = _along_stages(axes, context)
-    if along_stages and kind == "all-to-all":
-        return "moves weights to the stages of a circular pipeline, or gradients back"
     if along_stages and kind == "collective-permute":
         return "moves each microbatch to the next stage of the pipeline"
     if kind != "all-gather":

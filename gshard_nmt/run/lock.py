@@ -198,7 +198,10 @@ def run_lock(folder: Path, *rest: Any) -> RunLock:
 
 def _boot() -> str:
     """Returns what tells the kernel of this machine, since it was started, from all others."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # a container may hide it
+        return socket.gethostname()
 
 
 def _text(content: bytes) -> str:

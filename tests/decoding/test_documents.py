@@ -334,6 +334,11 @@ def test_what_begins_another_block_of_markdown_is_escaped(tmp_path):
     assert text == f"1\\. a\\*b | \\[c\\]\n\n{cell}|---|\n{cell}"
 
 
+def test_backslashes_that_stay_are_accepted(tmp_path):
+    page = HEADER.replace("KOI8-R", "CP932") + ' # C:\\d\nmsgid "C:\\\\dir"\nmsgstr "表示"\n'
+    assert "表示" in translated(tmp_path, "a.po", page.encode("cp932"))[0]
+
+
 ENTITY = f'<!DOCTYPE xliff [<!ENTITY e "x">]>{XLIFF}'
 
 

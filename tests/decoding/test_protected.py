@@ -69,9 +69,7 @@ class CopyingModel:
     def score_ids(self, sources, targets):
         """The right translation has score 0, and others minus the number of edits away from it."""
         self.scored += len(sources)
-        return [
-            -edits(source[:-1], target) for source, target in zip(sources, targets, strict=True)
-        ]
+        return [-edits(s[:-1], t) for s, t in zip(sources, targets, strict=True)]
 
     def length_norms(self, longest):
         return [1.0] * (longest + 1)

@@ -125,6 +125,7 @@ def test_an_average_is_the_best_checkpoint_and_the_trained_ones_stay(tmp_path, m
     parts = ("0.4 of step 7 of old", "0.6 of step 6 of new")
     folder = language_guard.save_average(run, train, weights, letters, {"dev_bleu/nn": 9.0}, parts)
     assert folder == run.checkpoints / "7"
+    CheckpointWriter.of(run, train).remove_superseded()
     checkpoints = Checkpoints.of(run, train)
     assert checkpoints.steps() == [3, 6, 7]
     assert checkpoints.best_first() == [7, 6, 3]

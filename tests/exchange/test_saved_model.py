@@ -161,9 +161,7 @@ def test_lines_become_batches_as_in_gshard_decode(loaded, vocabularies, directio
     filled = [text for text in texts if copied(text) is None]
     read = source.encode_source([visible(text) for text in filled], *direction)
     sentences = dict(zip(filled, read, strict=True))
-    cut = {
-        t: ids if len(ids) <= LONG else [*ids[: LONG - 1], ids[-1]] for t, ids in sentences.items()
-    }
+    cut = {t: x if len(x) <= LONG else [*x[: LONG - 1], x[-1]] for t, x in sentences.items()}
     is_short = [len(ids) <= SHORT for ids in cut.values()]
     rows = {short: FEW if is_short.count(short) <= FEW else ROWS for short in (True, False)}
     expected = [copied(text) or target.decode([cut.get(text, [])])[0] for text in texts]

@@ -93,9 +93,7 @@ def test_blocks_equal_the_dense_mixture(rules, for_cpu):
     np.testing.assert_array_equal(output.numpy()[~is_token.numpy()], 0)
     assert routing.overflow_fraction == 0
     # Weights that were rounded for decoding stay so. If not, the other operand would not be rounded.
-    p |= {
-        name: tf.cast(w, tf.bfloat16) for name, w in p.items() if name in ("wi", "wi_linear", "wo")
-    }
+    p |= {n: tf.cast(w, tf.bfloat16) for n, w in p.items() if n in ("wi", "wi_linear", "wo")}
     expected, _ = moe_layer(p, x, is_token, rules, Mode())
     with sharding.rules(None, for_cpu):
         output, _ = moe_layer(p, x, is_token, rules, Mode())

@@ -213,9 +213,7 @@ def test_a_mesh_has_the_expected_collectives_and_no_others(name):
     for axes, count in run.layers_all_reduced.items():
         assert layers["all-reduce", axes] == count
     assert {axes for kind, axes in step if kind == "all-reduce"} == run.all_reduced_over
-    assert {
-        axes: n for (kind, axes), n in step.items() if kind == "reduce-scatter"
-    } == run.scattered
+    assert {a: n for (kind, a), n in step.items() if kind == "reduce-scatter"} == run.scattered
 
 
 @pytest.mark.parametrize("name", ["data_expert", "data_expert_tensor"])

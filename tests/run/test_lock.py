@@ -93,7 +93,8 @@ with RunLock(pathlib.Path(sys.argv[1])):
 """
 
 
-def test_the_lock_of_a_process_that_is_gone_is_taken_over_at_once(tmp_path):
+def test_the_lock_of_a_process_that_is_gone_is_taken_over_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "sleep", pytest.fail)
     command = [sys.executable, "-c", HOLD, tmp_path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"

@@ -185,11 +185,11 @@ class Job:
 
 
 def _prints(
-    pairs: Sequence[CorpusPair], known: Sequence[CorpusPair], texts: Texts
+    pairs: Sequence[CorpusPair], read: Sequence[CorpusPair], texts: Texts
 ) -> dict[str, Any]:
-    """Returns the fingerprints of the corpora of `pairs`, of which only those that are `known` count."""
+    """Returns the fingerprints of the corpora of `pairs`, of which only those that are `read` count."""
     prints = {
-        subset: inputs.fingerprint_of([p for p in known if p.subset == subset], texts)
+        subset: inputs.fingerprint_of([p for p in read if p.subset == subset], texts)
         for subset in dict.fromkeys(["", *(pair.subset for pair in pairs)])
     }
     facts = {"corpus_fingerprint": prints.pop("")}

@@ -133,14 +133,12 @@ def learn(old: Vocabulary, lines: Sequence[str], banned: set[str], most: int) ->
     return parts
 
 
-def _characters(
-    known: Mapping[str, float], words: Mapping[tuple[str, ...], int], most: int
-) -> Parts:
+def _characters(old: Mapping[str, float], words: Mapping[tuple[str, ...], int], most: int) -> Parts:
     """Returns the frequent characters that the old vocabulary spells as bytes."""
     counts: collections.Counter[str] = collections.Counter()
     for word, count in words.items():
         for symbol in word:
-            if symbol not in known and unicodedata.category(symbol[0])[0] not in "CZ":
+            if symbol not in old and unicodedata.category(symbol[0])[0] not in "CZ":
                 counts[symbol] += count
     frequent = sorted(counts, key=lambda c: (-counts[c], c))[:most]
     return {c: () for c in frequent if counts[c] >= LEAST_CHARACTERS}

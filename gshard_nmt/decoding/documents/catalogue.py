@@ -20,7 +20,7 @@ _PLACEHOLDER = re.compile(
     r"%(?:\d+\$)?(?:\(\w+\))?[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*[a-zA-Z%]|\{[^{}\s]*\}"
 )
 """What C, Python and PHP replace in a message with a flag such as c-format."""
-_LOST = re.compile(rb'(?m)^(?!#).*?(?<!\\)(?:\\\\)*(\\[^\\"ntrvbf\n])')
+_LOST = re.compile(r'(?m)^\s*+(?!#(?![~|])).*?(?<!\\)(?:\\\\)*(\\[^\\"ntrvbf\n])')
 """A control character that polib does not know, such as \\a, outside comments."""
 
 
@@ -34,8 +34,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
         file = polib.pofile(str(path))
     except OSError as error:
         raise ValueError(error) from None
-    if lost := _LOST.search(path.read_bytes()):
-        raise ValueError(f"it has {str(lost[1], 'latin-1')}, which would be changed. Remove it")
+    if lost := _LOST.search(path.read_text(encoding=file.encoding).lstrip("\ufeff")):
+        raise ValueError(f"it has {lost[1]}, which would be changed. Remove it")
     note_language(path, file.metadata.get("Language", ""), target)
     header = file.metadata.get("Plural-Forms", "")
     if "EXPRESSION" in header or not header:

@@ -89,10 +89,11 @@ class Retention:
 
     def reasons(self, scores: Mapping[int, Scores]) -> dict[int, list[str]]:
         """Returns for each step why its checkpoint is kept: some of "last", "every", "best"."""
-        # An average cannot be trained further.
+        # An average cannot be trained further, so it takes no place of one that can.
         trained = [step for step in sorted(scores) if "average_of" not in scores[step].scored_with]
+        oldest = [0, *trained][-self.last :][0]
         kept = {
-            "last": trained[-self.last :],
+            "last": [step for step in scores if step >= oldest],
             "every": [step for step in scores if self.every and step % self.every == 0],
             "best": self.ranked(scores)[: self.best],
         }

@@ -33,9 +33,10 @@ def test_the_last_ones_every_kth_and_the_best_are_kept():
     }
 
 
-def test_an_average_is_not_one_of_the_last():
-    reasons = Retention(best=0).reasons({1: NONE, 2: NONE, 3: nll(1, average_of=["a"])})
-    assert reasons == {1: ["last"], 2: ["last"], 3: []}
+def test_an_average_takes_no_place_of_the_last_ones():
+    average = nll(1, average_of=["a"])
+    reasons = Retention(best=0).reasons({1: average, 2: NONE, 4: NONE, 5: average})
+    assert reasons == {1: [], 2: ["last"], 4: ["last"], 5: ["last"]}
 
 
 def test_without_scores_there_is_no_best():
