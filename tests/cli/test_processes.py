@@ -6,6 +6,7 @@ from gshard_nmt.cli import commands, processes
 from gshard_nmt.cli.commands import TRAIN
 from gshard_nmt.cli.decode_command import DECODE
 from gshard_nmt.cli.flags import parse_flags
+from gshard_nmt.errors import UserError
 from gshard_nmt.run import together
 from gshard_nmt.settings.gin_reader import load_config
 from gshard_nmt.spmd.processes import Job, Processes
@@ -23,6 +24,8 @@ def test_flags_name_the_processes_and_the_program(monkeypatch):
     assert joined == [Processes("h:1", 2, 1, 9, job)]
     alone = processes.join(parse_flags(DECODE, ["--workdir=run"]), "gshard-decode")
     assert (alone.count, alone.job, len(joined)) == (1, job, 1)
+    with pytest.raises(UserError, match="1000000"):
+        parse_flags(DECODE, ["--workdir=run", "--peer_timeout=1000001"])
     # A cluster is asked only if no flag says how many there are.
     monkeypatch.setattr("gshard_nmt.spmd.processes.detect", lambda timeout: pytest.fail("asked"))
     one = parse_flags(DECODE, ["--workdir=run", "--num_processes=1"])

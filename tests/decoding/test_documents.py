@@ -344,7 +344,7 @@ ENTITY = f'<!DOCTYPE xliff [<!ENTITY e "x">]>{XLIFF}'
 
 DAMAGED = [
     ("a.po", b'msgid "a"\nmsgstr\n', "a.po cannot be read: Syntax error"),
-    ("a.po", (HEADER + 'msgid "\\\\n\\a"').encode(), "it has \\a, which would be changed. Remove"),
+    ("a.po", (HEADER + 'msgid "\\\\n\\a"').encode(), "its \\a would be changed. Correct it."),
     ("a.po", HEADER.replace("nplurals=3", "nplurals=x").encode(), "Plural-Forms is 'nplurals=x"),
     ("a.po", HEADER.replace("n%10==1", "n%0").encode(), "a.po cannot be read: "),
     ("a.xlf", b"<xliff>", "a.xlf cannot be read: "),

@@ -16,9 +16,7 @@ from gshard_nmt.settings.config import Train
 from gshard_nmt.settings.gin_reader import load_config
 from tests.run.checkpoints import LETTERS, abstract, assert_equal, state
 
-REFERENCES = [
-    f"the {word} house stands near the river number {i}" for i, word in enumerate("ab" * 20)
-]
+REFERENCES = [f"the {w} house stands near the river number {i}" for i, w in enumerate("ab" * 20)]
 WORSE = [line.replace("near the", "by a") for line in REFERENCES]
 SLIGHTLY_WORSE = [*WORSE[:1], *REFERENCES[1:]]
 

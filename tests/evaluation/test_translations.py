@@ -143,9 +143,7 @@ def test_translations_are_read_back_as_they_were(folder):
 
 @pytest.mark.parametrize("moment", [0, 1])
 @pytest.mark.parametrize("writes_first", [True, False])
-def test_after_an_interrupted_write_no_wrong_text_is_used(
-    folder, monkeypatch, moment, writes_first
-):
+def test_after_an_interrupted_write_no_bad_text_is_used(folder, monkeypatch, moment, writes_first):
     """The text is new and its description old, or the other way round; in both cases they do not fit."""
     write, count = files.write, 0
 

@@ -35,9 +35,7 @@ def validate(monkeypatch):
     def dev_batches(data, config, language, limit):
         assert limit == 2
         # A batch holds its number of tokens and its nats per token: the first is short.
-        yield from (
-            {"tokens": 10.0 * (i + 1), "nats": value} for i, value in enumerate(nats[language])
-        )
+        yield from ({"tokens": 10.0 * (i + 1), "nats": v} for i, v in enumerate(nats[language]))
 
     def eval_step(weights, batch):
         assert weights["w"] in ("weights", "later weights")

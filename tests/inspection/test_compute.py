@@ -58,9 +58,7 @@ def test_a_dot_costs_two_operations_for_each_product():
         ),
     ],
 )
-def test_a_convolution_costs_the_products_of_the_einsum_it_stands_for(
-    lhs, rhs, convolution, products
-):
+def test_a_convolution_costs_the_products_of_the_einsum_it_is(lhs, rhs, convolution, products):
     assert flops_of(lhs, rhs, convolution) == 2 * products
 
 

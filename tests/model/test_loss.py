@@ -47,21 +47,23 @@ def test_a_batch_of_padding_alone_has_no_loss():
     assert (float(result.loss), float(result.nll), float(result.tokens)) == (0, 0, 0)
 
 
-def test_the_gradient_is_that_of_the_formula_compiled_or_not():
+def test_loss_and_gradient_are_those_of_the_formula_compiled_or_not():
     rng = np.random.default_rng(2)
     logits, labels = rng.normal(size=(2, 3, 7)), rng.integers(0, 7, (2, 3), np.int32)
     weight = np.array([[1, 1, 0], [1, 0, 1]])
 
-    def gradient(logits):
+    def loss_and_gradient(logits):
         with tf.GradientTape() as tape:
             tape.watch(logits)
             loss = token_loss(logits, tf.constant(labels), tf.constant(weight > 0), 0.2, 1e-2).loss
-        return tape.gradient(loss, logits)
+        return loss, tape.gradient(loss, logits)
 
     log_z = np.log(np.exp(logits).sum(-1, keepdims=True))
     target = 0.8 * np.eye(7)[labels] + 0.2 / 7
     expected = np.exp(logits - log_z) * (1 + 2e-2 * log_z) - target
     expected *= weight[..., np.newaxis] / weight.sum()
-    of_float32 = tf.constant(logits.astype(np.float32))
-    for made in (gradient(of_float32), tf.function(gradient, jit_compile=True)(of_float32)):
-        np.testing.assert_allclose(made, expected, atol=1e-6)
+    losses = log_z + 1e-2 * log_z**2 - (target * logits).sum(-1, keepdims=True)
+    for function in (loss_and_gradient, tf.function(loss_and_gradient, jit_compile=True)):
+        loss, gradient = function(tf.constant(logits.astype(np.float32)))
+        assert float(loss) == pytest.approx((losses[..., 0] * weight).sum() / 4, rel=1e-5)
+        np.testing.assert_allclose(gradient, expected, atol=1e-6)

@@ -92,9 +92,7 @@ def partitioned(cases: Mapping[str, Case], mesh: Mesh, expected: Outcome) -> Out
 
 
 def _traced(name: str, case: Case, mesh: Mesh, group: Mapping[str, tf.Tensor]) -> dict:
-    inputs = [
-        mesh_split(group[f"{name}/{i}"], mesh, mapping) for i, mapping in enumerate(case.split)
-    ]
+    inputs = [mesh_split(group[f"{name}/{i}"], mesh, m) for i, m in enumerate(case.split)]
     indices = [group[f"{name}/indices{i}"] for i in range(len(case.indices))]
     with tf.GradientTape() as tape:
         tape.watch(inputs)

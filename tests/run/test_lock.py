@@ -77,6 +77,13 @@ def test_the_lock_of_another_machine_is_waited_for_as_long_as_a_lease(tmp_path, 
     assert "may be in use: process 7 on " in said[0]
 
 
+def test_without_the_number_of_the_kernel_names_tell_machines_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock.Path, "read_text", lambda *_, **__: os.stat(tmp_path / "gone"))
+    monkeypatch.setattr(time, "sleep", pytest.fail)
+    with RunLock(tmp_path), pytest.raises(InUseError), RunLock(tmp_path):
+        pytest.fail("two trainers in one folder")
+
+
 def test_a_process_that_does_not_write_takes_no_lock(tmp_path):
     with RunLock(tmp_path), RunLock(tmp_path, is_holder=False) as second:
         second.check()

@@ -35,7 +35,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     except OSError as error:
         raise ValueError(error) from None
     if lost := _LOST.search(path.read_text(encoding=file.encoding).lstrip("\ufeff")):
-        raise ValueError(f"it has {lost[1]}, which would be changed. Remove it")
+        raise ValueError(f"its {lost[1]} would be changed")
     note_language(path, file.metadata.get("Language", ""), target)
     header = file.metadata.get("Plural-Forms", "")
     if "EXPRESSION" in header or not header:

@@ -29,9 +29,7 @@ def test_the_results_are_in_the_order_of_the_units_and_nothing_is_done_twice(tmp
 
     first = run(tmp_path / "work", log)
     assert [unit.result["number"] for unit in first] == [0, 1, 2]
-    assert [(unit.folder / "text").read_text()[:6] for unit in first] == [
-        f"unit {n}" for n in range(3)
-    ]
+    assert [(u.folder / "text").read_text()[:6] for u in first] == [f"unit {n}" for n in range(3)]
     assert log.read_text().split() == ["2", "1", "0"]  # the largest first
     assert run(tmp_path / "work", log, range(4))[:3] == first
     assert log.read_text().split() == ["2", "1", "0", "3"]
