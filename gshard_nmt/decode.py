@@ -115,9 +115,8 @@ def decode_file(job: Job, source: Path | None, target: Path | None) -> str:
             output = until.enter_context(_open_output(target, known, origin))
             decode(job, translator, lines, output, progress, texts)
             for read, expected in ((lines, known), (texts, beside)):
-                if read and expected and read.sha256 != expected.sha256:
-                    changed = f"{read.name} was changed while it was translated"
-                    raise InputChanged(f"{changed}. Start again when it is complete.")
+                if read and expected:
+                    _check_same(read.name, read.sha256, expected.sha256)
     return translator.checkpoint
 
 
@@ -126,6 +125,7 @@ def decode_document(job: Job, source: Path, target: Path, everything: bool) -> N
 
     Its finished lines are in the partial file. The document is written when all are there.
     """
+    before = source.read_bytes()
     document = read(source, job.target, everything)
     content = "".join(f"{line}\n" for line in document.lines).encode()
     lines = SourceLines(io.BytesIO(content), f"--input {source}")
@@ -139,6 +139,13 @@ def decode_document(job: Job, source: Path, target: Path, everything: bool) -> N
 
         with ResumableFile(target, made_of, finished) as output:
             decode(job, translator, lines, output, progress, what="text")
+            _check_same(lines.name, source.read_bytes(), before)
+
+
+def _check_same(name: str, now: object, before: object) -> None:
+    if now != before:
+        changed = f"{name} was changed while it was translated"
+        raise InputChanged(f"{changed}. Start again when it is complete.")
 
 
 def show_check(job: Job, source: Path | None) -> None:

@@ -217,7 +217,8 @@ def inspect_one(request: Request, target: Target) -> Inspection:
         return inspection(lines, topology=topology, compilation=compilation, memory=estimated)
     with report.waiting("reading the compiled program"):
         weights = weight_specs(target.functions)
-        cost = program_cost.cost_of(compiled, devices, lowered, weights, lower_seconds)
+        is_circular = config.model.stack == "pipeline" and config.model.schedule == "circular"
+        cost = program_cost.cost_of(compiled, devices, lowered, weights, lower_seconds, is_circular)
     return inspection(**vars(cost))
 
 

@@ -145,8 +145,7 @@ def counts_until(mixture: Mixture, phase: int, draws: int) -> np.ndarray:
 
 def _about(phase: schedule.Phase) -> str:
     weights = ", ".join(f"{name} {weight:g}" for name, weight in phase.weights.items())
-    about = f"temperature {phase.temperature:g}" + (f", weights {weights}" if weights else "")
-    return f"{about}, {phase.fraction:.0%} of a ramp" if phase.previous is not None else about
+    return f"temperature {phase.temperature:g}" + (f", weights {weights}" if weights else "")
 
 
 def show(plan: Plan, out: Path | None) -> None:

@@ -1,6 +1,7 @@
 """gshard-data prepare: makes vocabularies and tokenized shards from a corpus."""
 
 import collections
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -87,7 +88,10 @@ def _old_key(out: Path) -> str | None:
         )
     known = {MANIFEST, *REPORTS, *files_of(manifest)}
     outputs.check_only_has("--out", out, known, "gshard-data prepare")
-    return manifest.get("key")
+    with contextlib.suppress(UserError):  # damaged data is made again
+        PreparedData.open(out)
+        return manifest.get("key")
+    return None
 
 
 _HEADER = ("pair", "train", "dev", "test", "tokens per pair", "bytes", "too long", "cleaned")

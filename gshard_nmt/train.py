@@ -89,8 +89,8 @@ def train(
     run.check(config, prepared, is_first)
     origin = StartingPoint.find(run, start.init, config, prepared, functions)
     progress = TrainingProgress(paths.absolute(workdir).name, quiet=not is_first)
-    for line in differences(wanted, config.data):
-        progress.note(f"--data was prepared with another value of {line}, which holds")
+    for line in differences(config.data, wanted):
+        progress.note(f"the value that --data was prepared with holds, not the new one: {line}")
     if is_first:
         run.path.mkdir(parents=True, exist_ok=True)
     with run_lock(run.path, is_first, progress.note, start.waits) as lock:

@@ -58,7 +58,8 @@ class Files(NamedTuple):
         name = re.sub(r"\W+", "-", without_compression(file.name)).strip("-") or "text"
         languages = (direction[1], direction[0]) if back else direction
         decoded = out / "translations" / "-".join(direction) / f"{name}.jsonl"
-        pairs = out / "-".join(languages) / f"train-{name}.tsv"
+        # No other name has two dashes, and text from the other side may have this one.
+        pairs = out / "-".join(languages) / f"train-{name}{'--back' * back}.tsv"
         return cls(languages, back, decoded, decoded.with_suffix(".json"), pairs)
 
     def holds(self, made_of: Mapping[str, str]) -> bool:

@@ -111,6 +111,13 @@ def test_preparing_again_does_nothing_unless_a_setting_that_matters_changed(
     prepare(CONFIG, corpus, out)
     assert (out / "manifest.json").stat().st_mtime_ns == before
     assert "is up to date" in capsys.readouterr().err
+    shard = next(out.glob("*/train*"))
+    content = shard.read_bytes()
+    shard.unlink()
+    prepare(CONFIG, corpus, out)
+    assert shard.read_bytes() == content
+    before = (out / "manifest.json").stat().st_mtime_ns
+    capsys.readouterr()
     prepare(dataclasses.replace(CONFIG, rows=8), corpus, out)
     assert (out / "manifest.json").stat().st_mtime_ns == before
     prepare(dataclasses.replace(CONFIG, source_length=30), corpus, out)

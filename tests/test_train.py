@@ -71,8 +71,11 @@ def test_a_finished_run_is_left_as_it_is(prepared, tmp_path, monkeypatch, capsys
         "tokens_by_language": {"fr": 90},
     }
     # The limit of tokens ends it too.
-    train.train(DEMO.replace(train={"steps": 9, "tokens": 90}), prepared.folder, run.path)
-    assert "nothing to do" in capsys.readouterr().err
+    limited = DEMO.replace(train={"steps": 9, "tokens": 90}, data={"romanize_source": True})
+    train.train(limited, prepared.folder, run.path)
+    told, end = capsys.readouterr().err.splitlines()
+    assert told.endswith(" holds, not the new one: Data.romanize_source: False, now True")
+    assert "nothing to do" in end
 
 
 def test_the_best_metric_must_be_of_a_language_of_the_run(prepared, tmp_path, monkeypatch):

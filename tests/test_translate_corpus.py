@@ -72,7 +72,7 @@ def test_it_is_an_error_if_no_translation_passes(tmp_path):
 
 def test_the_files_have_the_name_of_the_input(tmp_path):
     files = Files.of_input(tmp_path, ("en", "fr"), Path("texts/news.2024.en.gz"), True)
-    assert files.pairs == tmp_path / "fr-en" / "train-news-2024-en.tsv"
+    assert files.pairs == tmp_path / "fr-en" / "train-news-2024-en--back.tsv"
     assert files.decoded == tmp_path / "translations" / "en-fr" / "news-2024-en.jsonl"
     for file, name in (("(news).en", "news-en"), ("+.gz", "text")):
         files = Files.of_input(tmp_path, ("en", "fr"), Path(file), False)

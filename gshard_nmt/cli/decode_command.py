@@ -23,6 +23,7 @@ from gshard_nmt.cli.flags import (
 from gshard_nmt.cli.processes import PROCESS_NEEDS, compare, define_processes, join
 from gshard_nmt.errors import UserError
 from gshard_nmt.files import is_stream
+from gshard_nmt.ranges import MOST
 
 if TYPE_CHECKING:
     from gshard_nmt.decode import Job
@@ -274,9 +275,11 @@ def _define_translate(flags: Flags) -> None:
     flags.switch("back_translation",
         "make the input the target side of the new pairs, and its translation the source side")
     flags.number("min_score", "X",
-        "drop a translation whose score is lower. Scores are below 0; the report shows them")
+        "drop a translation whose score is lower. Scores are below 0; the report shows them",
+        minimum=-MOST)
     flags.number("max_ratio", "X",
-        "drop a pair if one side is longer than the other by more than this factor", 3.0, minimum=1.0)
+        "drop a pair if one side is longer than the other by more than this factor", 3.0,
+        minimum=1.0, maximum=1000.0)
     define_checkpoint(flags)
     _define_search(flags)
     define_changes(flags)

@@ -119,7 +119,7 @@ IMPORT = Command("gshard-import",
     "gshard-import --from nllb-200-distilled-600M --workdir runs/nllb",
     ("from", "workdir"), _define_import, _import)  # fmt: skip
 
-_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#\s@]+")
+_ORIGIN = re.compile(r"\*|(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://[^/?#\s@A-Z]+")
 
 
 def _define_serve(flags: Flags) -> None:
@@ -152,7 +152,8 @@ def _serve(values: FlagValues) -> None:
         if not _ORIGIN.fullmatch(origin):
             raise UserError(
                 f"--cors is {origin!r}; it must be * or a scheme and a host, such as "
-                "https://example.org or http://localhost:8000. Give it without a path."
+                "https://example.org or http://localhost:8000, as browsers send it: in small letters, "
+                "without a path, and without the ports 80 of http and 443 of https."
             )
     from gshard_nmt.run.checkpoint.weights import Chosen
     from gshard_nmt.run.folder import RunFolder

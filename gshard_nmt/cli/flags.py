@@ -101,9 +101,10 @@ class Flags:
         about: str,
         default: float | None = None,
         minimum: float | None = None,
+        maximum: float | None = None,
     ) -> None:
-        """Defines a flag with a finite number of at least `minimum`."""
-        self._define(flags.DEFINE_float, name, placeholder, about, default, about, minimum)
+        limits = minimum, maximum
+        self._define(flags.DEFINE_float, name, placeholder, about, default, about, *limits)
 
     def choice(self, name: str, placeholder: str, about: str, choices: Sequence[str]) -> None:
         self._define(flags.DEFINE_enum, name, placeholder, about, None, choices, about)

@@ -177,7 +177,12 @@ def _prepare_streams() -> None:
             os.set_inheritable(number, True)  # dup2 does nothing if the number is the same
             stream = os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False)
             setattr(sys, name, stream)
+        with contextlib.suppress(OSError):
+            os.set_blocking(number, True)  # another program that shares it may have changed that
     if isinstance(sys.stdout, io.TextIOWrapper):
+        if isinstance(sys.stdout.buffer, io.RawIOBase):  # of `python -u`, which loses short writes
+            number, encoding = sys.stdout.fileno(), sys.stdout.encoding
+            sys.stdout = os.fdopen(number, "w", 1, encoding, closefd=False)
         sys.stdout.reconfigure(errors="backslashreplace")
     # Tests, and programs that call `run`, may have an object of their own as stderr.
     if isinstance(sys.stderr, io.TextIOWrapper) and sys.stderr is sys.__stderr__:

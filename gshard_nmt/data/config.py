@@ -16,8 +16,7 @@ DIRECTIONS = ("xx-en", "en-xx", "many-to-many", "all", "as-named")
 VOCABULARIES = ("two", "joint")
 VOCABULARY_MODELS = ("bpe", "unigram")
 AUGMENTATIONS = (
-    *("joined", "numbers", "values", "emoji", "final_punctuation"),
-    *("typos", "first_letter", "title", "capitals"),
+    *("numbers", "values", "emoji", "typos", "first_letter", "title", "capitals"),
     *("placeholders", "copies"),  # the last ones, because they need the text as it will be
 )
 """The variations of `text/variations.py`, in the order in which a sentence pair gets several of them."""
@@ -132,19 +131,17 @@ class Data:
 
     augmentation: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """How often training changes a sentence pair to what people type, such as {"capitals": 0.02}; {}
-    never does. "joined" adds the next pair of the same languages to one that ends as a sentence does. On
-    both sides alike: "capitals", "title" and "first_letter" change the case, "emoji" and
-    "values" add emoji, symbols, addresses, placeholders and other codes, "numbers" changes digits, and
-    "final_punctuation" leaves it out. "typos" makes typing errors in the source. "placeholders" lets the
-    symbol <ph> stand for placeholders, tags, addresses and the like in lines that have some, and "copies"
-    for a word that both sides have. Each has a rate from 0 to 1."""
+    never does. On both sides alike: "capitals", "title" and "first_letter" change the case, "emoji" and
+    "values" add emoji, symbols, addresses, placeholders and other codes, and "numbers" changes digits.
+    "typos" makes typing errors in the source. "placeholders" lets the symbol <ph> stand for placeholders,
+    tags, addresses and the like in lines that have some, and "copies" for a word that both sides have.
+    Each has a rate from 0 to 1."""
 
     schedule: tuple[Mapping[str, float | Mapping[str, float]], ...] = ()
     """Changes of the mixture while a run trains. Each entry is a dict: from `from_step` on, the
     languages are drawn with `temperature` and with `weights`, a dict from languages, directions such as
-    "fr-en" and subsets to factors; what it does not name has 1. With `ramp`, the change takes this number
-    of steps. A `from_step` below 1 is a share of `Train.steps`. Until the first entry, and by default,
-    `Data.temperature` holds."""
+    "fr-en" and subsets to factors; what it does not name has 1. A `from_step` below 1 is a share
+    of `Train.steps`. Until the first entry, and by default, `Data.temperature` holds."""
 
     seed: int = 1
     """The seed of the sample for the vocabularies and of the order of the training examples."""

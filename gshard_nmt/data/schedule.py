@@ -4,7 +4,7 @@ A schedule is a list of phases. A phase holds from its step until the next phase
 
     Data.schedule = [
         {"from_step": 0, "temperature": 1.0},
-        {"from_step": 10000, "temperature": 5.0, "weights": {"back": 0, "fr": 2}, "ramp": 2000},
+        {"from_step": 10000, "temperature": 5.0, "weights": {"back": 0, "fr": 2}},
     ]
 
 A direction of translation d has one or more corpora (subsets) s with n examples each. Their rates are
@@ -29,10 +29,7 @@ from gshard_nmt.ranges import MOST
 Entry = Mapping[str, Any]
 """A phase as the config writes it."""
 
-RAMP_PARTS = 8
-"""A ramp is a staircase of this number of equal steps, so that each part has constant rates."""
-
-_KEYS = ("from_step", "temperature", "weights", "ramp")
+_KEYS = ("from_step", "temperature", "weights")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,16 +49,11 @@ class Component:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A part of a run with constant rates, after `from_step` steps (see `in_run` if it is below 1).
-
-    `previous` has the settings that a ramp comes from, and `fraction` how far it is.
-    """
+    """A part of a run with constant rates, after `from_step` steps (see `in_run` if it is below 1)."""
 
     from_step: float
     temperature: float
     weights: Mapping[str, float]
-    previous: "Phase | None" = None
-    fraction: float = 1.0
 
     def rates(self, components: Sequence[Component]) -> np.ndarray:
         """Returns float64[components], whose sum is 1. Raises UserError if all weights are 0."""
@@ -85,11 +77,7 @@ class Phase:
                 "0, or the corpora are empty. Give a corpus that has training pairs a weight above 0.",
                 ["Data.schedule"],
             )
-        rates = rates / rates.sum()
-        if self.previous is not None:
-            before = self.previous.rates(components)
-            rates = (1 - self.fraction) * before + self.fraction * rates
-        return rates
+        return rates / rates.sum()
 
 
 def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...]:
@@ -100,23 +88,16 @@ def phases_of(schedule: Sequence[Entry], temperature: float) -> tuple[Phase, ...
     phases = [Phase(0, temperature, {})]
     for number, entry in enumerate(schedule, 1):
         _check(entry, f"entry {number}")
-        begin, ramp = entry["from_step"], int(entry.get("ramp", 0))
+        begin = entry["from_step"]
         if number > 1 and begin <= phases[-1].from_step and not 0 < begin < 1:  # shares: see in_run
             raise _error(
-                f"entry {number} begins at step {begin}, but the entry before it lasts until after "
-                f"step {phases[-1].from_step}; put the entries in the order of their steps"
+                f"entry {number} begins at step {begin}, and the entry before it at step "
+                f"{phases[-1].from_step}; put the entries in the order of their steps"
             )
-        own = float(entry.get("temperature", temperature))
-        phase = Phase(begin, own, entry.get("weights", {}))
         if begin == 0:
             phases.clear()
-            ramp = 0
-        parts = min(RAMP_PARTS, ramp)
-        before = phases[-1] if phases else None
-        for part in range(parts):
-            at, fraction = begin + ramp * part // parts, (part + 0.5) / parts
-            phases.append(Phase(at, phase.temperature, phase.weights, before, fraction))
-        phases.append(dataclasses.replace(phase, from_step=begin + ramp))
+        own = float(entry.get("temperature", temperature))
+        phases.append(Phase(begin, own, entry.get("weights", {})))
     return tuple(phases)
 
 
@@ -127,13 +108,11 @@ def _check(entry: Any, place: str) -> None:
             raise _error(
                 f"{place} has the key {key!r}{did_you_mean(key, _KEYS)} The keys are {', '.join(_KEYS)}"
             )
-    for key in ("from_step", "ramp"):
-        value = entry.get(key, 0 if key == "ramp" else None)
-        is_number = isinstance(value, int | float) and 0 <= value <= MOST
-        if not is_number or (value != int(value) and (key == "ramp" or value > 1)):
-            share = ", or below 1 a share of the run" if key == "from_step" else ""
-            steps = f"a whole number of steps from 0 to {MOST}{share}"
-            raise _error(f"in {place}, {key} is {value!r}; it must be {steps}")
+    value = entry.get("from_step")
+    is_number = isinstance(value, int | float) and 0 <= value <= MOST
+    if not is_number or (value != int(value) and value > 1):
+        steps = f"a whole number of steps from 0 to {MOST}, or below 1 a share of the run"
+        raise _error(f"in {place}, from_step is {value!r}; it must be {steps}")
     place += f" (from_step {entry['from_step']})"
     value = entry.get("temperature", 1.0)
     if not isinstance(value, int | float) or not 0 < value <= MOST:
@@ -144,8 +123,10 @@ def _check(entry: Any, place: str) -> None:
     if not isinstance(weights, Mapping):
         raise _error(f"in {place}, weights is {weights!r}; it must be a dict from names to numbers")
     for name, weight in weights.items():
-        if not (math.isfinite(weight) and weight >= 0):
-            raise _error(f"in {place}, the weight of {name!r} is {weight}; it must be 0 or more")
+        if not 0 <= weight <= MOST:
+            raise _error(
+                f"in {place}, the weight of {name!r} is {weight}; it must be from 0 to {MOST}"
+            )
 
 
 def in_run(schedule: Sequence[Entry], steps: int) -> tuple[Entry, ...]:
@@ -179,9 +160,15 @@ def phase_at(phases: Sequence[Phase], step: int) -> int:
 
 
 def wrong_names(phases: Sequence[Phase], components: Sequence[Component]) -> Iterator[UserError]:
-    """Yields an error for each name in the weights that no language, direction or subset has."""
-    known = sorted({n for c in components for n in (c.language, c.direction, c.subset) if n})
+    """Yields an error for each weight whose name is not that of one language, direction or subset."""
+    subsets = {c.subset for c in components if c.subset}
+    others = {name for c in components for name in (c.language, c.direction)}
+    known = sorted(subsets | others)
     for name in dict.fromkeys(name for phase in phases for name in phase.weights):
+        if name in subsets & others:
+            yield _error(
+                f"a weight names {name!r}, a language and a corpus; prepare it with another name"
+            )
         if name not in known:
             yield _error(
                 f"a weight names {name!r}, which the data does not have{did_you_mean(name, known)} "

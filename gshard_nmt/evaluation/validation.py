@@ -89,15 +89,11 @@ class Validation:
         """Returns the settings that scores depend on. Scores with other settings are not compared."""
         train, decode = self._programs.config.train, self._programs.config.decode
         settings = {name: getattr(train, name) for name in ("dev_batches", "bleu_sentences")}
-        if self._programs.config.model.experts and train.metric.startswith("dev_nll"):
-            # None is no limit. Earlier versions had one, so their scores are not compared.
-            settings["expert_capacity"] = None
         if train.bleu_sentences:
-            search = ("beam", "length_norm", "alpha", "length_ratio", "length_margin", "expansion")
+            lengths = ("length_norm", "alpha", "length_ratio", "length_margin")
+            search = ("beam", "expansion", "precision", *lengths)
             settings |= {name: getattr(decode, name) for name in search}
             settings["source_lengths"] = list(decode.source_lengths)
-            if decode.precision != "model":  # "model" is not recorded, as in earlier versions
-                settings["precision"] = decode.precision
         return settings
 
     def _nll(self, weights: Mapping[str, Any]) -> dict[str, float]:

@@ -32,6 +32,7 @@ class Context:
     coordinates: np.ndarray | None = None
     # (letters, shape) of the activations that the model annotates
     annotated: Collection[tuple[str, tuple[int, ...]]] = ()
+    is_circular: bool = False  # whether the program is a pipeline with a circular schedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +101,10 @@ def _moved(kind: str, array: Array, origin: Origin, axes: tuple[str, ...], conte
     along_stages = _along_stages(axes, context)
     if along_stages and kind == "collective-permute":
         return "moves each microbatch to the next stage of the pipeline"
+    may_be_weight = context.is_circular and kind in ("all-to-all", "collective-permute")
+    fitting = _fitting(array, axes, context, False) if may_be_weight and not origin.layer else []
+    if any(context.weights[name].letters[0] == "R" for name in fitting):
+        return "moves weights to the stages of the circular schedule, or their gradients back"
     if kind != "all-gather":
         return ""
     if along_stages:
@@ -205,7 +210,17 @@ def _weights_of(
     weights of its layer. A step that would leave no weight is skipped. If both steps are skipped, the
     result is []; but if only one weight fits and the origin has no layer, the result is that weight.
     """
-    mesh, candidates = context.mesh, []
+    candidates = _fitting(array, axes, context, gathered)
+    stack, _, sublayer = origin.layer.partition(" ")
+    sublayer = sublayer.split(" ")[-1]
+    named = [name for name in candidates if name.rpartition("/")[2] in origin.scopes]
+    near = [n for n in named or candidates if sublayer and f"{stack}/" in n and sublayer in n]
+    only = candidates if len(candidates) == 1 and not origin.layer else []
+    return near or named or only
+
+
+def _fitting(array: Array, axes: tuple[str, ...], context: Context, gathered: bool) -> list[str]:
+    mesh, fitting = context.mesh, []
     wanted = sorted(n for n in array.dims if n > 1)
     for name, spec in context.weights.items() if wanted else ():
         partition = mesh.partition(spec.letters, name)
@@ -214,13 +229,8 @@ def _weights_of(
         local = _local_shape(mesh, spec.shape, partition, axes if gathered else ())
         layer = local[1:] if spec.letters.startswith("R") else local
         if wanted in [sorted(n for n in shape if n > 1) for shape in (local, layer)]:
-            candidates.append(name)
-    stack, _, sublayer = origin.layer.partition(" ")
-    sublayer = sublayer.split(" ")[-1]
-    named = [name for name in candidates if name.rpartition("/")[2] in origin.scopes]
-    near = [n for n in named or candidates if sublayer and f"{stack}/" in n and sublayer in n]
-    only = candidates if len(candidates) == 1 and not origin.layer else []
-    return near or named or only
+            fitting.append(name)
+    return fitting
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -93,12 +93,14 @@ def cost_of(
     lowered: LoweredFunction,
     weights: Mapping[str, ArraySpec] | None = None,
     lower_seconds: float = 0.0,
+    is_circular: bool = False,
 ) -> ProgramCost:
     """Reads the cost of a program from its text."""
     topology, mesh = compiled.topology, devices.mesh
     module = hlo.parse(compiled.text)
     coordinates = ahead_of_time.coordinates_of(topology, devices)
-    context = causes.Context(topology, mesh, weights or {}, coordinates, lowered.annotated)
+    annotated = lowered.annotated
+    context = causes.Context(topology, mesh, weights or {}, coordinates, annotated, is_circular)
     hbm = topology.chip.hbm_bytes if topology.chip else None
     seconds = lower_seconds, compiled.compile_seconds, compiled.compile_cpu_seconds
     return ProgramCost(

@@ -40,8 +40,8 @@ def homes(num_groups: int, experts: int) -> int:
     if number == 1:
         raise UserError(
             f"Model.gating_dropout needs groups and experts that divide into homes, but {num_groups} "
-            f"groups and {experts} experts have no common divisor. Set Model.num_groups to {experts}, or "
-            "Model.gating_dropout to 0.",
+            f"groups and {experts} experts have no common divisor. Set both to multiples of one "
+            "number above 1, or Model.gating_dropout to 0.",
             ["Model.gating_dropout", "Model.num_groups", "Model.experts"],
         )
     return number

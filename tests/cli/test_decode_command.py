@@ -330,6 +330,22 @@ def test_an_interrupted_command_goes_on_only_with_the_same_flags(
 CATALOGUE = "".join(f'msgctxt "{n}"\nmsgid "x"\nmsgstr ""\n\n' for n in range(128))
 
 
+def test_a_document_that_changes_meanwhile_is_an_error(tmp_path, capsys, run_folder, upper):
+    source, output = tmp_path / "a.md", tmp_path / "b.md"
+    source.write_text("one\n")
+    output.write_text("translated before\n")
+
+    def growing(lines, *_):
+        source.write_text("one\n\n2\n")  # by another program
+        return ([Hypothesis(line.upper(), -1.0)] for line in lines)
+
+    upper.translate = growing
+    flags = [f"--workdir={run_folder}", "--lang=fr", f"--input={source}", f"--output={output}"]
+    assert commands.main(["decode", *flags]) == 2
+    assert "a.md was changed while it was translated." in capsys.readouterr().err
+    assert output.read_text() == "translated before\n"
+
+
 def test_a_document_is_written_when_all_of_it_is_translated(tmp_path, capsys, run_folder, upper):
     source, output = tmp_path / "a.po", tmp_path / "b.po"
     source.write_text(CATALOGUE + 'msgid "stop"\nmsgstr ""\n')

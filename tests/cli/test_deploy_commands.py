@@ -119,7 +119,7 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
     flags = [
         *("--port=0", "--host=::1", "--beam=2", "--nbest=2", "--gin=Decode.rows = 8"),
         *("--max_characters=7", "--timeout=8", "--checkpoint=average:2"),
-        *("--cors=https://a.example", "--cors=http://localhost:8000"),
+        *("--cors=https://a.example", "--cors=http://localhost:8080"),
         *("--gin=Decode.alpha = 0.9", "--gin=Mesh.shape = (2,)"),
     ]
     assert commands.main(["serve", f"--workdir={run_folder}", *flags]) == 0
@@ -133,7 +133,7 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
         # The translator fills more rows than the flag says, as on a CPU.
         (
             *("server", [("fr", "en"), ("de", "en")], 16, "::1"),
-            *(["https://a.example", "http://localhost:8000"], Limits(7, seconds=8.0)),
+            *(["https://a.example", "http://localhost:8080"], Limits(7, seconds=8.0)),
         ),
         ("server", "step 7 (Train.ema), 2 directions"),
     ]
@@ -146,6 +146,8 @@ def test_the_server_has_the_limits_and_the_search_of_the_flags(run_folder, start
         ("--nbest=5", "--nbest is 5; it must be from 1 to the beam size, 4."),
         ("--cors=example.org", "--cors is 'example.org'; it must be * or a scheme and a host"),
         ("--cors=https://example.org/", "--cors is 'https://example.org/'; it must be"),
+        ("--cors=https://Example.org", "--cors is 'https://Example.org'; it must be"),
+        ("--cors=https://example.org:443", "--cors is 'https://example.org:443'; it must be"),
         ("--checkpoint=worst", "--checkpoint"),
         ("--gin=Model.heads = 2", "--gin 'Model.heads = 2': Model.heads cannot change now"),
         ("--gin=Decode.top_k = 2", "--gin: Decode.top_k has no effect, for this is beam search."),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from gzip import BadGzipFile
 
 import pytest
@@ -183,6 +184,27 @@ def test_a_full_disk_behind_stdout_is_named(size):
         "gshard-try: stdout, or a file that was being used: No space left on device. Free some space, or "
         "give a place on another disk.\n"
     )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_pipes_that_do_not_block_lose_nothing(unbuffered):
+    (reading, writing), (told, telling) = os.pipe(), os.pipe()
+    os.set_blocking(writing, False)
+    os.set_blocking(told, False)
+    process = subprocess.Popen(
+        python_command("end(lambda: print(sys.stdin.buffer.read1(9).decode() + 'x' * 300_000))"),
+        stdin=told,
+        stdout=writing,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    os.close(writing)
+    os.close(told)
+    threading.Timer(1.0, os.write, (telling, b"late ")).start()
+    with open(reading) as pipe:
+        assert pipe.read() == "late " + "x" * 300_000 + "\n"
+    assert process.wait(30) == 0
+    os.close(telling)
 
 
 @pytest.mark.parametrize(

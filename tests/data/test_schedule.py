@@ -1,19 +1,13 @@
 """The schedule of a mixture: rates by hand, ramps, and a message for each mistake."""
 
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 
 from gshard_nmt.data.config import Data
-from gshard_nmt.data.schedule import (
-    RAMP_PARTS,
-    Component,
-    of_part,
-    phase_at,
-    phases_of,
-    wrong_names,
-)
+from gshard_nmt.data.schedule import Component, of_part, phase_at, phases_of, wrong_names
 from gshard_nmt.errors import UserError
 
 FR = Component("fr", "en", "fr", "", 800)
@@ -50,28 +44,16 @@ def test_phases_begin_at_their_steps():
     phases = phases_of(schedule, 9.0)
     assert [phase.temperature for phase in phases] == [1.0, 5.0]
     assert [phase_at(phases, step) for step in (0, 9, 10, 99)] == [0, 0, 1, 1]
-    shares = Data(schedule=({"from_step": 0.5, "ramp": 2}, {"from_step": 0.9}))
-    assert [phase.from_step for phase in shares.in_run(30).phases] == [0, 15, 16, 17, 27]
+    shares = Data(schedule=({"from_step": 0.5}, {"from_step": 0.9}))
+    assert [phase.from_step for phase in shares.in_run(30).phases] == [0, 15, 27]
     tiny = Data(schedule=({"from_step": 0.001},)).in_run(6)
     assert [phase.from_step for phase in tiny.phases] == [0, 1]
-    with pytest.raises(UserError, match="entry 2 begins at step 4, but the entry before it lasts"):
-        shares.in_run(4)
+    with pytest.raises(
+        UserError, match="entry 2 begins at step 1, and the entry before it at step 1"
+    ):
+        shares.in_run(1)
     later = phases_of(schedule[1:], 9.0)
     assert [(phase.from_step, phase.temperature) for phase in later] == [(0, 9.0), (10, 5.0)]
-
-
-def test_a_ramp_moves_the_rates_in_equal_parts():
-    schedule = [
-        {"from_step": 0, "weights": {"fr": 0.0}},
-        {"from_step": 100, "weights": {"de": 0.0}, "ramp": 80},
-    ]
-    phases = phases_of(schedule, 1.0)
-    assert [p.from_step for p in phases] == [0, *range(100, 180, 10), 180]
-    german = [phase.rates(EVERY)[2] for phase in phases]
-    np.testing.assert_allclose(german[0], 1)
-    np.testing.assert_allclose(german[1:-1], 1 - (np.arange(RAMP_PARTS) + 0.5) / RAMP_PARTS)
-    np.testing.assert_allclose(german[-1], 0)
-    assert [p.from_step for p in phases_of([{"from_step": 7, "ramp": 2}], 1.0)] == [0, 7, 8, 9]
 
 
 @pytest.mark.parametrize(
@@ -79,13 +61,12 @@ def test_a_ramp_moves_the_rates_in_equal_parts():
     [
         ([{"temperature": 1.0}], "in entry 1, from_step is None; it must be a whole number"),
         ([{"from_step": 1.5}], "in entry 1, from_step is 1.5"),
-        ([{"from_step": 0.5, "ramp": 0.5}], "in entry 1, ramp is 0.5; it must be a whole number"),
         ([{"from_step": 0, "temprature": 1}], "the key 'temprature'; did you mean 'temperature'?"),
         ([{"from_step": 0, "temperature": 0}], "in entry 1 (from_step 0), temperature is 0; it must"),
         ([{"from_step": 0, "weights": 3}], "in entry 1 (from_step 0), weights is 3; it must be a"),
-        ([{"from_step": 0, "weights": {"fr": -1}}], "the weight of 'fr' is -1; it must be 0 or more"),
-        ([{"from_step": 9}, {"from_step": 9}], "entry 2 begins at step 9, but the entry before it"),
-        ([{"from_step": 9, "ramp": 9}, {"from_step": 12}], "lasts until after step 18"),
+        ([{"from_step": 0, "weights": {"fr": -1}}], "the weight of 'fr' is -1; it must be from 0 to"),
+        ([{"from_step": 0, "weights": {"fr": 1e308}}], "the weight of 'fr' is 1e+308; it must be from 0"),
+        ([{"from_step": 9}, {"from_step": 9}], "entry 2 begins at step 9, and the entry before it"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_schedule_is_an_error_of_the_config(schedule, words):
@@ -103,6 +84,9 @@ def test_every_unknown_name_is_an_error():
         "'back'?"
     )
     assert len(errors) == 2
+    clash = phases_of([{"from_step": 0, "weights": {"fr": 2}}], 1.0)
+    (error,) = wrong_names(clash, [FR, dataclasses.replace(FR, subset="fr")])
+    assert "a weight names 'fr', a language and a corpus" in str(error)
 
 
 def test_nothing_left_to_train_on_is_an_error():
@@ -112,7 +96,7 @@ def test_nothing_left_to_train_on_is_an_error():
 
 def test_a_part_of_the_data_keeps_the_weights_that_matter_to_it():
     first = {"from_step": 0, "weights": {"fr": 0, "de-en": 3, "back": 0}, "temperature": 1.0}
-    second = {"from_step": 9, "weights": {"back": 2}, "ramp": 4}
+    second = {"from_step": 9, "weights": {"back": 2}}
     third = {"from_step": 20, "temperature": 5.0}
     french = ({**first, "weights": {"back": 0}}, second, third)
     assert of_part([first, second, third], [FR, FR_BACK]) == french

@@ -327,11 +327,23 @@ def test_a_page_of_ascii_stays_one(tmp_path):
     assert translated(tmp_path, "a.html", page)[0].startswith("<p>UN ÉTÉ<")
 
 
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("a.md", "> eins  \n> zwei\n\ndrei\\\nvier\n"), ("a.po", 'msgid "eins"\nmsgstr ""\n')],
+)
+def test_lines_end_as_before(tmp_path, name, page):
+    text, _ = translated(tmp_path, name, page.replace("\n", "\r\n"))
+    assert "EINS" in text
+    assert text.count("\n") == text.count("\r\n") >= page.count("\n")
+    assert "\r" not in translated(tmp_path, name, page)[0]
+
+
 def test_what_begins_another_block_of_markdown_is_escaped(tmp_path):
     page = "eins\n\n| x |\n|---|\n| y |\n"
     text, _ = translated(tmp_path, "a.md", page, by=lambda _: "1. a*b | [c]")
     cell = "| 1\\. a\\*b \\| \\[c\\] |\n"
     assert text == f"1\\. a\\*b | \\[c\\]\n\n{cell}|---|\n{cell}"
+    assert translated(tmp_path, "a.md", "2. 2\n   eier\n")[0] == "2. 2 EIER\n"
 
 
 def test_backslashes_that_stay_are_accepted(tmp_path):

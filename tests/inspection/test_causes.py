@@ -52,6 +52,18 @@ def test_the_collectives_of_a_pipeline_are_asked_for():
     assert not explain("collective-permute", Array("f32", (8,)), NOWHERE, ("x",), context).asked_for
 
 
+def test_only_the_weights_of_a_circular_pipeline_are_asked_to_move():
+    mesh = Mesh(("stage",), (2,), rules={"P": "stage", "R": "stage"})
+    context = dataclasses.replace(CONTEXT, mesh=mesh, is_circular=True)
+    for kind in ("all-to-all", "collective-permute"):
+        moved = explain(kind, Array("f32", (1, 1, 1024, 256)), NOWHERE, (), context)
+        assert moved.why.startswith("moves weights to the stages of the circular schedule")
+        assert moved.asked_for
+        assert not explain(kind, Array("f32", (512, 256)), NOWHERE, (), context).asked_for
+        gpipe = dataclasses.replace(context, is_circular=False)
+        assert not explain(kind, Array("f32", (256, 1024)), NOWHERE, (), gpipe).asked_for
+
+
 def test_a_weight_that_is_to_be_whole_keeps_the_rest_of_its_own_entry():
     mesh = Mesh(("x", "y"), (4, 2), overrides={"*/wi": {"M": "x", "H": "y"}})
     context = dataclasses.replace(CONTEXT, mesh=mesh)

@@ -65,7 +65,8 @@ def test_groups_and_experts_without_a_common_home_are_refused():
         homes(9, 8)
     assert str(error.value) == (
         "Model.gating_dropout needs groups and experts that divide into homes, but 9 groups and 8 "
-        "experts have no common divisor. Set Model.num_groups to 8, or Model.gating_dropout to 0."
+        "experts have no common divisor. Set both to multiples of one number above 1, or "
+        "Model.gating_dropout to 0."
     )
 
 

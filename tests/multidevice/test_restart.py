@@ -87,7 +87,8 @@ def test_a_ramp_has_the_same_batches_on_1_4_and_8_devices(prepared, tmp_path, mo
     monkeypatch.setattr(train, "TrainBatches", Recorded)
     schedule = (
         {"from_step": 0, "weights": {"de": 0.0}},
-        {"from_step": 1, "temperature": 1.0, "weights": {"fr": 0.0}, "ramp": 4},
+        {"from_step": 1, "temperature": 1.0},
+        {"from_step": 3, "weights": {"fr": 0.0}},
     )
     small = {"model_dim": 32, "hidden_dim": 32, "expert_hidden_dim": 32, "heads": 2, "head_dim": 16}
     # Operands in bfloat16 would be rounded after sums in another order.

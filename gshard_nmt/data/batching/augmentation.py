@@ -1,12 +1,10 @@
 """Augmentation: in training, some sentence pairs are changed to what people type.
 
 The shards keep the text of the corpus. An example is changed when it is read. The result depends on the
-seed, the number of the draw and the rates alone, and the next draw for a pair that is joined with it. So
-a run that resumes, or goes on with other hosts, sees the same examples. An example that would not fit its
-row stays as it is.
+seed, the number of the draw and the rates alone. So a run that resumes, or goes on with other hosts, sees
+the same examples. An example that would not fit its row stays as it is.
 """
 
-import dataclasses
 import itertools
 import random
 from collections.abc import Container, Iterable, Sequence
@@ -15,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from gshard_nmt.data.batching.shuffle import key_of
-from gshard_nmt.data.batching.streams import Others
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.examples import Example, Examples
 from gshard_nmt.data.sets.manifest import VOCABULARIES
@@ -70,21 +67,17 @@ class Augmentation:
                 ["Data.augmentation"],
             )
 
-    def change_all(self, examples: Examples, keys: np.ndarray, others: Others) -> Examples:
+    def change_all(self, examples: Examples, keys: np.ndarray) -> Examples:
         """Returns examples of which some are changed, see `streams.Resample`."""
         chosen = self._choose(examples, keys)
         numbers = np.flatnonzero(chosen.any(axis=1))
         if not len(numbers):
             return examples
         order = np.arange(len(examples))
-        joined = np.flatnonzero(chosen[:, _column("joined")])
-        following = dict(
-            zip(joined.tolist(), others(joined).each() if len(joined) else (), strict=True)
-        )
         changed: list[Example] = []
         for number, example in zip(numbers.tolist(), examples.take(numbers).each(), strict=True):
             names = itertools.compress(VARIATIONS, chosen[number])
-            after = self._change(example, names, int(keys[number]), following.get(number))
+            after = self._change(example, names, int(keys[number]))
             if after is not None:
                 order[number] = len(examples) + len(changed)
                 changed.append(after)
@@ -97,24 +90,22 @@ class Augmentation:
         # Most texts have nothing to protect. That is seen in their ids, unless they are changed first.
         starts = np.cumsum(examples.source_lengths) - examples.source_lengths
         may_have = np.logical_or.reduceat(self._has_mark[examples.source], starts)
-        column = _column("placeholders")
+        column = list(VARIATIONS).index("placeholders")
         alone = chosen.sum(axis=1) == chosen[:, column]
         chosen[:, column] &= may_have | ~alone
         return chosen
 
-    def _change(
-        self, example: Example, names: Iterable[str], key: int, following: Example | None
-    ) -> Example | None:
+    def _change(self, example: Example, names: Iterable[str], key: int) -> Example | None:
         """Returns an example with other text; None if it has none or should keep its own."""
-        (source_tags, source), (target_tags, target) = self._parts(example)
+        halves = (example.source.tolist(), example.target.tolist())
+        split = [_split(ids, tags) for ids, tags in zip(halves, self._tags, strict=True)]
+        (source_tags, source), (target_tags, target) = split
         languages = self._languages.get((example.language, *source_tags))
-        if languages is None or not self._is_plain(source, target):
+        # A symbol inside the text, such as that of documents, has no place in a new text.
+        is_plain = self._tags[0].isdisjoint(source) and self._tags[1].isdisjoint(target)
+        if languages is None or not is_plain:
             return None
         pair = before = Pair(*self._texts(source, target), languages)
-        if following is not None:
-            (_, source), (_, target) = self._parts(following)
-            if self._is_plain(source, target):
-                pair = before = dataclasses.replace(pair, following=self._texts(source, target))
         numbers = random.Random(f"{self._seed} {key}")
         done = []
         for name in names:
@@ -134,15 +125,6 @@ class Augmentation:
         arrays = [np.array(ids, example.source.dtype) for ids in sides]
         return Example(arrays[0], arrays[1], example.language)
 
-    def _parts(self, example: Example) -> list[tuple[list[int], list[int]]]:
-        """Returns for each side the tags that it begins with, and the ids between them and EOS."""
-        sides = (example.source.tolist(), example.target.tolist())
-        return [_split(ids, tags) for ids, tags in zip(sides, self._tags, strict=True)]
-
-    def _is_plain(self, source: list[int], target: list[int]) -> bool:
-        """A symbol inside the text, such as that of documents, has no place in a new text."""
-        return self._tags[0].isdisjoint(source) and self._tags[1].isdisjoint(target)
-
     def _texts(self, source: Sequence[int], target: Sequence[int]) -> tuple[str, str]:
         return self._vocabularies[0].decode([source])[0], self._vocabularies[1].decode([target])[0]
 
@@ -161,10 +143,7 @@ class Augmentation:
         ]
 
 
-def _column(name: str) -> int:
-    return list(VARIATIONS).index(name)
-
-
 def _split(ids: list[int], tags: Container[int]) -> tuple[list[int], list[int]]:
+    """Returns the tags that a side begins with, and the ids between them and EOS."""
     first = next(place for place, token in enumerate(ids) if token not in tags or token == EOS)
     return ids[:first], ids[first:-1]

@@ -24,12 +24,9 @@ from gshard_nmt.data.sets.examples import Examples
 from gshard_nmt.data.sets.records import OpenShards, ShardReader
 from gshard_nmt.data.sets.shards import PreparedData
 
-Others = Callable[[np.ndarray], Examples]
-"""Returns the examples that follow those at some places, int64[n], in the draws of their components."""
-
-Resample = Callable[[Examples, np.ndarray, Others], Examples]
+Resample = Callable[[Examples, np.ndarray], Examples]
 """Changes the ids of examples. Its second argument is uint64[n], a key for each example: the number of
-the draw. The key and what follows are the same on any number of processes and after any restart."""
+the draw. The key is the same on any number of processes and after any restart."""
 
 
 class Draws:
@@ -95,16 +92,12 @@ class Draws:
             components.append(drawn)
             draws.append(earlier * self.streams + stream)
             numbers.append((before.sum() * self.chunk + within) * self.streams + stream)
-        drawn, draw = np.concatenate(components), np.concatenate(draws)
-        examples = self._reader.read_many(*self._shuffle.locate(drawn, draw))
+        drawn = np.concatenate(components)
+        examples = self._reader.read_many(*self._shuffle.locate(drawn, np.concatenate(draws)))
         examples.languages[:] = self._languages[drawn]
 
-        def others(places: np.ndarray) -> Examples:
-            following = self._shuffle.locate(drawn[places], draw[places] + self.streams)
-            return self._reader.read_many(*following)
-
         for resample in self.resample:
-            examples = resample(examples, np.concatenate(numbers).astype(np.uint64), others)
+            examples = resample(examples, np.concatenate(numbers).astype(np.uint64))
         ends = np.arange(len(streams)) * self.chunk
         return [examples.part(end, end + self.chunk) for end in ends.tolist()]
 

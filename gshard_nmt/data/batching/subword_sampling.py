@@ -51,7 +51,7 @@ class SubwordSampling:
         names = VOCABULARIES if config.subword_sampling_target else VOCABULARIES[:1]
         return cls([Vocabulary.load(folder / name) for name in names], config)
 
-    def resample_all(self, examples: Examples, keys: np.ndarray, _: object) -> Examples:
+    def resample_all(self, examples: Examples, keys: np.ndarray) -> Examples:
         return Examples.of(map(self.resample, examples.each(), keys.tolist()))
 
     def resample(self, example: Example, key: int) -> Example:

@@ -8,6 +8,7 @@ A row of the corpus goes this way, and each arrow is a stage of units in the wor
 
 import dataclasses
 import hashlib
+import itertools
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -127,7 +128,8 @@ class Job:
             samples = sample_all(work, config, [(d, text) for d, text in train_texts if text.rows])
             # A language that is left out gets no tag.
             models = train_all(work, config, samples, [(d.source, d.target) for d in kept])
-        splits = [(d, split, clean[folder_of(d.pair), split]) for d in kept for split in SHARDED]
+        used = itertools.chain(*_families(directions, kept))
+        splits = [(d, split, clean[folder_of(d.pair), split]) for d in used for split in SHARDED]
         tokens = tokenize_all(work, config, splits, self._write_models(models))
         trains = {d.folder: tokens[d.folder, "train"].data for d in kept}
         reasons |= {n: _reason(t.pairs, t.removed) for n, t in trains.items() if not t.examples}
@@ -141,8 +143,8 @@ class Job:
         folder = self.partial / "data"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        test_pairs = {d.folder: SplitText.of(d.pair, "test", texts).total for d in kept}
-        _make_folder(folder, kept, test_pairs, models, tokens, facts)
+        test_pairs = {d.folder: SplitText.of(d.pair, "test", texts).total for d in directions}
+        _make_folder(folder, _families(directions, kept), test_pairs, models, tokens, facts)
         cleaned = [clean[folder_of(pair), "train"] for pair in pairs]
         alarms = report.write_report([text.to_report() for text in cleaned], folder)
         for alarm in (*alarms, *_alarms(trains, config)):
@@ -198,7 +200,7 @@ def _prints(
 
 def _make_folder(
     path: Path,
-    directions: Sequence[Direction],
+    families: Sequence[Sequence[Direction]],
     test_pairs: Mapping[str, int],
     models: Mapping[str, bytes],
     tokens: Mapping[tuple[str, str], tokenizing.Tokens],
@@ -206,10 +208,10 @@ def _make_folder(
 ) -> None:
     """Fills an empty folder with hard links of the shards, the vocabularies and the manifest."""
     pairs, checksums = [], {}
-    for d in directions:
-        splits = {"test": SplitData(test_pairs[d.folder])}
+    for family in families:
+        d, splits = family[0], {"test": SplitData(sum(test_pairs[e.folder] for e in family))}
         for split in SHARDED:
-            own = tokens[d.folder, split]
+            own = max((tokens[e.folder, split] for e in family), key=lambda t: t.data.examples)
             splits[split] = own.data
             for (name, *_), (place, digest) in zip(own.data.files, own.files, strict=True):
                 manifest.link(place, path / d.folder / name)
@@ -220,6 +222,19 @@ def _make_folder(
     sizes = {f"{side}_vocabulary": vocabulary_of(models[side]).size for side in SIDES}
     pairs.sort(key=lambda pair: (-pair.splits["train"].examples, pair.folder))
     write_manifest(path, pairs, {**facts, **sizes}, checksums)
+
+
+def _families(directions: Sequence[Direction], kept: Sequence[Direction]) -> list[list[Direction]]:
+    """Returns each direction that is kept, and after the first of its languages those left out.
+
+    A corpus without training text may have the dev and test text of these languages.
+    """
+    families = {d.folder: [d] for d in kept}
+    first = {(d.source, d.target): families[d.folder] for d in reversed(kept)}
+    for d in directions:
+        if d.folder not in families:
+            first.get((d.source, d.target), []).append(d)
+    return [*families.values()]
 
 
 def _reason(pairs: int, removed: Mapping[str, int]) -> str:

@@ -1,5 +1,4 @@
-"""Variations of a sentence pair, as people type text: capitals, emoji, addresses, typing errors, two
-sentences in a line.
+"""Variations of a sentence pair, as people type text: capitals, emoji, addresses, typing errors.
 
 Each is a function of a pair and a generator of random numbers. It returns the pair as it is if it has
 nothing to change. Text to protect (see `protection`) changes in `numbers` alone.
@@ -18,8 +17,6 @@ from gshard_nmt.data.text.protection import MOST, put_back, spans, take_out
 
 Spans = list[tuple[int, int]]
 
-_STOPS = ".!?。！？।؟։"
-_FINAL = _STOPS + ":…："
 _LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
 """A letter or digit of a script that has spaces between words."""
 _COPIED = re.compile(rf"{_LETTER}(?:{_LETTER}|[.+-])+{_LETTER}")
@@ -48,15 +45,11 @@ _AROUND_VALUES = (
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A sentence pair, its two languages, and a pair that may follow it in the same line.
-
-    A symbol is to stand for each of the `spans` of a side.
-    """
+    """A sentence pair and its two languages. A symbol is to stand for each of the `spans` of a side."""
 
     source: str
     target: str
     languages: tuple[str, str] = ("", "")
-    following: tuple[str, str] = ("", "")
     spans: tuple[Spans, Spans] = dataclasses.field(default=([], []))
 
     @property
@@ -68,15 +61,6 @@ class Pair:
 
 
 Draw = random.Random
-
-
-def joined(pair: Pair, _: Draw) -> Pair:
-    """Adds the pair that follows, if both sides end as sentences do."""
-    ends = [text[-1:] for text in pair.texts]
-    if not all(pair.following) or not all(end and end in _STOPS for end in ends):
-        return pair
-    spaces = ["" if end in "。！？" else " " for end in ends]
-    return pair.with_texts(*map("".join, zip(pair.texts, spaces, pair.following, strict=True)))
 
 
 def numbers(pair: Pair, draw: Draw) -> Pair:
@@ -105,13 +89,6 @@ def emoji(pair: Pair, draw: Draw) -> Pair:
 
 def _put(pair: Pair, pattern: str, first: str, second: str = "") -> Pair:
     return pair.with_texts(*(pattern.format(t=text, v=first, w=second) for text in pair.texts))
-
-
-def final_punctuation(pair: Pair, _: Draw) -> Pair:
-    """Removes the punctuation at the end of the source, and at the end of the target if it has some."""
-    source, target = (text.rstrip().rstrip(_FINAL).rstrip() for text in pair.texts)
-    is_changed = source and target and source != pair.source
-    return pair.with_texts(source, target) if is_changed else pair
 
 
 def typos(pair: Pair, draw: Draw) -> Pair:

@@ -34,7 +34,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
         file = polib.pofile(str(path))
     except OSError as error:
         raise ValueError(error) from None
-    if lost := _LOST.search(path.read_text(encoding=file.encoding).lstrip("\ufeff")):
+    text = path.read_bytes().decode(file.encoding)
+    if lost := _LOST.search(text.lstrip("\ufeff")):
         raise ValueError(f"its {lost[1]} would be changed")
     note_language(path, file.metadata.get("Language", ""), target)
     header = file.metadata.get("Plural-Forms", "")
@@ -62,7 +63,8 @@ def read(path: Path, target: str, everything: bool) -> Document:
                 is_alone = is_for_1 or len({tuple(_PLACEHOLDER.findall(text)) for text in ids}) == 1
                 is_singular = form == singular and forms > 1 and is_alone
                 parts.append(_part(entry, entry.msgid if is_singular else entry.msgid_plural, form))
-    return Document(parts, lambda: _saved(file, target))
+    newline = "\r\n" if "\r\n" in text else "\n"
+    return Document(parts, lambda: _saved(file, target).replace("\n", newline).encode())
 
 
 def _part(entry: Any, source: str, form: int | None) -> Part:
@@ -89,7 +91,7 @@ def _part(entry: Any, source: str, form: int | None) -> Part:
     return Part([piece for piece in pieces if has_letter(piece)], fill)
 
 
-def _saved(file: Any, target: str) -> bytes:
+def _saved(file: Any, target: str) -> str:
     file.metadata_is_fuzzy = False
     file.metadata |= {
         "PO-Revision-Date": time.strftime("%Y-%m-%d %H:%M%z"),
@@ -99,4 +101,4 @@ def _saved(file: Any, target: str) -> bytes:
         "Content-Transfer-Encoding": "8bit",
         "X-Generator": f"gshard-nmt {gshard_nmt.__version__}",
     }
-    return f"{str(file).rstrip()}\n".encode()
+    return f"{str(file).rstrip()}\n"

@@ -53,7 +53,9 @@ def read(path: Path, _target: str, _everything: bool) -> Document:
         # The cells of a row are in one line. A bar in a cell has a backslash.
         is_cell, first = opening.tag in ("th", "td"), token.map[0]
         content = token.content.replace("|", "\\|") if is_cell else token.content
-        start = lines[first].find(content.split("\n")[0], column if first == row else 0)
+        text, line = content.split("\n")[0], lines[first]
+        # Text of a line without cells is at its end; the mark before it may be equal, as in "2. 2".
+        start = line.find(text, column if first == row else 0) if is_cell else line.rfind(text)
         if start < 0:
             continue  # it has characters that Markdown replaces, such as NUL
         last = first + content.count("\n")
@@ -69,7 +71,8 @@ def read(path: Path, _target: str, _everything: bool) -> Document:
             if new != content:
                 before = lines[first][:start]
                 # Each line of a quote has its mark, and the lines of an item have its indentation.
-                new = new.replace("\n", "\n" + re.sub(r"[^>\s]", " ", before))
+                end_of_line = "\r\n" if lines[first].endswith("\r") else "\n"
+                new = new.replace("\n", end_of_line + re.sub(r"[^>\s]", " ", before))
                 lines[first : last + 1] = [before + new + lines[last][end:]]
         return (head + "\n".join(lines)).encode()
 

@@ -11,10 +11,10 @@ from gshard_nmt.data.batching.augmentation import Augmentation
 from gshard_nmt.data.batching.batches import TrainBatches
 from gshard_nmt.data.config import Data
 from gshard_nmt.data.sets.corpus import write_pairs
-from gshard_nmt.data.sets.examples import Example, Examples
+from gshard_nmt.data.sets.examples import Examples
 from gshard_nmt.data.sets.manifest import VOCABULARIES
 from gshard_nmt.data.sets.shards import PreparedData
-from gshard_nmt.data.text.vocabulary import EOS, Vocabulary
+from gshard_nmt.data.text.vocabulary import Vocabulary
 from gshard_nmt.errors import UserError
 from gshard_nmt.prepare import prepare
 
@@ -48,13 +48,7 @@ def examples_of(data: PreparedData) -> Examples:
 def changed(data: PreparedData, examples: Examples, keys, **settings):
     record = {}
     config = dataclasses.replace(CONFIG, **settings)
-
-    def others(places):
-        return examples.take((places + 1) % len(examples))
-
-    after = Augmentation(data, config, record).change_all(
-        examples, np.array(keys, np.uint64), others
-    )
+    after = Augmentation(data, config, record).change_all(examples, np.array(keys, np.uint64))
     return list(after.each()), record
 
 
@@ -104,25 +98,6 @@ def test_symbols_replace_equal_values_and_have_their_numbers(data):
         else:
             assert same(before, example)
     assert 20 < with_values < 100
-
-
-def test_a_sentence_is_joined_with_the_next_pair(data):
-    vocabularies = [Vocabulary.load(data.folder / name) for name in VOCABULARIES]
-    tag = [vocabularies[0].tag("<2en>")]
-    examples = Examples.of(
-        Example(
-            np.array([*tag, *vocabularies[0].encode([source])[0], EOS]),
-            np.array([*vocabularies[1].encode([target])[0], EOS]),
-            0,
-        )
-        for source, target in [("Datei.", "file."), ("von", "from"), ("lesen.", "read!")]
-    )
-    after, _ = changed(data, examples, range(3), augmentation={"joined": 1})
-    assert [
-        (vocabularies[0].decode([e.source])[0], vocabularies[1].decode([e.target])[0])
-        for e in after
-    ] == [("Datei. von", "file. from"), ("von", "from"), ("lesen. Datei.", "read! file.")]
-    assert [e.source[0] for e in after] == tag * 3
 
 
 def test_an_example_that_would_not_fit_stays(data):

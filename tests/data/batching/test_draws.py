@@ -68,24 +68,6 @@ def test_every_epoch_shows_each_example_exactly_once(counts, seed):
         assert max(times) <= -(-begun // sum(sizes))
 
 
-def test_others_are_the_next_draws_of_the_components_in_a_stream():
-    draws = draws_of(([40], [30], [7, 5]))
-    here, _ = read(draws, 2, 0, [1, 0])
-    following, _ = read(draws, 2, 0, [2, 0])
-    draws.resample.append(lambda examples, _, others: others(np.arange(len(examples))))
-    others, _ = read(draws, 2, 0, [1, 0])
-    of_component = [0, 1, 2, 2]
-    drawn = [pair for examples in (here, following) for pair in pairs_of(examples)]
-    for place, other in enumerate(pairs_of(others)):
-        later = [
-            pair
-            for pair in drawn[place + 1 :]
-            if of_component[pair[0]] == of_component[drawn[place][0]]
-        ]
-        if later:
-            assert other == later[0]
-
-
 def test_a_subset_of_weight_0_is_not_drawn():
     draws = draws_of(([30], [30], [30]))
     before = draws.counts_before(1, np.array([2, 0]))

@@ -217,11 +217,29 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path):
     assert notes == [f"Finished work is in {tmp_path / 'out'}.partial, and is not done again."]
 
 
-def test_dev_and_test_text_without_training_text_is_named(corpora, tmp_path, capsys):
-    for file in (corpora[""] / "fr-en").glob("train*"):
+def test_a_corpus_without_training_text_gives_its_dev_and_test_text(corpora, tmp_path, capsys):
+    french = corpora[""] / "fr-en"
+    for file in french.glob("train*"):
         file.unlink()
-    prepare(CONFIG, corpora, tmp_path / "out", RAW)
+    both = dataclasses.replace(CONFIG, direction="many-to-many")
+    prepare(both, corpora, tmp_path / "out", RAW)
     said = capsys.readouterr().out
     assert "fr-en, because there is no training text." in said
-    assert "No dev text, so no validation: fr-en." in said
-    assert "No test text, so no evaluation: fr-en." in said
+    assert "No dev text" not in said
+    assert "No test text" not in said
+    data = PreparedData.open(tmp_path / "out")
+    into_english, from_english = sorted(data.pairs, key=lambda pair: pair.source, reverse=True)
+    for pair in (into_english, from_english):
+        assert pair.subset == "back"
+        assert (pair.splits["dev"].examples, pair.splits["test"].pairs) == (6, 5)
+    ids = data.reader(from_english, "dev").read(np.arange(1))[0].target.tolist()
+    french_text = Vocabulary.load(tmp_path / "out" / "target.model").decode([ids])[0]
+    assert french_text == sentences("fr", "dev", 1)[0][0]
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_dev_and_test_text_that_is_not_there_is_named(corpora, tmp_path, capsys, split):
+    for file in (corpora[""] / "fr-en").glob(f"{split}*"):
+        file.unlink()
+    prepare(CONFIG, corpora, tmp_path / "out", RAW)
+    assert f"No {split} text, so no " in capsys.readouterr().out

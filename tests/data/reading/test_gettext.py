@@ -113,6 +113,14 @@ def test_a_damaged_file_is_an_error(tmp_path, cut):
         read_catalogue(path)
 
 
+def test_half_of_a_character_is_damage(tmp_path):
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-7\\n"\n\n'
+    path = tmp_path / "a.po"
+    path.write_text(header + 'msgid "open"\nmsgstr "ouvre +2AA-"\n')
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        read_catalogue(path)
+
+
 @pytest.mark.parametrize(
     ("english", "translation", "expected"),
     [
