@@ -125,8 +125,8 @@ def decode_document(job: Job, source: Path, target: Path, everything: bool) -> N
 
     Its finished lines are in the partial file. The document is written when all are there.
     """
-    before = source.read_bytes()
     document = read(source, job.target, everything)
+    before = source.read_bytes()
     content = "".join(f"{line}\n" for line in document.lines).encode()
     lines = SourceLines(io.BytesIO(content), f"--input {source}")
     with DecodingProgress(len(document.lines)) as progress, ending(job.processes):

@@ -5,7 +5,7 @@ The translations of `news.en.gz` into French by a model are in these files:
     OUT/translations/en-fr/news-en.jsonl   all translations, in the format jsonl of gshard-decode
     OUT/translations/en-fr/news-en.json    what they were made of
     OUT/en-fr/train-news-en.tsv            the pairs that passed, with their scores
-    OUT/fr-en/train-news-en.tsv            the same with --back_translation: the input is the target
+    OUT/fr-en/train-news-en--back.tsv      the same with --back_translation: the input is the target
 
 So OUT is a corpus, and `gshard-data prepare --corpus CORPUS --corpus back=OUT` makes it a subset with a
 name. `Data.subset_tags` gives its sources a tag (Caswell et al. 2019, arXiv 1906.06442).

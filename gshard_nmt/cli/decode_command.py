@@ -276,7 +276,7 @@ def _define_translate(flags: Flags) -> None:
         "make the input the target side of the new pairs, and its translation the source side")
     flags.number("min_score", "X",
         "drop a translation whose score is lower. Scores are below 0; the report shows them",
-        minimum=-MOST)
+        minimum=-MOST, maximum=MOST)
     flags.number("max_ratio", "X",
         "drop a pair if one side is longer than the other by more than this factor", 3.0,
         minimum=1.0, maximum=1000.0)

@@ -180,7 +180,8 @@ def _prepare_streams() -> None:
         with contextlib.suppress(OSError):
             os.set_blocking(number, True)  # another program that shares it may have changed that
     if isinstance(sys.stdout, io.TextIOWrapper):
-        if isinstance(sys.stdout.buffer, io.RawIOBase):  # of `python -u`, which loses short writes
+        # That of `python -u` loses what a short write leaves over.
+        if sys.stdout is sys.__stdout__ and isinstance(sys.stdout.buffer, io.RawIOBase):
             number, encoding = sys.stdout.fileno(), sys.stdout.encoding
             sys.stdout = os.fdopen(number, "w", 1, encoding, closefd=False)
         sys.stdout.reconfigure(errors="backslashreplace")

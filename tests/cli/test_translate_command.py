@@ -107,7 +107,9 @@ def test_a_back_translation_has_the_input_as_its_target(tmp_path, words, model):
     assert pairs(tmp_path, "en", "fr")[0] == ("UN MOT", "un mot")
 
 
-@pytest.mark.parametrize("flag", ["--max_ratio=2000", "--max_ratio=0.5", "--min_score=-1e15"])
+@pytest.mark.parametrize(
+    "flag", ["--max_ratio=2000", "--max_ratio=0.5", "--min_score=-1e15", "--min_score=3e9"]
+)
 def test_a_wrong_limit_is_named_before_anything_is_translated(words, model, capsys, flag):
     assert commands.main(["data", *words, flag]) == 2
     assert f"{flag.split('=')[0]} is '{flag.split('=')[1]}'; it must be " in capsys.readouterr().err

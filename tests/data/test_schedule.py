@@ -1,4 +1,4 @@
-"""The schedule of a mixture: rates by hand, ramps, and a message for each mistake."""
+"""The schedule of a mixture: rates by hand, phases, and a message for each mistake."""
 
 import dataclasses
 import re

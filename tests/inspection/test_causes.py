@@ -54,12 +54,14 @@ def test_the_collectives_of_a_pipeline_are_asked_for():
 
 def test_only_the_weights_of_a_circular_pipeline_are_asked_to_move():
     mesh = Mesh(("stage",), (2,), rules={"P": "stage", "R": "stage"})
-    context = dataclasses.replace(CONTEXT, mesh=mesh, is_circular=True)
+    weights = {**CONTEXT.weights, "output_embedding": ArraySpec((512, 256), WI.dtype, "VM")}
+    context = dataclasses.replace(CONTEXT, mesh=mesh, weights=weights, is_circular=True)
     for kind in ("all-to-all", "collective-permute"):
         moved = explain(kind, Array("f32", (1, 1, 1024, 256)), NOWHERE, (), context)
         assert moved.why.startswith("moves weights to the stages of the circular schedule")
         assert moved.asked_for
         assert not explain(kind, Array("f32", (512, 256)), NOWHERE, (), context).asked_for
+        assert not explain(kind, Array("f32", (256, 1024)), GRADIENT, (), context).asked_for
         gpipe = dataclasses.replace(context, is_circular=False)
         assert not explain(kind, Array("f32", (256, 1024)), NOWHERE, (), gpipe).asked_for
 

@@ -1,4 +1,4 @@
-"""Convolutions split along space: halos of every kind (GShard section A.4), and pooling."""
+"""Convolutions split along space: halos as in GShard section A.4, and pooling."""
 
 import numpy as np
 import pytest

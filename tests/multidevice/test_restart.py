@@ -75,7 +75,7 @@ def test_a_run_restarts_on_1_2_4_and_8_devices_and_back(prepared, tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_ramp_has_the_same_batches_on_1_4_and_8_devices(prepared, tmp_path, monkeypatch):
+def test_a_schedule_has_the_same_batches_on_1_4_and_8_devices(prepared, tmp_path, monkeypatch):
     batches: list[dict[str, bytes]] = []
 
     class Recorded(TrainBatches):

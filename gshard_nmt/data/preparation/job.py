@@ -34,7 +34,7 @@ from gshard_nmt.data.worker_pool import DaskPool, WorkerPool, usable_cpus
 from gshard_nmt.errors import UserError
 from gshard_nmt.terminal import Terminal
 
-_VERSION = 2
+_VERSION = 3
 """Changes whenever the same text and settings would give other prepared data."""
 
 SHARDED = ("train", "dev")

@@ -35,7 +35,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
     except OSError as error:
         raise ValueError(error) from None
     text = path.read_bytes().decode(file.encoding)
-    if lost := _LOST.search(text.lstrip("\ufeff")):
+    if lost := _LOST.search(re.sub(r"\r\n?", "\n", text).lstrip("\ufeff")):
         raise ValueError(f"its {lost[1]} would be changed")
     note_language(path, file.metadata.get("Language", ""), target)
     header = file.metadata.get("Plural-Forms", "")
@@ -63,7 +63,7 @@ def read(path: Path, target: str, everything: bool) -> Document:
                 is_alone = is_for_1 or len({tuple(_PLACEHOLDER.findall(text)) for text in ids}) == 1
                 is_singular = form == singular and forms > 1 and is_alone
                 parts.append(_part(entry, entry.msgid if is_singular else entry.msgid_plural, form))
-    newline = "\r\n" if "\r\n" in text else "\n"
+    newline = "\r\n" if 2 * text.count("\r\n") > text.count("\n") else "\n"
     return Document(parts, lambda: _saved(file, target).replace("\n", newline).encode())
 
 

@@ -58,7 +58,7 @@ def test_what_must_not_change_stays_and_equal_draws_give_equal_pairs(name):
         ("first_letter", "fr", "PDF ouvert", "PDF open", "PDF ouvert", "PDF open"),
     ],
 )
-def test_case_and_punctuation(name, languages, source, target, new_source, new_target):
+def test_case(name, languages, source, target, new_source, new_target):
     assert varied(name, Pair(source, target, (languages, "en"))).texts == (new_source, new_target)
 
 
