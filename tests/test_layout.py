@@ -229,7 +229,7 @@ def test_every_dependency_is_imported():
 
 # Upper bounds of size, so that one person can know the whole. A feature enters by making room: lower a
 # bound when code leaves, and raise none.
-MOST_LINES = {"gshard_nmt": 42_795, "tests": 40_855, "scripts": 2_090, "benchmarks": 3_710}
+MOST_LINES = {"gshard_nmt": 42_794, "tests": 40_853, "scripts": 2_090, "benchmarks": 3_710}
 MOST_FILES = 241
 MOST_LINES_OF_DOCS, MOST_WORDS_OF_DOCS = 3_750, 43_500
 MOST_LINES_OF_A_FILE = 450

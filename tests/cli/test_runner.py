@@ -209,15 +209,12 @@ def test_pipes_that_do_not_block_lose_nothing(unbuffered):
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_line_that_is_cut_off_is_an_error(tmp_path, unbuffered):
-    code = """
-        import resource
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        end(lambda: print("x" * 1500))
-    """
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    code = f"{limit}; end(lambda: print('x' * 1500, end=''))"
     with (tmp_path / "out").open("w") as out:
-        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-        process = subprocess.run(python_command(code), stdout=out, cwd=ROOT, env=environment)
-    assert process.returncode == 2
+        variables = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        result = subprocess.run(python_command(code), stdout=out, cwd=ROOT, env=variables)
+    assert result.returncode == 2
 
 
 @pytest.mark.parametrize(

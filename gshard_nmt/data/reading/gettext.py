@@ -71,9 +71,8 @@ def read_catalogue(path: Path) -> tuple[list[Message], int]:
             if one != many:
                 messages.append(Message(english, forms[one]))
             messages.append(Message(plural[0], forms[many], english))
-    "".join(
-        map("".join, messages)
-    ).encode()  # ValueError: half a pair of surrogates is no character
+    # ValueError: half a pair of surrogates is no character.
+    "".join(map("".join, messages)).encode()
     return messages, incomplete
 
 
