@@ -117,7 +117,6 @@ def test_preparing_again_does_nothing_unless_a_setting_that_matters_changed(
     prepare(CONFIG, corpus, out)
     assert shard.read_bytes() == content
     before = (out / "manifest.json").stat().st_mtime_ns
-    capsys.readouterr()
     prepare(dataclasses.replace(CONFIG, rows=8), corpus, out)
     assert (out / "manifest.json").stat().st_mtime_ns == before
     prepare(dataclasses.replace(CONFIG, source_length=30), corpus, out)

@@ -182,8 +182,7 @@ def _prepare_streams() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # That of `python -u` loses what a short write leaves over.
         if sys.stdout is sys.__stdout__ and isinstance(sys.stdout.buffer, io.RawIOBase):
-            number, encoding = sys.stdout.fileno(), sys.stdout.encoding
-            sys.stdout = os.fdopen(number, "w", 1, encoding, closefd=False)
+            sys.stdout = os.fdopen(1, "w", 1, sys.stdout.encoding, closefd=False)
         sys.stdout.reconfigure(errors="backslashreplace")
     # Tests, and programs that call `run`, may have an object of their own as stderr.
     if isinstance(sys.stderr, io.TextIOWrapper) and sys.stderr is sys.__stderr__:

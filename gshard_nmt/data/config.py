@@ -164,18 +164,17 @@ class Data:
 
     def __post_init__(self) -> None:
         check(self, self.RULES)
+        setting = ["Data.augmentation"]
         for name, rate in self.augmentation.items():
             if name not in AUGMENTATIONS:
                 raise UserError(
                     f"Data.augmentation has {name!r}{did_you_mean(name, AUGMENTATIONS)} It may have "
                     f"{', '.join(AUGMENTATIONS)}.",
-                    ["Data.augmentation"],
+                    setting,
                 )
             if not 0 <= rate <= 1:
-                raise UserError(
-                    f"Data.augmentation[{name!r}] is {rate}; it must be from 0 to 1.",
-                    ["Data.augmentation"],
-                )
+                message = f"Data.augmentation[{name!r}] is {rate}; it must be from 0 to 1."
+                raise UserError(message, setting)
         # An error in the schedule is found here, before any work.
         phases_of(self.schedule, self.temperature)
         sizes = self.source_vocabulary, self.target_vocabulary

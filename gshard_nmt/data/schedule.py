@@ -166,9 +166,7 @@ def wrong_names(phases: Sequence[Phase], components: Sequence[Component]) -> Ite
     known = sorted(subsets | others)
     for name in dict.fromkeys(name for phase in phases for name in phase.weights):
         if name in subsets & others:
-            yield _error(
-                f"a weight names {name!r}, a language and a corpus; prepare it with another name"
-            )
+            yield _error(f"a weight names {name!r}, a language and a corpus; rename the corpus")
         if name not in known:
             yield _error(
                 f"a weight names {name!r}, which the data does not have{did_you_mean(name, known)} "

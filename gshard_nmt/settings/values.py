@@ -61,7 +61,11 @@ def read_run_config(path: pathlib.Path) -> Config:
             ) from error
         check_name(class_name, field, where)
         settings[class_name, field] = Setting(value, where)
-    return build(settings)
+    try:
+        return build(settings)
+    except UserError as error:
+        place = "" if str(error).startswith(str(path)) else f"{path}: "
+        raise UserError(f"{place}{error}", error.settings) from None
 
 
 def build(settings: Mapping[Key, Setting]) -> Config:

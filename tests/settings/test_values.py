@@ -85,6 +85,7 @@ def test_a_folder_without_a_config_is_not_a_run_folder(tmp_path):
         ("Model.heads = M", "line 1: cannot read this line; the config.gin of a run folder has"),
         ("\nlayers = 3", "line 2: cannot read this line; the config.gin of a run folder has"),
         ("Model.haeds = 3", "Model has no setting 'haeds'; did you mean 'heads'?"),
+        ("Data.augmentation = {'old': 1}", "/config.gin: Data.augmentation has 'old'."),
     ],
 )
 def test_the_config_of_a_run_folder_has_only_literals(tmp_path, text, message):
